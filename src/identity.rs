@@ -1,0 +1,243 @@
+//! Who is there: the peer of a connection, the principal of a request, their ids, and the headers that carry them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::key::KeyId;
+
+/// The user a request acts as.
+pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
+/// The organization the user belongs to.
+pub const X_ORG_ID: HeaderName = HeaderName::from_static("x-org-id");
+/// The public id of the key that was used; absent for a session.
+pub const X_KEY_ID: HeaderName = HeaderName::from_static("x-key-id");
+/// What the user may do, comma-separated, sorted.
+pub const X_PERMISSIONS: HeaderName = HeaderName::from_static("x-permissions");
+/// How the user proved who they are: `api-key` or `session`.
+pub const X_AUTH_METHOD: HeaderName = HeaderName::from_static("x-auth-method");
+/// The request's id, a UUIDv7, equal to the audit record's.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The addresses the request came through (de facto).
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `http` or `https`, as the client spoke (de facto).
+pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// The `Host` the client asked for (de facto).
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The other end of a downstream connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $type:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $type(Uuid);
+
+        impl $type {
+            /// What the text form begins with.
+            pub const PREFIX: &str = $prefix;
+
+            /// A new id: a UUIDv7 (RFC 9562), so that ids sort by the time of their making.
+            pub fn generate() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let digits = text.strip_prefix($prefix).filter(|digits| digits.len() == 32);
+                digits.and_then(|d| Uuid::try_parse(d).ok()).map(Self).ok_or(InvalidId { prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+id!(
+    /// An organization: `org_` and 32 hexadecimal digits.
+    OrgId,
+    "org_"
+);
+id!(
+    /// A user within one organization: `usr_` and 32 hexadecimal digits.
+    UserId,
+    "usr_"
+);
+
+/// The text is not an id of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected an id of the form {prefix} followed by 32 hexadecimal digits")]
+pub struct InvalidId {
+    prefix: &'static str,
+}
+
+/// How a principal proved who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuthMethod {
+    /// A bearer key.
+    ApiKey,
+    /// The web session of an identity provider.
+    Session,
+    /// The admin socket: whoever may open it.
+    AdminSocket,
+}
+
+impl AuthMethod {
+    /// As headers and records show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ApiKey => "api-key",
+            Self::Session => "session",
+            Self::AdminSocket => "admin-socket",
+        }
+    }
+}
+
+/// Something a user may do, such as `queries:read`: 1 to 64 characters of `a-z 0-9 : . _ -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Permission(String);
+
+/// The text is not a permission.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a permission is 1 to 64 characters of a-z, 0-9 and : . _ -")]
+pub struct InvalidPermission;
+
+impl Permission {
+    /// The permission as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Permission {
+    type Error = InvalidPermission;
+
+    fn try_from(text: String) -> Result<Self, InvalidPermission> {
+        let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b":._-".contains(&c);
+        let valid = !text.is_empty() && text.len() <= 64 && text.bytes().all(allowed);
+        valid.then_some(Self(text)).ok_or(InvalidPermission)
+    }
+}
+
+impl FromStr for Permission {
+    type Err = InvalidPermission;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPermission> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<Permission> for String {
+    fn from(permission: Permission) -> Self {
+        permission.0
+    }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Who a request acts as, once admitted, with the header values made when the record changed, not per request.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// The key that was used; none for a session.
+    pub key_id: Option<KeyId>,
+    /// The user.
+    pub user_id: UserId,
+    /// The organization.
+    pub org_id: OrgId,
+    /// How they proved it.
+    pub method: AuthMethod,
+    /// The values of the identity headers.
+    pub headers: PrincipalHeaders,
+}
+
+/// The values of the identity headers of a [`Principal`]. Cloning one costs three reference counts.
+#[derive(Clone, Debug)]
+pub struct PrincipalHeaders {
+    /// `X-User-Id`.
+    pub user_id: HeaderValue,
+    /// `X-Org-Id`.
+    pub org_id: HeaderValue,
+    /// `X-Key-Id`, for keys.
+    pub key_id: Option<HeaderValue>,
+    /// `X-Permissions`: sorted, comma-separated; empty when there are none.
+    pub permissions: HeaderValue,
+}
+
+impl PrincipalHeaders {
+    /// The values for a user with these permissions, which must be sorted.
+    pub fn new(user: UserId, org: OrgId, key: Option<KeyId>, permissions: &[Permission]) -> Self {
+        let ascii = |text: &str| HeaderValue::from_str(text).expect("ids and permissions are visible ASCII");
+        let permissions: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
+        Self {
+            user_id: ascii(&user.to_string()),
+            org_id: ascii(&org.to_string()),
+            key_id: key.map(|key| ascii(key.as_str())),
+            permissions: ascii(&permissions.join(",")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_round_trip_and_refuse_each_other() {
+        let org = OrgId::generate();
+        assert_eq!(org.to_string().parse(), Ok(org));
+        assert!(org.to_string().parse::<UserId>().is_err());
+        assert!("org_".parse::<OrgId>().is_err());
+        assert!(format!("{org}0").parse::<OrgId>().is_err());
+    }
+
+    #[test]
+    fn permissions_are_plain_words() {
+        assert!("queries:read".parse::<Permission>().is_ok());
+        for bad in ["", "a b", "a,b", "A", "a\n", &"x".repeat(65)] {
+            assert!(bad.parse::<Permission>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! API keys: how they are made, recognized and hashed.
+//!
+//! ```text
+//! sk_live_ KKKKKKKKK _ SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS CCCCCC
+//! prefix   key id      secret, 43 base62 characters (256 bits)     CRC-32, base62
+//! ```
+//!
+//! The key id is public: logs, tables and the CLI show it. Its first three characters are the organization's tag. The
+//! checksum covers everything before it, so garbage is refused before any work is done for it. What identifies a key is
+//! the SHA-256 of the whole presented text, and only that is ever stored. The plain key ([`PlainKey`]) and its hash
+//! ([`KeyDigest`]) are different types, and `Debug` shows neither.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::secret::Secret;
+
+/// What every key begins with.
+pub const PREFIX: &str = "sk_live_";
+/// Characters of a key id.
+pub const KEY_ID_LENGTH: usize = 9;
+/// Characters of the organization's tag, the beginning of the key id.
+pub const TAG_LENGTH: usize = 3;
+/// Characters of the secret: 62^43 > 2^256.
+const SECRET_LENGTH: usize = 43;
+/// Characters of the checksum: 62^6 > 2^32.
+const CHECKSUM_LENGTH: usize = 6;
+/// Characters of a whole key.
+pub const KEY_LENGTH: usize = PREFIX.len() + KEY_ID_LENGTH + 1 + SECRET_LENGTH + CHECKSUM_LENGTH;
+/// The digits of base62, in the order of their value.
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// An organization's tag: the first characters of the ids of all its keys, by which Redis Cluster places its data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OrgTag([u8; TAG_LENGTH]);
+
+/// The public name of a key: nine base62 characters, the organization's tag first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId([u8; KEY_ID_LENGTH]);
+
+/// The text is not a well-formed id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected} letters and digits")]
+pub struct InvalidId {
+    expected: usize,
+}
+
+/// The SHA-256 of a presented key.
+///
+/// - Equality takes the same time wherever the first difference is.
+/// - Hashing uses the first eight bytes: SHA-256 is uniform already.
+#[derive(Clone, Copy)]
+pub struct KeyDigest([u8; 32]);
+
+/// A key in the clear. It exists between its making and its being printed, and nowhere else.
+pub struct PlainKey {
+    id: KeyId,
+    text: Secret,
+}
+
+impl OrgTag {
+    /// A tag at random. Its maker must see to it that no two organizations share one.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        random_base62::<TAG_LENGTH>().map(Self)
+    }
+
+    /// The tag as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("base62 is ASCII")
+    }
+}
+
+impl KeyId {
+    /// A new id under an organization's tag. Its maker must see to it that it is unused.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn generate(tag: OrgTag) -> Result<Self, getrandom::Error> {
+        let mut id = random_base62::<KEY_ID_LENGTH>()?;
+        id[..TAG_LENGTH].copy_from_slice(&tag.0);
+        Ok(Self(id))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("base62 is ASCII")
+    }
+
+    /// The organization's tag.
+    pub fn tag(&self) -> OrgTag {
+        OrgTag([self.0[0], self.0[1], self.0[2]])
+    }
+}
+
+impl KeyDigest {
+    /// The digest of a key as it was presented, whole.
+    pub fn of(presented: &[u8]) -> Self {
+        Self(Sha256::digest(presented).into())
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A digest from its 32 bytes, as the durable copy has it.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A digest from 64 hexadecimal digits, as `keygate key import --sha256` takes it.
+    ///
+    /// # Errors
+    /// [`InvalidId`] when it is not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Result<Self, InvalidId> {
+        let invalid = InvalidId { expected: 64 };
+        if hex.len() != 64 || !hex.is_ascii() {
+            return Err(invalid);
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            let digit = |c: u8| char::from(c).to_digit(16).ok_or(invalid);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| invalid)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl PlainKey {
+    /// A new key under a key id, with 256 bits of the operating system's randomness.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn generate(id: KeyId) -> Result<Self, getrandom::Error> {
+        let secret = random_base62::<SECRET_LENGTH>()?;
+        let secret = std::str::from_utf8(&secret).expect("base62 is ASCII");
+        let mut text = String::with_capacity(KEY_LENGTH);
+        text.push_str(PREFIX);
+        text.push_str(id.as_str());
+        text.push('_');
+        text.push_str(secret);
+        let checksum = checksum(text.as_bytes());
+        text.push_str(std::str::from_utf8(&checksum).expect("base62 is ASCII"));
+        Ok(Self { id, text: Secret::new(text) })
+    }
+
+    /// The public part.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// The digest under which the key is stored.
+    pub fn digest(&self) -> KeyDigest {
+        KeyDigest::of(self.text.expose().as_bytes())
+    }
+
+    /// The key itself, to be shown once.
+    pub fn expose(&self) -> &Secret {
+        &self.text
+    }
+}
+
+/// The key id of a presented key of our own format.
+///
+/// # Errors
+/// `None` when the text is not of this format or its checksum is wrong: an imported key, or garbage.
+pub fn parse(presented: &[u8]) -> Option<KeyId> {
+    let body = presented.strip_prefix(PREFIX.as_bytes())?;
+    if presented.len() != KEY_LENGTH || body[KEY_ID_LENGTH] != b'_' {
+        return None;
+    }
+    let (covered, given) = presented.split_at(KEY_LENGTH - CHECKSUM_LENGTH);
+    let alphanumeric = body.iter().enumerate().all(|(i, c)| i == KEY_ID_LENGTH || c.is_ascii_alphanumeric());
+    if !alphanumeric || checksum(covered) != given {
+        return None;
+    }
+    body[..KEY_ID_LENGTH].try_into().ok().map(KeyId)
+}
+
+/// The CRC-32 of `covered` in base62, most significant digit first.
+fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
+    let mut rest = crc32fast::hash(covered);
+    let mut digits = [0; CHECKSUM_LENGTH];
+    for digit in digits.iter_mut().rev() {
+        *digit = BASE62[(rest % 62) as usize];
+        rest /= 62;
+    }
+    digits
+}
+
+/// `N` base62 characters, each equally likely: bytes of 248 and above are drawn again, as 248 is four times 62.
+fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+    let mut text = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let mut random = zeroize::Zeroizing::new([0; 64]);
+        getrandom::fill(random.as_mut())?;
+        for byte in random.iter().filter(|byte| **byte < 248).take(N - filled) {
+            text[filled] = BASE62[usize::from(byte % 62)];
+            filled += 1;
+        }
+    }
+    Ok(text)
+}
+
+impl PartialEq for KeyDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for KeyDigest {}
+
+impl Hash for KeyDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let first: [u8; 8] = self.0[..8].try_into().expect("eight of thirty-two bytes");
+        state.write_u64(u64::from_ne_bytes(first));
+    }
+}
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(…)")
+    }
+}
+
+impl fmt::Debug for PlainKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PlainKey({}, …)", self.id)
+    }
+}
+
+macro_rules! base62_text {
+    ($type:ident, $length:expr) => {
+        impl FromStr for $type {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let invalid = InvalidId { expected: $length };
+                let bytes: [u8; $length] = text.as_bytes().try_into().map_err(|_| invalid)?;
+                bytes.iter().all(u8::is_ascii_alphanumeric).then_some(Self(bytes)).ok_or(invalid)
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+base62_text!(OrgTag, TAG_LENGTH);
+base62_text!(KeyId, KEY_ID_LENGTH);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> PlainKey {
+        PlainKey::generate(KeyId::generate(OrgTag::generate().unwrap()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn parses_what_it_generates() {
+        let key = key();
+        let text = key.expose().expose();
+        assert_eq!(text.len(), KEY_LENGTH);
+        assert!(text.starts_with("sk_live_"));
+        assert_eq!(parse(text.as_bytes()), Some(key.id()));
+        assert_eq!(&text[8..11], key.id().tag().as_str());
+    }
+
+    #[test]
+    fn any_changed_character_breaks_the_checksum() {
+        let key = key();
+        let text = key.expose().expose().as_bytes();
+        for at in 0..text.len() {
+            let mut changed = text.to_vec();
+            changed[at] = if changed[at] == b'x' { b'y' } else { b'x' };
+            assert_eq!(parse(&changed), None, "position {at}");
+        }
+        assert_eq!(parse(&text[..text.len() - 1]), None);
+        assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn debug_shows_neither_key_nor_digest() {
+        let key = key();
+        let shown = format!("{key:?} {:?} {:?}", key.digest(), key.expose());
+        assert!(!shown.contains(&key.expose().expose()[18..]));
+        assert_eq!(shown, format!("PlainKey({}, …) KeyDigest(…) Secret(…)", key.id()));
+    }
+
+    #[test]
+    fn digest_reads_hex() {
+        let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(KeyDigest::from_hex(hex).unwrap(), KeyDigest::of(b"abc"));
+        assert!(KeyDigest::from_hex(&hex[1..]).is_err());
+        assert!(KeyDigest::from_hex(&hex.replace('b', "g")).is_err());
+    }
+}

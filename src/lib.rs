@@ -1,0 +1,59 @@
+//! keygate: an API-key gateway, and query-store, the upstream that ships with it.
+//!
+//! # The life of a request
+//!
+//! One request goes straight down, one response comes straight back, and nothing is visited twice:
+//!
+//! 1. [`transport`] accepts the connection, holds time-outs and sizes, and hands each request, with its
+//!    [`identity::Peer`], to the gateway.
+//! 2. [`gateway`] opens the request's audit entry, asks [`admission`], has [`forward`] rewrite the head, sends it
+//!    through [`upstream`], and returns the response in a body that keeps the permit and the entry until its last frame.
+//! 3. [`admission`] reads the credential, finds the route, and asks [`state`] for one decision: who is this, may they,
+//!    is there a token, is there a slot. All or nothing: a refusal leaves everything as it was.
+//! 4. [`forward`] is pure: a head goes in, a head comes out. First it removes, then it sets.
+//! 5. [`upstream`] picks an endpoint and a pooled connection, and says whose fault a failure was.
+//! 6. [`audit`] has the record before the request leaves for the upstream, and its outcome when the last byte is gone.
+//!
+//! # The map
+//!
+//! Modules are declared in reading order. Imports go strictly down, and `tests/integration/house.rs` holds it:
+//!
+//! ```text
+//! main > cli > app > config > {gateway | admin} > {admission | management}
+//!      > {transport, forward, upstream, audit, state} > vocabulary
+//! ```
+//!
+//! The data plane (`gateway`, `admission`) and the control plane (`admin`, `management`) never import each other,
+//! and mechanisms never import each other. [`query_store`] is a program of its own that lives in this crate so that the
+//! demo can embed it; it shares with the gateway only the vocabulary and [`transport`].
+
+// The data plane, in the order of a request.
+pub mod gateway;
+pub mod admission;
+pub mod transport;
+pub mod forward;
+pub mod upstream;
+pub mod audit;
+pub mod state;
+
+// The control plane.
+pub mod management;
+pub mod admin;
+
+// Putting it together.
+pub mod config;
+pub mod app;
+pub mod cli;
+
+// The vocabulary: what every module above may speak of.
+pub mod clock;
+pub mod identity;
+pub mod key;
+pub mod quota;
+pub mod secret;
+pub mod settings;
+pub mod metrics;
+pub mod telemetry;
+
+// The upstream that ships with keygate.
+pub mod query_store;

@@ -1,0 +1,1 @@
+//! The token bucket: pure arithmetic over (state, quota, now).

@@ -1,0 +1,170 @@
+//! The directory's records as management sees them, and the changes it can make to them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::quota::Quota;
+
+/// An organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Org {
+    /// Its id.
+    pub id: OrgId,
+    /// Its tag: the beginning of the ids of all its keys. No two organizations share one.
+    pub tag: OrgTag,
+    /// Its name. No two organizations share one.
+    pub name: String,
+    /// When it was created.
+    pub created: Micros,
+    /// Suspended: all its requests are refused.
+    pub suspended: bool,
+    /// Its own limit of requests in flight, in place of the configured one.
+    pub concurrent: Option<u32>,
+}
+
+/// A user of one organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Its id.
+    pub id: UserId,
+    /// The organization it belongs to.
+    pub org: OrgId,
+    /// Its email address. No two users of an organization that are not removed share one.
+    pub email: String,
+    /// What it may do; sorted, each once.
+    pub permissions: Vec<Permission>,
+    /// When it was created.
+    pub created: Micros,
+    /// When it was removed. Its record stays, because keys and audit records name it.
+    pub removed: Option<Micros>,
+}
+
+/// A key, without what it is recognized by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Its public id.
+    pub id: KeyId,
+    /// The organization it belongs to.
+    pub org: OrgId,
+    /// The user whose permissions it has.
+    pub user: UserId,
+    /// The name given at creation.
+    pub name: String,
+    /// Imported by its SHA-256 from an older system.
+    pub imported: bool,
+    /// When it was created.
+    pub created: Micros,
+    /// When it last got a new secret.
+    pub rotated: Option<Micros>,
+    /// Until when the secret before the last rotation is valid.
+    pub previous_until: Option<Micros>,
+    /// When it was revoked.
+    pub revoked: Option<Micros>,
+    /// Its own quota, in place of the configured one.
+    pub quota: Option<Quota>,
+    /// When it was last admitted.
+    pub last_used: Option<Micros>,
+    /// How often it was admitted.
+    pub uses: u64,
+}
+
+/// One change to the directory. All of it takes place, or none.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A new organization.
+    CreateOrg(Org),
+    /// Suspend or resume.
+    SuspendOrg {
+        /// Which.
+        org: OrgId,
+        /// Suspended from now on, or not.
+        suspended: bool,
+    },
+    /// Its own concurrency, or `None` for the configured one.
+    LimitOrg {
+        /// Which.
+        org: OrgId,
+        /// Requests in flight, at least 1.
+        concurrent: Option<u32>,
+    },
+    /// A new user.
+    CreateUser(User),
+    /// Replace what a user may do; holds for its keys from the next request on.
+    PermitUser {
+        /// The organization, which must be the user's.
+        org: OrgId,
+        /// Which.
+        user: UserId,
+        /// All it may do from now on; sorted, each once.
+        permissions: Vec<Permission>,
+    },
+    /// Remove a user; its keys are refused from the next request on, for good.
+    RemoveUser {
+        /// The organization, which must be the user's.
+        org: OrgId,
+        /// Which.
+        user: UserId,
+        /// When.
+        at: Micros,
+    },
+    /// A new key.
+    CreateKey {
+        /// Its record.
+        key: Key,
+        /// What it is recognized by.
+        digest: KeyDigest,
+    },
+    /// Refuse a key from the next request on, for good. Revoking twice is no error; the first time stands.
+    RevokeKey {
+        /// Which.
+        key: KeyId,
+        /// When.
+        at: Micros,
+    },
+    /// A new secret under the same id, limits and history.
+    RotateKey {
+        /// Which.
+        key: KeyId,
+        /// What it is recognized by from now on.
+        digest: KeyDigest,
+        /// When.
+        at: Micros,
+        /// Until when the secret until now is valid; `at` for not at all.
+        previous_until: Micros,
+    },
+    /// Its own quota, or `None` for the configured one. The tokens in the bucket stay, capped by the new burst.
+    LimitKey {
+        /// Which.
+        key: KeyId,
+        /// The quota, checked.
+        quota: Option<Quota>,
+    },
+}
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// No such organization.
+    #[error("there is no organization {0}")]
+    NoOrg(OrgId),
+    /// No such user in the organization, or removed.
+    #[error("there is no user {0} in this organization")]
+    NoUser(UserId),
+    /// No such key.
+    #[error("there is no key {0}")]
+    NoKey(KeyId),
+    /// The key is revoked.
+    #[error("key {0} is revoked")]
+    Revoked(KeyId),
+    /// Another record has this name, email, tag, id or digest already; the text says which of them.
+    #[error("{0} is already in use")]
+    Taken(&'static str),
+    /// The durable copy could not be written; nothing was changed.
+    #[error("the state could not be written")]
+    Unavailable(#[source] rusqlite::Error),
+    /// The state was closed.
+    #[error("the state is closed")]
+    Closed,
+}
