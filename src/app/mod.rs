@@ -70,7 +70,7 @@ impl App {
         let bound = Bound::new(&config)?;
         let metrics = Metrics::new();
         let (state, journal) = open(&config, &metrics)?;
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), metrics.clone()));
+        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let readiness = Readiness::new(journal.clone());
         #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
         metrics.config_loaded.set(Micros::wall().0 as f64 / 1e6);

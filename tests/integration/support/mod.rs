@@ -5,7 +5,7 @@ mod client;
 mod gateway;
 mod upstream;
 
-pub use client::{Client, Response};
+pub use client::{Client, Response, head};
 pub use gateway::{Gateway, Key};
 pub use upstream::{Received, Upstream};
 
