@@ -1,1 +1,72 @@
-//! Not yet.
+//! Logs: structured, to standard error, as text for people or as JSON for machines.
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+/// The environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
+pub const VARIABLE: &str = "KEYGATE_LOG";
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The form of a line.
+    pub format: Format,
+    /// The least level that is logged.
+    pub level: LevelFilter,
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { format: Format::Text, level: LevelFilter::INFO }
+    }
+}
+
+/// Begins logging. Colours are used for text on a terminal. A second call changes nothing.
+///
+/// An unreadable `KEYGATE_LOG` is ignored, with a warning.
+pub fn init(settings: Settings) {
+    let (filter, ignored) = filter(settings.level, std::env::var(VARIABLE).ok().as_deref());
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let set = match settings.format {
+        Format::Text => subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
+        Format::Json => subscriber.json().flatten_event(true).try_init(),
+    };
+    if set.is_ok() && ignored {
+        tracing::warn!("{VARIABLE} holds no valid filter and is ignored; give a level, or target=level");
+    }
+}
+
+/// The filter in force, and whether the environment's was not valid.
+fn filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool) {
+    let configured = EnvFilter::default().add_directive(level.into());
+    match variable.filter(|text| !text.is_empty()).map(str::parse) {
+        Some(Ok(filter)) => (filter, false),
+        Some(Err(_)) => (configured, true),
+        None => (configured, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_overrides_the_level_unless_it_is_nonsense() {
+        let shown = |variable| {
+            let (filter, ignored) = filter(LevelFilter::INFO, variable);
+            (filter.to_string(), ignored)
+        };
+        assert_eq!(shown(None), ("info".into(), false));
+        assert_eq!(shown(Some("debug")), ("debug".into(), false));
+        assert_eq!(shown(Some("keygate=loud=x")), ("info".into(), true));
+    }
+}

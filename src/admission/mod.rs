@@ -1,1 +1,5 @@
 //! Not yet.
+
+mod settings;
+
+pub use settings::RouteSettings;

@@ -1,1 +1,113 @@
-//! Not yet.
+//! The gateway's configuration: the file as written becomes one typed [`Config`], the sum of its modules' own settings.
+//!
+//! Each block of the file has a reader here; the types belong to the modules that use them. Everything wrong with a file
+//! is reported at once. `config/keygate.yaml` shows every key with its default.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::admission::RouteSettings;
+use crate::settings::{Document, Problems, Section};
+use crate::{audit, state, telemetry, transport, upstream};
+
+mod network;
+mod forwarding;
+mod limits;
+mod journal;
+mod routes;
+mod process;
+
+pub use network::{Admin, Listener};
+
+/// Everything that can be configured, checked.
+///
+/// - Paths are usable from the working directory: relative ones have the file's directory in front.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The name of this gateway in audit records.
+    pub gateway: String,
+    /// Threads that serve, each with its own listeners and upstream connections.
+    pub workers: usize,
+    /// Where clients connect; at least one.
+    pub listen: Vec<Listener>,
+    /// Where operators connect.
+    pub admin: Admin,
+    /// Whose forwarding headers are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The limits of downstream connections.
+    pub transport: transport::Settings,
+    /// The upstream.
+    pub upstream: upstream::Settings,
+    /// The state, with the limits of those that have none of their own.
+    pub state: state::embedded::Settings,
+    /// The audit journal.
+    pub audit: audit::Settings,
+    /// The routes; when there are none, every path is forwarded.
+    pub routes: Vec<RouteSettings>,
+    /// How long requests in flight may go on after the signal to stop.
+    pub drain: Duration,
+    /// The logs.
+    pub telemetry: telemetry::Settings,
+}
+
+impl Config {
+    /// The file that is read when none is named.
+    pub const DEFAULT_PATH: &str = "config/keygate.yaml";
+
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`Problems`]: all that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        Document::load(path)?.read(read)
+    }
+
+    /// Takes a text as the content of a file at a path.
+    ///
+    /// # Errors
+    /// [`Problems`]: all that is wrong with it.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
+        Document::parse(path, text)?.read(read)
+    }
+}
+
+/// Reads all blocks first and puts them together afterwards, so that a problem in one hides none in another.
+fn read(file: &mut Section<'_>) -> Option<Config> {
+    let gateway = file.maybe("gateway", process::gateway).unwrap_or_else(process::host_name);
+    let workers = file.maybe("workers", |value| value.integer(1..=1024)).unwrap_or_else(process::cores);
+    let listen = file.required("listen", network::listen);
+    let admin = file.section("admin", |section| network::admin(section, listen.as_deref())).flatten();
+    let trusted_proxies = file.optional("trusted_proxies", Vec::new(), network::trusted_proxies);
+    let endpoints = file.section("upstream", forwarding::endpoints).flatten();
+    let timeouts = file.section("timeouts", forwarding::timeouts);
+    let http = file.section("http", forwarding::http);
+    let limits = file.section("limits", limits::limits);
+    let state = file.section("state", limits::state).flatten();
+    let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
+    let routes = file.optional("routes", Vec::new(), routes::routes);
+    let telemetry = file.section("telemetry", process::telemetry);
+    refuse_later_versions(file);
+
+    let (timeouts, limits) = (timeouts?, limits?);
+    Some(Config {
+        gateway,
+        workers,
+        listen: listen?,
+        admin: admin?,
+        trusted_proxies,
+        transport: timeouts.transport(http?),
+        upstream: timeouts.upstream(endpoints?),
+        state: limits.state(state?),
+        audit: journal?,
+        routes,
+        drain: timeouts.drain,
+        telemetry: telemetry?,
+    })
+}
+
+/// Blocks that the design has and this version does not.
+fn refuse_later_versions(file: &mut Section<'_>) {
+    file.refuse("session", "is not supported by this version; remove the block, and have users present API keys");
+}

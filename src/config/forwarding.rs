@@ -1,0 +1,113 @@
+//! The blocks `upstream`, `timeouts` and `http`: what is forwarded where, how large it may be and how long it may take.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::settings::{Section, Value};
+use crate::transport;
+use crate::upstream::{self, Endpoint};
+
+/// What a time-out may be: a day is for ever, to a connection.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+/// The block `timeouts`, whose values belong to several modules.
+pub(super) struct Timeouts {
+    head: Duration,
+    keep_alive: Duration,
+    body_idle: Duration,
+    connect: Duration,
+    response: Duration,
+    response_idle: Duration,
+    pub(super) drain: Duration,
+}
+
+impl Timeouts {
+    /// The transport's settings: these time-outs, and the sizes of `http`.
+    pub(super) fn transport(&self, http: transport::Settings) -> transport::Settings {
+        transport::Settings {
+            head_timeout: self.head,
+            keep_alive_timeout: self.keep_alive,
+            body_idle_timeout: self.body_idle,
+            ..http
+        }
+    }
+
+    /// The upstream's settings: these time-outs, and its endpoints.
+    pub(super) fn upstream(&self, endpoints: Vec<Endpoint>) -> upstream::Settings {
+        upstream::Settings {
+            endpoints,
+            connect_timeout: self.connect,
+            response_timeout: self.response,
+            response_idle_timeout: self.response_idle,
+        }
+    }
+}
+
+pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
+    let transport = transport::Settings::default();
+    let mut timeout = |name, default| section.optional(name, default, |value| value.duration(TIMEOUT));
+    Timeouts {
+        head: timeout("head", transport.head_timeout),
+        keep_alive: timeout("keep_alive", transport.keep_alive_timeout),
+        body_idle: timeout("body_idle", transport.body_idle_timeout),
+        connect: timeout("connect", Duration::from_secs(2)),
+        response: timeout("response", Duration::from_secs(60)),
+        response_idle: timeout("response_idle", Duration::from_secs(60)),
+        drain: timeout("drain", Duration::from_secs(30)),
+    }
+}
+
+/// The sizes of `http`; the time-outs are those of the defaults.
+pub(super) fn http(section: &mut Section<'_>) -> transport::Settings {
+    let default = transport::Settings::default();
+    let size = |value: &Value<'_>| value.size(1024..=1 << 20).and_then(|size| usize::try_from(size).ok());
+    let http = transport::Settings {
+        // hyper reads no head into less than 8 KiB.
+        max_head: section.optional("max_head", default.max_head, |value| {
+            value.size(8 << 10..=1 << 20).and_then(|size| usize::try_from(size).ok())
+        }),
+        max_fields: section.optional("max_fields", default.max_fields, |value| value.integer(1..=10_000)),
+        max_target: section.optional("max_target", default.max_target, size),
+        max_body: section.optional("max_body", default.max_body, |value| value.size(0..=1 << 50)),
+        max_streams: section.optional("max_streams", default.max_streams, |value| value.integer(1..=65_536)),
+        ..default
+    };
+    if http.max_target > http.max_head {
+        section.report("max_target", "is larger than `max_head`, of which it is a part; make it smaller");
+    }
+    http
+}
+
+pub(super) fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {
+    section.required("endpoints", |value| {
+        let mut seen = Vec::new();
+        let endpoints = value.list(|item| {
+            let endpoint = endpoint(item)?;
+            if seen.contains(&endpoint) {
+                return item.reject("is listed already; remove one");
+            }
+            seen.push(endpoint.clone());
+            Some(endpoint)
+        })?;
+        if endpoints.is_empty() { value.reject("is empty; give at least one endpoint") } else { Some(endpoints) }
+    })
+}
+
+fn endpoint(value: &Value<'_>) -> Option<Endpoint> {
+    const EXPECTED: &str = "an endpoint such as http://127.0.0.1:8081";
+    let uri: http::Uri = value.parsed(EXPECTED)?;
+    let authority = match (uri.scheme_str(), uri.authority()) {
+        (Some("http"), Some(authority)) => authority,
+        (Some("https"), _) => return value.reject("https to the upstream is not supported by this version; use http"),
+        _ => return value.reject(format_args!("`{uri}` is not {EXPECTED}")),
+    };
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() || authority.as_str().contains('@') {
+        return value.reject(format_args!("`{uri}` is more than scheme, host and port; remove the rest"));
+    }
+    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+    if host.is_empty() || port == 0 {
+        return value.reject(format_args!("`{uri}` is not {EXPECTED}"));
+    }
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    Some(Endpoint { host: bare.to_owned(), port, authority: format!("{host}:{port}") })
+}

@@ -1,0 +1,90 @@
+//! The blocks `listen`, `admin` and `trusted_proxies`: who may connect where.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+use crate::settings::{Section, Value};
+
+/// The admin listener unless another is given: reachable from this machine only.
+const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);
+/// Bytes of a Unix socket's path on Linux, its closing zero included.
+const SOCKET_PATH: usize = 108;
+
+/// One place where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The address; port 0 lets the system choose.
+    pub address: SocketAddr,
+}
+
+/// Where operators and their tools connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// The Unix socket of management; whoever may open it may do everything.
+    pub socket: PathBuf,
+    /// `/metrics`, `/live` and `/ready`.
+    pub address: SocketAddr,
+}
+
+pub(super) fn listen(value: &Value<'_>) -> Option<Vec<Listener>> {
+    let mut seen = Vec::new();
+    let listeners =
+        value.list(|item| item.section(|section| section.required("address", |v| listener(v, &mut seen))))?;
+    if listeners.is_empty() {
+        return value.reject("is empty; give at least one address");
+    }
+    Some(listeners)
+}
+
+fn listener(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<Listener> {
+    let address = address(value)?;
+    if address.port() != 0 && seen.contains(&address) {
+        return value.reject(format_args!("{address} is listed already; remove one"));
+    }
+    seen.push(address);
+    Some(Listener { address })
+}
+
+pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Option<Admin> {
+    let socket = section.required("socket", socket);
+    let address = section.optional("address", ADMIN_ADDRESS, address);
+    let taken = |listener: &Listener| listener.address == address && address.port() != 0;
+    if listen.is_some_and(|listen| listen.iter().any(taken)) {
+        section.report("address", format_args!("{address} is in `listen` already; choose another"));
+    }
+    Some(Admin { socket: socket?, address })
+}
+
+fn socket(value: &Value<'_>) -> Option<PathBuf> {
+    let path = value.path()?;
+    let length = path.as_os_str().len();
+    if length >= SOCKET_PATH {
+        return value.reject(format_args!(
+            "{} has {length} bytes, and a socket's path may have {}; choose a shorter one",
+            path.display(),
+            SOCKET_PATH - 1
+        ));
+    }
+    Some(path)
+}
+
+pub(super) fn trusted_proxies(value: &Value<'_>) -> Option<Vec<IpNet>> {
+    value.list(|item| item.text().and_then(|text| network(item, &text)))
+}
+
+fn network(value: &Value<'_>, text: &str) -> Option<IpNet> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    match network {
+        Ok(network) if network.addr() != network.network() => {
+            value.reject(format_args!("`{text}` has bits set beyond its prefix; did you mean {}?", network.trunc()))
+        }
+        Ok(network) => Some(network),
+        Err(_) => value.reject(format_args!("`{text}` is not a network such as 10.0.0.0/8, or an IP address")),
+    }
+}
+
+fn address(value: &Value<'_>) -> Option<SocketAddr> {
+    value.parsed("an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080")
+}

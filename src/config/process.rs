@@ -1,0 +1,43 @@
+//! The keys `gateway` and `workers` and the block `telemetry`: this process.
+
+use tracing::level_filters::LevelFilter;
+
+use crate::settings::{Section, Value};
+use crate::telemetry::{Format, Settings};
+
+/// The name of this gateway.
+pub(super) fn gateway(value: &Value<'_>) -> Option<String> {
+    let name = value.text()?;
+    if name.len() > 100 || name.chars().any(char::is_control) {
+        return value.reject("is longer than 100 bytes or has control characters; choose a plain name");
+    }
+    Some(name)
+}
+
+/// The host's name, as the kernel has it.
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "keygate".to_owned() } else { name.to_owned() }
+}
+
+/// The cores this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {
+    let default = Settings::default();
+    let formats = [("text", Format::Text), ("json", Format::Json)];
+    let levels = [
+        ("error", LevelFilter::ERROR),
+        ("warn", LevelFilter::WARN),
+        ("info", LevelFilter::INFO),
+        ("debug", LevelFilter::DEBUG),
+        ("trace", LevelFilter::TRACE),
+    ];
+    Settings {
+        format: section.optional("log", default.format, |value| value.choice(&formats)),
+        level: section.optional("level", default.level, |value| value.choice(&levels)),
+    }
+}

@@ -1,0 +1,144 @@
+//! Who the client is when there are proxies in front: the trusted-proxy rule.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderValue};
+use ipnet::IpNet;
+
+use crate::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_PROTO};
+
+/// The networks whose `X-Forwarded-For` is believed. Empty by default: then the peer is the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies(pub Vec<IpNet>);
+
+/// The client of a request.
+///
+/// - `X-Forwarded-For` is read only when the peer is trusted, from the right, and only as far as every hop is trusted:
+///   the first address that is not trusted is the client. What stands left of it is the client's own word, and ignored.
+/// - An entry that is no address ends the walk at the last good one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The client's address.
+    pub ip: IpAddr,
+    /// The trusted hops between the client and the peer, the client's side first; the peer itself is the last.
+    hops: Vec<IpAddr>,
+}
+
+impl TrustedProxies {
+    fn trusts(&self, ip: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&ip))
+    }
+}
+
+impl Client {
+    /// Finds the client.
+    pub fn find(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Self {
+        let mut client = Self { ip: peer.address.ip().to_canonical(), hops: Vec::new() };
+        if !trusted.trusts(client.ip) {
+            return client;
+        }
+        for entry in entries(headers) {
+            let Some(ip) = entry else { break };
+            client.hops.insert(0, client.ip);
+            client.ip = ip;
+            if !trusted.trusts(ip) {
+                break;
+            }
+        }
+        client
+    }
+
+    /// The value of `X-Forwarded-For`: the client, then the trusted hops that the peer vouched for.
+    pub fn forwarded_for(&self) -> HeaderValue {
+        if self.hops.is_empty() {
+            return text(self.ip.to_string());
+        }
+        let addresses: Vec<String> =
+            std::iter::once(self.ip).chain(self.hops.iter().copied()).map(|ip| ip.to_string()).collect();
+        text(addresses.join(", "))
+    }
+
+    /// The value of `Forwarded` (RFC 7239).
+    pub fn forwarded(&self, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
+        let node = match self.ip {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("\"[{ip}]\""),
+        };
+        let host = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\']));
+        text(match host {
+            Some(host) => format!("for={node};host=\"{host}\";proto={proto}"),
+            None => format!("for={node};proto={proto}"),
+        })
+    }
+
+    /// `https` or `http`: as a trusted peer says, else as the connection is.
+    pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> &'static str {
+        let said = headers.get(X_FORWARDED_PROTO).filter(|_| !self.hops.is_empty());
+        match said.map(HeaderValue::as_bytes) {
+            Some(b"https") => "https",
+            Some(b"http") => "http",
+            _ if peer.tls => "https",
+            _ => "http",
+        }
+    }
+}
+
+/// The entries of all `X-Forwarded-For` fields, from the right; `None` for one that is no address.
+fn entries(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    let fields: Vec<&HeaderValue> = headers.get_all(X_FORWARDED_FOR).into_iter().collect();
+    fields.into_iter().rev().flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b',')).map(address)
+}
+
+/// An address, with or without a port, with or without brackets.
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let entry = std::str::from_utf8(entry).ok()?.trim();
+    let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    let ip = bare.parse::<IpAddr>().ok();
+    let ip = ip.or_else(|| entry.parse::<std::net::SocketAddr>().ok().map(|address| address.ip()));
+    ip.map(|ip| ip.to_canonical())
+}
+
+fn text(value: String) -> HeaderValue {
+    HeaderValue::try_from(value).expect("addresses and received header text are valid in a header")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(peer: &str, fields: &[&str], trusted: &[&str]) -> Client {
+        let peer = Peer { address: format!("{peer}:1").parse().unwrap(), tls: false };
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(X_FORWARDED_FOR, field.parse().unwrap());
+        }
+        let trusted = TrustedProxies(trusted.iter().map(|network| network.parse().unwrap()).collect());
+        Client::find(&peer, &headers, &trusted)
+    }
+
+    #[test]
+    fn without_trust_the_peer_is_the_client() {
+        let client = find("192.0.2.1", &["203.0.113.9"], &[]);
+        assert_eq!(client.ip, "192.0.2.1".parse::<IpAddr>().unwrap());
+        assert_eq!(client.forwarded_for(), "192.0.2.1");
+    }
+
+    #[test]
+    fn walks_from_the_right_while_trusted() {
+        let client = find("10.0.0.1", &["6.6.6.6, 203.0.113.9", "10.0.0.2:80"], &["10.0.0.0/8"]);
+        assert_eq!(client.ip, "203.0.113.9".parse::<IpAddr>().unwrap());
+        assert_eq!(client.forwarded_for(), "203.0.113.9, 10.0.0.2, 10.0.0.1");
+    }
+
+    #[test]
+    fn garbage_ends_the_walk() {
+        let client = find("10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], &["10.0.0.0/8"]);
+        assert_eq!(client.ip, "10.0.0.2".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn ipv6_is_quoted() {
+        let client = find("[2001:db8::1]", &[], &[]);
+        assert_eq!(client.forwarded(None, "http"), "for=\"[2001:db8::1]\";proto=http");
+    }
+}

@@ -1,0 +1,34 @@
+//! Making a connection to an endpoint.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::settings::Endpoint;
+
+/// Bytes of an upstream's response head that are taken at most.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// Connects, trying every address of the endpoint's name, and starts the connection's task on this thread.
+pub(super) async fn connect<B>(endpoint: &Endpoint, timeout: Duration) -> io::Result<SendRequest<B>>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = tokio::time::timeout(timeout, TcpStream::connect((&*endpoint.host, endpoint.port))).await??;
+    stream.set_nodelay(true)?;
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "an upstream connection ended early");
+        }
+    });
+    Ok(sender)
+}

@@ -1,0 +1,73 @@
+//! The endpoints, as all workers see them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::HeaderValue;
+
+use super::settings::Endpoint;
+use crate::metrics::{EndpointMetrics, Metrics};
+
+/// The endpoints of the upstream, shared by the pools of all workers.
+#[derive(Clone, Debug)]
+pub struct Endpoints(pub(super) Arc<[Shared]>);
+
+/// One endpoint.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) endpoint: Endpoint,
+    /// The value of `Host`.
+    pub(super) host: HeaderValue,
+    /// Requests in flight to it, from all workers.
+    in_flight: AtomicUsize,
+    pub(super) metrics: EndpointMetrics,
+}
+
+/// A request in flight to an endpoint; counted until dropped.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    endpoints: Endpoints,
+    index: usize,
+}
+
+impl Endpoints {
+    /// The endpoints of the configuration.
+    pub fn new(endpoints: &[Endpoint], metrics: &Metrics) -> Self {
+        let shared = |endpoint: &Endpoint| Shared {
+            host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
+            in_flight: AtomicUsize::new(0),
+            metrics: metrics.endpoint(&endpoint.authority),
+            endpoint: endpoint.clone(),
+        };
+        Self(endpoints.iter().map(shared).collect())
+    }
+
+    /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.
+    pub(super) fn least_busy(&self, start: usize, tried: &[usize]) -> Option<usize> {
+        let count = self.0.len();
+        let candidates = (0..count).map(|offset| (start + offset) % count).filter(|index| !tried.contains(index));
+        candidates.min_by_key(|index| self.0[*index].in_flight.load(Ordering::Relaxed))
+    }
+
+    /// Counts a request in.
+    pub(super) fn enter(&self, index: usize) -> InFlight {
+        self.0[index].in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight { endpoints: self.clone(), index }
+    }
+}
+
+impl InFlight {
+    pub(super) fn shared(&self) -> &Shared {
+        &self.endpoints.0[self.index]
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.shared().in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,171 @@
+//! One worker's connections to the endpoints.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+
+use super::body::{Lease, ResponseBody};
+use super::connect::connect;
+use super::endpoint::{Endpoints, InFlight};
+use super::settings::Settings;
+
+/// Idle connections kept per worker and endpoint; more than an organization may use at once is rarely of use.
+const MAX_IDLE: usize = 256;
+
+/// One worker's connections; clones share them.
+pub struct Pool<B>(Rc<Shared<B>>);
+
+struct Shared<B> {
+    endpoints: Endpoints,
+    /// Idle connections by endpoint, the one used last on top.
+    idle: Vec<Idle<B>>,
+    /// Where the search among equally busy endpoints begins: moves on with every request.
+    start: Cell<usize>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    response_idle_timeout: Duration,
+}
+
+pub(super) type Idle<B> = Rc<RefCell<Vec<SendRequest<B>>>>;
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// No endpoint could be connected to; nothing was sent.
+    #[error("no endpoint of the upstream can be reached")]
+    Unavailable,
+    /// The connection broke, or the response was not HTTP.
+    #[error("the upstream broke off or answered badly")]
+    BadResponse(#[source] hyper::Error),
+    /// The upstream switched protocols though nobody had asked it to.
+    #[error("the upstream switched protocols unasked")]
+    Unasked,
+    /// The response's head did not come in time.
+    #[error("the upstream did not answer in time")]
+    TimedOut,
+}
+
+impl<B> Clone for Pool<B> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<B> Pool<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// A pool without connections.
+    pub fn new(endpoints: Endpoints, settings: &Settings) -> Self {
+        let idle = endpoints.0.iter().map(|_| Idle::<B>::default()).collect();
+        Self(Rc::new(Shared {
+            endpoints,
+            idle,
+            start: Cell::new(0),
+            connect_timeout: settings.connect_timeout,
+            response_timeout: settings.response_timeout,
+            response_idle_timeout: settings.response_idle_timeout,
+        }))
+    }
+
+    /// Sends a request and returns the response, whose body keeps the connection until it has ended.
+    ///
+    /// # Errors
+    /// [`Failure`] says whose fault it was.
+    pub async fn send(&self, mut request: Request<B>) -> Result<Response<ResponseBody<B>>, Failure> {
+        let start = self.0.start.get();
+        self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
+        let mut tried = Vec::new();
+        while let Some(index) = self.0.endpoints.least_busy(start, &tried) {
+            let in_flight = self.0.endpoints.enter(index);
+            request.headers_mut().insert(HOST, in_flight.shared().host.clone());
+            match self.send_to(request, in_flight).await {
+                Ok(sent) => return sent,
+                Err(unsent) => request = *unsent,
+            }
+            tried.push(index);
+        }
+        Err(Failure::Unavailable)
+    }
+
+    /// Sends to one endpoint; the request comes back when nothing of it was sent.
+    async fn send_to(
+        &self,
+        mut request: Request<B>,
+        in_flight: InFlight,
+    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Box<Request<B>>> {
+        while let Some(sender) = self.idle_connection(in_flight.index()) {
+            match self.exchange(sender, request).await {
+                Ok((sender, sent)) => return Ok(self.received(sender, sent, in_flight)),
+                Err(unsent) => request = *unsent,
+            }
+        }
+        let shared = in_flight.shared();
+        let sender = match connect(&shared.endpoint, self.0.connect_timeout).await {
+            Ok(sender) => sender,
+            Err(error) => {
+                tracing::warn!(endpoint = %shared.endpoint.authority, %error, "cannot connect to the upstream");
+                shared.metrics.connect_failed.inc();
+                shared.metrics.up.set(0);
+                return Err(Box::new(request));
+            }
+        };
+        shared.metrics.up.set(1);
+        let (sender, sent) = self.exchange(sender, request).await?;
+        Ok(self.received(sender, sent, in_flight))
+    }
+
+    /// A pooled connection that is ready. Closed ones are thrown away, ones that are still finishing stay.
+    fn idle_connection(&self, index: usize) -> Option<SendRequest<B>> {
+        let mut idle = self.0.idle[index].borrow_mut();
+        idle.retain(|sender| !sender.is_closed());
+        let ready = idle.iter().rposition(SendRequest::is_ready)?;
+        Some(idle.remove(ready))
+    }
+
+    #[allow(clippy::type_complexity, reason = "the three outcomes of one exchange: sent, failed, not sent")]
+    async fn exchange(
+        &self,
+        mut sender: SendRequest<B>,
+        request: Request<B>,
+    ) -> Result<(SendRequest<B>, Result<Response<Incoming>, Failure>), Box<Request<B>>> {
+        match tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await {
+            Ok(Ok(response)) => Ok((sender, Ok(response))),
+            Ok(Err(mut error)) => match error.take_message() {
+                Some(unsent) => Err(Box::new(unsent)),
+                None => Ok((sender, Err(Failure::BadResponse(error.into_error())))),
+            },
+            Err(_elapsed) => Ok((sender, Err(Failure::TimedOut))),
+        }
+    }
+
+    fn received(
+        &self,
+        sender: SendRequest<B>,
+        sent: Result<Response<Incoming>, Failure>,
+        in_flight: InFlight,
+    ) -> Result<Response<ResponseBody<B>>, Failure> {
+        let sent = sent.and_then(|response| match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => Err(Failure::Unasked),
+            _ => Ok(response),
+        });
+        let metrics = &in_flight.shared().metrics;
+        match &sent {
+            Ok(_) => metrics.ok.inc(),
+            Err(Failure::TimedOut) => metrics.timed_out.inc(),
+            Err(_) => metrics.bad_response.inc(),
+        }
+        let response = sent?;
+        let idle = Rc::clone(&self.0.idle[in_flight.index()]);
+        let lease = Lease::new(sender, idle, MAX_IDLE, in_flight);
+        Ok(response.map(|body| ResponseBody::new(body, lease, self.0.response_idle_timeout)))
+    }
+}

@@ -1,0 +1,229 @@
+//! The configuration: what it accepts, what it makes of it, and how it says no.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keygate::audit::Durability;
+use keygate::config::Config;
+use keygate::quota::Quota;
+use keygate::secret::Secret;
+use keygate::settings::{Document, Problems, Section};
+
+/// The least that serves, as the documentation has it.
+const MINIMAL: &str = "\
+listen:
+  - address: 127.0.0.1:8080
+admin:
+  socket: data/admin.sock          # management
+  address: 127.0.0.1:9090          # /metrics /live /ready
+upstream:
+  endpoints: [http://127.0.0.1:8081]
+state:
+  embedded: { path: data/state.db }
+limits:
+  key: { requests: 1000, per: 1h, burst: 1000 }
+  org: { concurrent: 100 }
+audit: { path: data/audit, durability: written }
+";
+
+fn parse(text: &str) -> Result<Config, Problems> {
+    Config::parse(Path::new("etc/keygate.yaml"), text)
+}
+
+/// The problems of the minimal file with something added to its end, one line each.
+fn problems_with(addition: &str) -> Vec<String> {
+    let problems = parse(&format!("{MINIMAL}{addition}")).unwrap_err();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_minimal_file_is_enough() {
+    let config = parse(MINIMAL).unwrap();
+    assert_eq!(config.listen[0].address.port(), 8080);
+    assert_eq!(config.admin.socket, Path::new("etc/data/admin.sock"), "relative to the file");
+    assert_eq!(config.upstream.endpoints[0].authority, "127.0.0.1:8081");
+    assert_eq!(config.state.quota, Quota::DEFAULT);
+    assert_eq!(config.audit.durability, Durability::Written);
+    assert_eq!(config.audit.gateway, config.gateway);
+    assert!(config.workers >= 1 && !config.gateway.is_empty() && config.routes.is_empty());
+}
+
+#[test]
+fn the_file_that_ships_shows_the_defaults() {
+    let shipped = Config::load(Path::new("config/keygate.yaml")).unwrap();
+    let least = "{listen: [address: '127.0.0.1:8080'], admin: {socket: ../data/admin.sock}, \
+                 upstream: {endpoints: ['http://127.0.0.1:8081']}, \
+                 state: {embedded: {path: ../data/state.db}}, audit: {path: ../data/audit}}";
+    let defaults = Config::parse(Path::new("config/keygate.yaml"), least).unwrap();
+    assert_eq!(shipped.routes.len(), 5);
+    let shipped = Config { routes: Vec::new(), ..shipped };
+    assert_eq!(format!("{shipped:#?}"), format!("{defaults:#?}"));
+}
+
+#[test]
+fn every_problem_is_reported_at_once_with_its_place() {
+    let text = "\
+listen:
+  - address: localhost
+  - addres: 127.0.0.1:8080
+upstream:
+  endpoints: [https://a:1, http://b:2, http://b:2]
+state: { redis: { url: 'redis://x' } }
+limits:
+  key:
+    request: 10
+    per: 1
+    burst: 0
+    per: 2h
+audit: { path: a, durability: sometimes }
+session: { issuer: x }
+";
+    let expected = "\
+etc/keygate.yaml:1:1: admin.socket: is missing; it has no default
+etc/keygate.yaml:2:14: listen[0].address: `localhost` is not an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080
+etc/keygate.yaml:3:5: listen[1].address: is missing; it has no default
+etc/keygate.yaml:3:5: listen[1].addres: is not a known key; did you mean `address`?
+etc/keygate.yaml:5:15: upstream.endpoints[0]: https to the upstream is not supported by this version; use http
+etc/keygate.yaml:5:40: upstream.endpoints[2]: is listed already; remove one
+etc/keygate.yaml:6:17: state.redis: is not supported yet by this version; use `embedded: { path: … }`
+etc/keygate.yaml:9:5: limits.key.request: is not a known key; did you mean `requests`?
+etc/keygate.yaml:10:10: limits.key.per: `1` is not a duration; give a whole number and its unit: 250ms, 30s, 5m, 1h, 7d
+etc/keygate.yaml:11:12: limits.key.burst: 0 is out of range; give 1 to 1000000000
+etc/keygate.yaml:12:5: limits.key.per: is given twice, first in line 10; remove one
+etc/keygate.yaml:13:31: audit.durability: `sometimes` is not one of the choices; give written or synced
+etc/keygate.yaml:14:10: session: is not supported by this version; remove the block, and have users present API keys";
+    assert_eq!(parse(text).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn what_is_not_yaml_is_said_with_its_place() {
+    let message = |text: &str| parse(text).unwrap_err().to_string();
+    assert!(message("listen: [a\nadmin: {").starts_with("etc/keygate.yaml:2:"), "{}", message("listen: [a\nadmin: {"));
+    assert_eq!(message("a: &x 1\nb: *x"), "etc/keygate.yaml:2:4: aliases are not supported; write the value out");
+    assert_eq!(message("a: !t 1"), "etc/keygate.yaml:1:4: tags are not supported; remove it");
+    assert!(message("a: 1\n---\nb: 2").contains("second document"));
+    assert!(message("- a").starts_with("etc/keygate.yaml:1:1: a block of `key: value` is expected"));
+    assert!(message(&format!("a: {}1{}", "[".repeat(40), "]".repeat(40))).contains("nested too deeply"));
+    assert!(message(&"[".repeat(10_000)).starts_with("etc/keygate.yaml:1:"));
+    let missing = Config::load(Path::new("no/such.yaml")).unwrap_err().to_string();
+    assert!(missing.starts_with("no/such.yaml: cannot be read:"), "{missing}");
+}
+
+#[test]
+fn values_are_held_against_each_other() {
+    let twice = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:8080")).unwrap_err().to_string();
+    assert!(twice.contains(":3:14: listen[1].address: 127.0.0.1:8080 is listed already"), "{twice}");
+    let shown = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:9090")).unwrap_err().to_string();
+    assert!(shown.contains("admin.address: 127.0.0.1:9090 is in `listen` already"), "{shown}");
+
+    let slow = MINIMAL.replace("per: 1h, burst: 1000", "per: 366d, burst: 1000000000");
+    assert!(parse(&slow).unwrap_err().to_string().contains("limits.key.burst: burst times per is too large"));
+
+    let long = MINIMAL.replace("data/admin.sock", &format!("/{}", "x".repeat(107)));
+    assert!(parse(&long).unwrap_err().to_string().contains("admin.socket: /xxx"));
+    let fits = MINIMAL.replace("data/admin.sock", &format!("/{}", "x".repeat(106)));
+    assert!(parse(&fits).is_ok());
+
+    let heads = problems_with("http: { max_head: 8KiB, max_target: 16KiB }\n");
+    assert_eq!(heads.len(), 1);
+    assert!(heads[0].contains("http.max_target: is larger than `max_head`"));
+}
+
+#[test]
+fn blocks_that_do_not_exist_yet_are_refused() {
+    assert!(problems_with("identity: { user: X-User }\n")[0].contains("identity: is not a known key"));
+    assert!(problems_with("session: {}\n")[0].contains("not supported by this version"));
+}
+
+#[test]
+fn routes_are_checked() {
+    let routes = "routes:
+  - { name: a, path: 'x' }
+  - { name: b, methods: [get], path: / }
+  - { name: c, path: '/a//b' }
+  - { name: d, path: '/a/{id' }
+  - { name: e, path: '/**/a' }
+  - { name: f, path: '/a/..' }
+  - { name: g, path: '/a**' }
+  - { name: 'h i', path: /a }
+  - { name: j, path: /a, permission: A }
+  - { name: k, methods: [GET, PUT], path: '/k/{id}' }
+  - { name: l, methods: [PUT], path: '/k/{other}' }
+  - { name: k, methods: [GET], path: '/m/**' }
+";
+    let problems = problems_with(routes);
+    let faults = [
+        "does not begin",
+        "mean GET?",
+        "empty segment",
+        "brace within",
+        "elsewhere than in a last",
+        "dot segment",
+        "elsewhere than in a last",
+        "not a route's name",
+        "is not a permission",
+        "route `k` is for the same method and path",
+        "the name `k` is another route's",
+    ];
+    assert_eq!(problems.len(), faults.len(), "{problems:#?}");
+    for (problem, fault) in problems.iter().zip(faults) {
+        assert!(problem.contains(fault), "{problem} should say {fault}");
+    }
+}
+
+#[test]
+fn proxies_and_endpoints_are_read() {
+    let config = parse(&format!("{MINIMAL}trusted_proxies: [10.0.0.0/8, '::1', 192.0.2.7]\n")).unwrap();
+    let networks: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(networks, ["10.0.0.0/8", "::1/128", "192.0.2.7/32"]);
+    assert!(problems_with("trusted_proxies: [10.1.0.0/8]\n")[0].contains("did you mean 10.0.0.0/8?"));
+
+    let config = parse(&MINIMAL.replace("http://127.0.0.1:8081", "'http://[::1]:8081', 'http://store'")).unwrap();
+    let [v6, named] = &config.upstream.endpoints[..] else { panic!("two endpoints") };
+    assert_eq!((v6.host.as_str(), v6.port, v6.authority.as_str()), ("::1", 8081, "[::1]:8081"));
+    assert_eq!((named.host.as_str(), named.port, named.authority.as_str()), ("store", 80, "store:80"));
+    assert!(parse(&MINIMAL.replace("127.0.0.1:8081", "127.0.0.1:8081/api")).is_err());
+}
+
+#[test]
+fn units_are_read_where_they_are_expected() {
+    let blocks = "timeouts: { head: 250ms, drain: 1m30s }\nhttp: { max_head: 65536, max_body: 2MiB }\n";
+    let config = parse(&format!("{MINIMAL}{blocks}")).unwrap();
+    assert_eq!(config.transport.head_timeout, Duration::from_millis(250));
+    assert_eq!(config.drain, Duration::from_secs(90));
+    assert_eq!((config.transport.max_head, config.transport.max_body), (65_536, 2 << 20));
+    assert_eq!(config.transport.keep_alive_timeout, Duration::from_secs(75));
+    assert!(problems_with("http: { max_body: 1GB }\n")[0].contains("is not a size"));
+    assert!(problems_with("timeouts: { head: 0s }\n")[0].contains("0s is out of range; give 1ms to 1d"));
+}
+
+/// Reads `secret` from a file of one line.
+fn secret(directory: &Path, written: &str) -> Result<Secret, Problems> {
+    let document = Document::parse(&directory.join("x.yaml"), &format!("secret: {written}\n")).unwrap();
+    assert!(!format!("{document:?}").contains("hunter2"));
+    document.read(|section: &mut Section<'_>| section.required("secret", |value| value.secret()))
+}
+
+#[test]
+fn secrets_come_from_three_places_and_are_never_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let path: PathBuf = directory.path().join("token");
+    for (content, kept) in
+        [("hunter2", "hunter2"), ("hunter2\n", "hunter2"), ("hunter2\r\n", "hunter2"), (" x \n", " x ")]
+    {
+        std::fs::write(&path, content).unwrap();
+        assert_eq!(secret(directory.path(), "{ file: token }").unwrap().expose(), kept);
+    }
+    assert_eq!(secret(directory.path(), "hunter2").unwrap().expose(), "hunter2");
+    assert_eq!(secret(directory.path(), "{ env: CARGO_PKG_NAME }").unwrap().expose(), "keygate");
+    assert_eq!(format!("{:?}", secret(directory.path(), "hunter2").unwrap()), "Secret(…)");
+
+    std::fs::write(&path, "\n").unwrap();
+    let refused = |written| secret(directory.path(), written).unwrap_err().to_string();
+    assert!(refused("{ file: token }").ends_with("x.yaml:1:17: secret.file: holds an empty secret"));
+    assert!(refused("{ file: none }").contains("cannot be read"));
+    assert!(refused("{ env: KEYGATE_NO_SUCH }").contains("KEYGATE_NO_SUCH is not set"));
+    assert!(refused("{ file: token, env: HOME }").contains("or {file: …}, or {env: …}"));
+    assert!(refused("{}").contains("give the secret itself"));
+    assert!(!refused("[hunter2]").contains("hunter2"));
+}
