@@ -1,1 +1,274 @@
-//! The token bucket: pure arithmetic over (state, quota, now).
+//! The token bucket: pure arithmetic over (bucket, quota, now).
+//!
+//! # The promise
+//!
+//! In any window of length `T` at most `burst + requests * T / per` requests are admitted, exactly: a bucket holds at
+//! most `burst` tokens when the window begins, and `requests` flow in during each `per`. A refused request takes
+//! nothing, so a storm of them does not delay the next token.
+//!
+//! # The arithmetic
+//!
+//! A bucket's level is an integer number of *units*, where one token is as many units as `per` has microseconds. So
+//! every microsecond exactly `requests` units flow in, nothing is ever rounded, and refilling in many small steps gives
+//! what one large step gives. [`Quota::checked`] keeps a full bucket below 2^53, and the elapsed time is compared with
+//! the time to full before it is multiplied: every intermediate result is exact in an `f64` too, so a Lua script can
+//! repeat this line by line.
+
+use crate::clock::Micros;
+use crate::quota::Quota;
+
+/// How far before the last decision a time may lie and still be taken for the same clock, in microseconds.
+///
+/// Requests are decided in another order than they read the clock in: a thread can be suspended in between. Within
+/// this bound nothing flows in and the bucket's time stays, so that no microsecond is ever counted twice. Beyond it
+/// the clock was set back, and the bucket follows it rather than standing still until the old time is reached. One
+/// second is longer than any thread waits on a machine that still serves, and shorter than anyone minds a standstill.
+pub const REORDERED_US: u64 = 1_000_000;
+
+/// A token bucket. The quota that it is measured in is kept beside it.
+///
+/// - `level <= burst * per`, in units.
+/// - `level` is what there was at `at`; what has flowed in since is counted when it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// What is in it, in units: one token is `per` in microseconds.
+    pub level: u64,
+    /// When that was.
+    pub at: Micros,
+}
+
+impl Bucket {
+    /// A bucket with `burst` tokens.
+    pub fn full(quota: Quota, now: Micros) -> Self {
+        Self { level: capacity(quota), at: now }
+    }
+
+    /// The bucket with what has flowed in until `now`.
+    pub fn refilled(self, quota: Quota, now: Micros) -> Self {
+        if now < self.at {
+            let set_back = self.at.since(now) > REORDERED_US;
+            return Self { at: if set_back { now } else { self.at }, ..self };
+        }
+        let elapsed = now.since(self.at);
+        let level = if elapsed >= self.full_in_us(quota) {
+            capacity(quota)
+        } else {
+            self.level + elapsed * u64::from(quota.requests)
+        };
+        Self { level, at: now }
+    }
+
+    /// The bucket after one token was taken at `now`.
+    ///
+    /// # Errors
+    /// Without a whole token in it: the microseconds until there is one. Nothing is taken then.
+    pub fn try_take(self, quota: Quota, now: Micros) -> Result<Self, u64> {
+        let refilled = self.refilled(quota, now);
+        match refilled.level.checked_sub(quota.per_micros()) {
+            Some(level) => Ok(Self { level, ..refilled }),
+            None => Err(refilled.token_in_us(quota)),
+        }
+    }
+
+    /// The bucket after `tokens` were taken from it, or all there was.
+    pub fn charged(self, quota: Quota, tokens: u64) -> Self {
+        Self { level: self.level.saturating_sub(tokens.saturating_mul(quota.per_micros())), ..self }
+    }
+
+    /// Whole tokens in it at its time.
+    pub fn remaining(self, quota: Quota) -> u32 {
+        u32::try_from(self.level / quota.per_micros()).unwrap_or(u32::MAX)
+    }
+
+    /// Microseconds from its time until it is full.
+    pub fn full_in_us(self, quota: Quota) -> u64 {
+        capacity(quota).saturating_sub(self.level).div_ceil(u64::from(quota.requests))
+    }
+
+    /// Microseconds from its time until there is a whole token in it; zero when there is one.
+    pub fn token_in_us(self, quota: Quota) -> u64 {
+        quota.per_micros().saturating_sub(self.level).div_ceil(u64::from(quota.requests))
+    }
+
+    /// The bucket under another quota, when its level was measured with a `per` of `per_us` microseconds: its tokens
+    /// stay, capped by the new burst, and a fraction of one is rounded down.
+    pub fn converted(self, per_us: u64, quota: Quota) -> Self {
+        let level = u128::from(self.level) * u128::from(quota.per_micros()) / u128::from(per_us.max(1));
+        let level = u64::try_from(level).unwrap_or(u64::MAX).min(capacity(quota));
+        Self { level, ..self }
+    }
+}
+
+/// The units of a full bucket.
+fn capacity(quota: Quota) -> u64 {
+    u64::from(quota.burst) * quota.per_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: Micros = Micros(1_800_000_000_000_000);
+
+    fn quotas() -> impl Strategy<Value = Quota> {
+        (1..=50_u32, 1..=20_u64, 1..=20_u32).prop_map(|(requests, per, burst)| Quota {
+            requests,
+            per: Duration::from_secs(per),
+            burst,
+        })
+    }
+
+    /// A quota, and pauses of which some are shorter and some longer than a token takes.
+    fn traces() -> impl Strategy<Value = (Quota, Vec<u64>)> {
+        quotas().prop_flat_map(|quota| {
+            let token = quota.per_micros() / u64::from(quota.requests);
+            let pause = prop_oneof![4 => 0..=token, 2 => 0..=2 * token, 1 => 0..=30 * token];
+            (Just(quota), vec(pause, 1..200))
+        })
+    }
+
+    /// The times at which a full bucket, asked at these times in this order, gives a token.
+    fn admitted(quota: Quota, times: impl IntoIterator<Item = Micros>) -> Vec<Micros> {
+        let mut bucket = Bucket::full(quota, START);
+        let mut admitted = Vec::new();
+        for now in times {
+            bucket = bucket.refilled(quota, now);
+            if let Ok(taken) = bucket.try_take(quota, now) {
+                bucket = taken;
+                admitted.push(now);
+            }
+        }
+        admitted
+    }
+
+    /// What `burst + requests * T / per` allows, in units.
+    fn allowed(quota: Quota, window_us: u64) -> u64 {
+        capacity(quota) + window_us * u64::from(quota.requests)
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_holds_more_than_burst_and_inflow((quota, pauses) in traces()) {
+            let mut now = START;
+            let times = pauses.into_iter().map(|pause| { now = Micros(now.0 + pause); now });
+            let admitted = admitted(quota, times);
+            for (i, first) in admitted.iter().enumerate() {
+                for (count, last) in (1..).zip(&admitted[i..]) {
+                    prop_assert!(count * quota.per_micros() <= allowed(quota, last.since(*first)));
+                }
+            }
+        }
+
+        #[test]
+        fn a_storm_of_refusals_does_not_delay_the_next_token(
+            quota in quotas(), early in 0.0..1.0_f64, storm in vec(0.0..1.0_f64, 0..100),
+        ) {
+            let token = quota.per_micros().div_ceil(u64::from(quota.requests));
+            let mut bucket = Bucket { level: 0, at: START };
+            let at = |share: f64, of: u64| Micros(START.0 + (share * of as f64) as u64);
+            let wait = bucket.try_take(quota, at(early, token - 1)).unwrap_err();
+            let due = Micros(at(early, token - 1).0 + wait);
+            let mut times: Vec<Micros> = storm.into_iter().map(|share| at(share, token - 1)).collect();
+            times.sort_unstable();
+            for now in times {
+                prop_assert!(bucket.try_take(quota, now).is_err());
+                bucket = bucket.refilled(quota, now);
+            }
+            prop_assert!(bucket.try_take(quota, Micros(due.0 - 1)).is_err());
+            prop_assert!(bucket.try_take(quota, due).is_ok());
+        }
+
+        #[test]
+        fn a_stepping_clock_gives_no_more_than_its_steps_forward(
+            quota in quotas(), steps in vec(-20_000_000..20_000_000_i64, 1..200),
+        ) {
+            let mut now = START;
+            let times: Vec<Micros> = steps.iter().map(|step| { now = Micros(now.0.strict_add_signed(*step)); now }).collect();
+            let forward: u64 = steps.iter().map(|step| u64::try_from(*step).unwrap_or(0)).sum();
+            let count = admitted(quota, times).len() as u64;
+            prop_assert!(count * quota.per_micros() <= allowed(quota, forward));
+        }
+
+        #[test]
+        fn readings_out_of_order_give_nothing((quota, pauses) in traces(), late in vec(0..=REORDERED_US, 200)) {
+            let mut now = START;
+            let times: Vec<Micros> = pauses.into_iter().zip(late).map(|(pause, late)| {
+                now = Micros(now.0 + pause);
+                Micros((now.0 - late).max(START.0))
+            }).collect();
+            let count = admitted(quota, times).len() as u64;
+            prop_assert!(count * quota.per_micros() <= allowed(quota, now.since(START)));
+        }
+
+        #[test]
+        fn a_pause_gives_no_more_than_burst((quota, pauses) in traces(), pause in 0..=u64::MAX / 4) {
+            let mut now = START;
+            let mut bucket = Bucket::full(quota, START);
+            for step in pauses {
+                now = Micros(now.0 + step);
+                bucket = bucket.try_take(quota, now).unwrap_or(bucket);
+            }
+            now = Micros(now.0 + pause);
+            for _ in 0..quota.burst {
+                let Ok(taken) = bucket.try_take(quota, now) else { return Ok(()) };
+                bucket = taken;
+            }
+            prop_assert!(bucket.try_take(quota, now).is_err());
+        }
+
+        #[test]
+        fn many_small_refills_are_one_large_refill((quota, pauses) in traces(), level in 0.0..1.0_f64) {
+            let start = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
+            let mut now = START;
+            let mut bucket = start;
+            for pause in pauses {
+                now = Micros(now.0 + pause);
+                bucket = bucket.refilled(quota, now);
+            }
+            prop_assert_eq!(bucket, start.refilled(quota, now));
+        }
+
+        #[test]
+        fn the_announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
+            let bucket = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
+            let after = |us| bucket.refilled(quota, Micros(START.0 + us));
+            let (token, full) = (bucket.token_in_us(quota), bucket.full_in_us(quota));
+            prop_assert!(after(token).remaining(quota) >= 1);
+            prop_assert!(token == 0 || after(token - 1).remaining(quota) == 0);
+            prop_assert_eq!(after(full).level, capacity(quota));
+            prop_assert!(full == 0 || after(full - 1).level < capacity(quota));
+        }
+
+        #[test]
+        fn another_quota_keeps_the_tokens((old, new) in (quotas(), quotas()), level in 0.0..1.0_f64) {
+            let bucket = Bucket { level: (capacity(old) as f64 * level) as u64, at: START };
+            let converted = bucket.converted(old.per_micros(), new);
+            prop_assert_eq!(converted.remaining(new), bucket.remaining(old).min(new.burst));
+            prop_assert!(converted.level <= capacity(new));
+        }
+    }
+
+    #[test]
+    fn a_clock_set_back_neither_refills_nor_freezes() {
+        let quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
+        let empty = Bucket { level: 0, at: START };
+        let back = START.before(Duration::from_secs(3600));
+        let set_back = empty.refilled(quota, back);
+        assert_eq!(set_back, Bucket { level: 0, at: back });
+        assert!(set_back.try_take(quota, back.after(Duration::from_secs(1))).is_ok());
+    }
+
+    #[test]
+    fn the_largest_quota_stays_exact() {
+        let quota = Quota { requests: 1, per: Duration::from_secs(9), burst: 1_000_000_000 }.checked().unwrap();
+        let bucket = Bucket::full(quota, START).refilled(quota, Micros(u64::MAX));
+        assert_eq!(bucket.remaining(quota), 1_000_000_000);
+        assert_eq!(bucket.charged(quota, u64::MAX).level, 0);
+        assert_eq!(Bucket { level: 0, at: Micros(0) }.refilled(quota, Micros(u64::MAX)).level, capacity(quota));
+    }
+}

@@ -1,13 +1,33 @@
 //! Embedded state: records in memory, durable in SQLite.
+//!
+//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record.
+//! - A change is committed to the file, then applied to memory, then answered ([`writer`]).
+//! - What uses change about a key (bucket, Last Used, the number of its uses) is written back each second and at the
+//!   end. What a crash leaves out is made up for by [`Embedded::replay`], so a restart never fills a bucket.
+//! - One process has the file at a time.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
 use crate::quota::{Quota, Standing};
 
-use super::{Ask, Change, ChangeError, Decision, Key, Org, User};
+use super::{Ask, Change, ChangeError, Decision, Key, Org, Refusal, User};
+
+mod live;
+mod permit;
+mod directory;
+mod store;
+mod changes;
+mod writer;
+
+use directory::Directory;
+pub use permit::Permit;
+use store::Lock;
+use writer::Writer;
 
 /// How the embedded state is set up.
 #[derive(Clone, Debug)]
@@ -55,52 +75,119 @@ pub enum OpenError {
         #[source]
         source: rusqlite::Error,
     },
+    /// A newer version of keygate has written it.
+    #[error("{path}: has version {found} of the state file, and this keygate knows up to {known}; use a newer one")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version that can be read.
+        known: i64,
+    },
 }
 
 /// The embedded state.
-#[derive(Debug)]
-pub struct Embedded;
+///
+/// - Dropping it writes back what uses changed, as [`Embedded::close`] does, and waits for that.
+/// - The file is free for another process when this is dropped.
+pub struct Embedded {
+    directory: Arc<Directory>,
+    written_back_at: Micros,
+    /// Before `_lock`: its thread has ended when the lock is given back.
+    writer: Writer,
+    _lock: Lock,
+}
 
-/// A slot of an organization, given back on drop.
-#[derive(Debug)]
-pub struct Permit;
-
-#[allow(unused_variables, clippy::unused_async, missing_docs)]
 impl Embedded {
+    /// Opens the state file, makes it when there is none, and reads it whole.
+    ///
+    /// # Errors
+    /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
-        unimplemented!()
+        let path = &settings.path;
+        let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
+        let lock = Lock::take(path)?;
+        let connection = store::open(path)?;
+        let written_back_at = store::written_back_at(&connection).map_err(sqlite)?;
+        let directory = Arc::new(store::load(&connection, settings).map_err(sqlite)?);
+        let writer = Writer::start(connection, Arc::clone(&directory))
+            .map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        Ok(Self { directory, written_back_at, writer, _lock: lock })
     }
+
+    /// The file, when it was opened, knew of every use up to this time, and of some later ones. The epoch when no use
+    /// was ever written back. What the journal has from here on is to be replayed; replaying more does no harm.
     pub fn written_back_at(&self) -> Micros {
-        unimplemented!()
+        self.written_back_at
     }
+
+    /// Makes up for the uses that a crash kept from being written back, in any order; to be called before the first
+    /// decision. Uses the file knows of, and uses of unknown keys, are skipped. Says how many were counted.
+    ///
+    /// Each takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
+    /// tokens with the next use: no bucket is ever fuller than it was.
     pub fn replay(&self, uses: &[Replay]) -> u64 {
-        unimplemented!()
+        let mut uses = uses.to_vec();
+        uses.sort_unstable_by_key(|used| (used.key, used.number));
+        self.directory.replay(&uses)
     }
+
+    /// Decides one request: all or nothing. See [`super::State::decide`].
     pub fn decide(&self, ask: Ask<'_>) -> Decision {
-        unimplemented!()
+        match self.directory.by_digest(ask.digest) {
+            Some(record) => record.decide(ask, &self.directory.used),
+            None => Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None },
+        }
     }
+
+    /// Makes one change durable and effective. Once the future was polled the change is made, even when it is dropped.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing was changed then.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        unimplemented!()
+        self.writer.change(change).await
     }
+
+    /// All organizations, in the order of their creation.
     pub fn orgs(&self) -> Vec<Org> {
-        unimplemented!()
+        self.directory.orgs()
     }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
     pub fn users(&self, org: OrgId) -> Vec<User> {
-        unimplemented!()
+        self.directory.users(org)
     }
+
+    /// All keys of an organization, revoked ones too, in the order of their creation.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
-        unimplemented!()
+        self.directory.keys(org)
     }
+
+    /// One key.
     pub fn key(&self, id: KeyId) -> Option<Key> {
-        unimplemented!()
+        self.directory.key(id).map(|record| record.view())
     }
+
+    /// Where a key stands, taking nothing.
     pub fn standing(&self, id: KeyId, now: Micros) -> Option<Standing> {
-        unimplemented!()
+        self.directory.key(id).map(|record| record.standing(now))
     }
+
+    /// Requests in flight of all organizations together.
     pub fn in_flight(&self) -> u64 {
-        unimplemented!()
+        self.directory.in_flight()
     }
+
+    /// Writes back what is not yet durable and closes the file. Decisions go on from memory, and are not written back;
+    /// changes answer [`ChangeError::Closed`].
     pub async fn close(&self) {
-        unimplemented!()
+        self.writer.close().await;
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("written_back_at", &self.written_back_at).finish_non_exhaustive()
     }
 }

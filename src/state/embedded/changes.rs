@@ -1,0 +1,203 @@
+//! Each change to the directory as SQL: it is checked and written in one transaction, and all of it or nothing stays.
+//!
+//! The checks read the file, not the memory: so a change sees the changes before it in the same transaction.
+
+use rusqlite::{Connection, Error, ErrorCode, OptionalExtension as _, Params, params};
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::{KeyDigest, KeyId};
+use crate::quota::Quota;
+use crate::state::{Change, ChangeError, Key, Org, User};
+
+use super::store::integer;
+
+/// Checks a change and writes it. After an error the caller rolls back.
+pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
+    match change {
+        Change::CreateOrg(org) => create_org(sql, org),
+        Change::SuspendOrg { org, suspended } => {
+            change_org(sql, *org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", *suspended)
+        }
+        Change::LimitOrg { org, concurrent } => {
+            change_org(sql, *org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", *concurrent)
+        }
+        Change::CreateUser(user) => create_user(sql, user),
+        Change::PermitUser { org, user, permissions } => {
+            let permissions = joined(permissions);
+            change_user(sql, *org, *user, "UPDATE users SET permissions = ?2 WHERE id = ?1", permissions)
+        }
+        Change::RemoveUser { org, user, at } => {
+            change_user(sql, *org, *user, "UPDATE users SET removed = ?2 WHERE id = ?1", integer(at.0))
+        }
+        Change::CreateKey { key, digest } => create_key(sql, key, digest),
+        Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
+        Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
+        Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
+    }
+}
+
+fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+    let created = integer(org.created.0);
+    execute(
+        sql,
+        "INSERT INTO orgs (id, tag, name, created, suspended, concurrent) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![org.id.to_string(), org.tag.as_str(), org.name, created, org.suspended, org.concurrent],
+    )
+    .map(drop)
+}
+
+fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {
+    match execute(sql, update, params![org.to_string(), value])? {
+        0 => Err(ChangeError::NoOrg(org)),
+        _ => Ok(()),
+    }
+}
+
+fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
+    require_org(sql, user.org)?;
+    let removed = user.removed.map(|at| integer(at.0));
+    let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), joined(&user.permissions));
+    execute(
+        sql,
+        "INSERT INTO users (id, org, email, permissions, created, removed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![id, org, user.email, permissions, integer(user.created.0), removed],
+    )
+    .map(drop)
+}
+
+fn change_user(
+    sql: &Connection,
+    org: OrgId,
+    user: UserId,
+    update: &str,
+    value: impl rusqlite::ToSql,
+) -> Result<(), ChangeError> {
+    require_user(sql, org, user)?;
+    execute(sql, update, params![user.to_string(), value]).map(drop)
+}
+
+fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
+    require_user(sql, key.org, key.user)?;
+    require_new_digest(sql, digest)?;
+    let time = |at: Option<Micros>| at.map(|at| integer(at.0));
+    let [requests, per, burst] = columns(key.quota);
+    execute(
+        sql,
+        "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
+                           burst, last_used, uses)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        params![
+            key.id.as_str(),
+            digest.as_bytes(),
+            key.user.to_string(),
+            key.name,
+            key.imported,
+            integer(key.created.0),
+            time(key.rotated),
+            time(key.previous_until),
+            time(key.revoked),
+            requests,
+            per,
+            burst,
+            time(key.last_used),
+            integer(key.uses),
+        ],
+    )
+    .map(drop)
+}
+
+fn revoke_key(sql: &Connection, key: KeyId, at: Micros) -> Result<(), ChangeError> {
+    let update = "UPDATE keys SET revoked = ifnull(revoked, ?2) WHERE id = ?1";
+    match execute(sql, update, params![key.as_str(), integer(at.0)])? {
+        0 => Err(ChangeError::NoKey(key)),
+        _ => Ok(()),
+    }
+}
+
+fn rotate_key(
+    sql: &Connection,
+    key: KeyId,
+    digest: &KeyDigest,
+    at: Micros,
+    previous_until: Micros,
+) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    require_new_digest(sql, digest)?;
+    execute(sql, "INSERT INTO replaced SELECT digest, id FROM keys WHERE id = ?1", [key.as_str()])?;
+    execute(
+        sql,
+        "UPDATE keys SET previous = digest, digest = ?2, rotated = ?3, previous_until = ?4 WHERE id = ?1",
+        params![key.as_str(), digest.as_bytes(), integer(at.0), integer(previous_until.0)],
+    )
+    .map(drop)
+}
+
+fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    let [requests, per, burst] = columns(quota);
+    let update = "UPDATE keys SET requests = ?2, per = ?3, burst = ?4 WHERE id = ?1";
+    execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
+}
+
+fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
+    let found = exists(sql, "SELECT 1 FROM orgs WHERE id = ?1", [org.to_string()])?;
+    found.then_some(()).ok_or(ChangeError::NoOrg(org))
+}
+
+/// The organization and a user of it that is not removed.
+fn require_user(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
+    let query = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2 AND removed IS NULL";
+    if exists(sql, query, [user.to_string(), org.to_string()])? {
+        return Ok(());
+    }
+    require_org(sql, org)?;
+    Err(ChangeError::NoUser(user))
+}
+
+/// A key that is not revoked.
+fn require_live_key(sql: &Connection, key: KeyId) -> Result<(), ChangeError> {
+    let mut query = sql.prepare_cached("SELECT revoked IS NOT NULL FROM keys WHERE id = ?1").map_err(classified)?;
+    match query.query_row([key.as_str()], |row| row.get(0)).optional().map_err(classified)? {
+        Some(false) => Ok(()),
+        Some(true) => Err(ChangeError::Revoked(key)),
+        None => Err(ChangeError::NoKey(key)),
+    }
+}
+
+/// A digest that no key has or had.
+fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), ChangeError> {
+    let query = "SELECT 1 FROM keys WHERE digest = ?1 UNION ALL SELECT 1 FROM replaced WHERE digest = ?1";
+    let taken = exists(sql, query, [digest.as_bytes()])?;
+    if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }
+}
+
+fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
+    sql.prepare_cached(query).and_then(|mut query| query.exists(parameters)).map_err(classified)
+}
+
+fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
+    sql.prepare_cached(statement).and_then(|mut statement| statement.execute(parameters)).map_err(classified)
+}
+
+/// Tells what is taken from what went wrong.
+fn classified(error: Error) -> ChangeError {
+    let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error) };
+    let unique = failure.code == ErrorCode::ConstraintViolation && message.starts_with("UNIQUE");
+    let taken = ["name", "email", "tag", "id", "digest"].into_iter().find(|column| message.ends_with(column));
+    match taken.filter(|_| unique) {
+        Some(column) => ChangeError::Taken(column),
+        None => ChangeError::Unavailable(error),
+    }
+}
+
+/// As it is stored: comma-separated.
+fn joined(permissions: &[Permission]) -> String {
+    permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// A key's own quota as it is stored: requests, seconds, burst.
+fn columns(quota: Option<Quota>) -> [Option<i64>; 3] {
+    let Some(quota) = quota else { return [None; 3] };
+    [u64::from(quota.requests), quota.per.as_secs(), u64::from(quota.burst)].map(|value| Some(integer(value)))
+}

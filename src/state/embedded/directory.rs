@@ -1,0 +1,217 @@
+//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through.
+//!
+//! Only the writer changes it, after the change was committed. Decisions take one look-up by digest and nothing else of
+//! it; the rest is for management.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use dashmap::DashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::clock;
+use crate::identity::{OrgId, UserId};
+use crate::key::{KeyDigest, KeyId};
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::{Change, Key, Org, User};
+
+use super::Replay;
+use super::live::{Grant, KeyRecord, Secrets, UsedKeys};
+use super::permit::OrgRecord;
+
+/// All records of the state.
+pub(super) struct Directory {
+    /// Every digest a key has or had. Digests are uniform, so the fastest hash is good enough.
+    by_digest: DashMap<KeyDigest, Arc<KeyRecord>, FxBuildHasher>,
+    /// Never locked by a decision.
+    tree: RwLock<Tree>,
+    /// What is to be written back.
+    pub(super) used: UsedKeys,
+    default_quota: Quota,
+    default_limit: u32,
+}
+
+#[derive(Default)]
+struct Tree {
+    /// In the order of their creation.
+    orgs: Vec<OrgId>,
+    org: FxHashMap<OrgId, OrgEntry>,
+    user: FxHashMap<UserId, UserEntry>,
+    key: FxHashMap<KeyId, Arc<KeyRecord>>,
+}
+
+struct OrgEntry {
+    /// As it was created; what changes about it is in `record`.
+    org: Org,
+    record: Arc<OrgRecord>,
+    /// In the order of their creation.
+    users: Vec<UserId>,
+    /// In the order of their creation.
+    keys: Vec<Arc<KeyRecord>>,
+}
+
+struct UserEntry {
+    user: User,
+    grant: Grant,
+    keys: Vec<Arc<KeyRecord>>,
+}
+
+/// A key as the durable copy has it.
+pub(super) struct StoredKey {
+    pub(super) key: Key,
+    pub(super) secrets: Secrets,
+    /// The bucket and the `per` in microseconds that its level is measured in; none when it was never written back.
+    pub(super) bucket: Option<(Bucket, u64)>,
+}
+
+impl Directory {
+    /// An empty directory with room for this many keys.
+    pub(super) fn with_capacity(keys: usize, default_quota: Quota, default_limit: u32) -> Self {
+        let tree = Tree { key: FxHashMap::with_capacity_and_hasher(keys, FxBuildHasher), ..Tree::default() };
+        Self {
+            by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
+            tree: RwLock::new(tree),
+            used: UsedKeys::default(),
+            default_quota,
+            default_limit,
+        }
+    }
+
+    /// The key that has, or had, this digest.
+    pub(super) fn by_digest(&self, digest: &KeyDigest) -> Option<Arc<KeyRecord>> {
+        self.by_digest.get(digest).map(|record| Arc::clone(&record))
+    }
+
+    /// The key with this id.
+    pub(super) fn key(&self, id: KeyId) -> Option<Arc<KeyRecord>> {
+        self.read().key.get(&id).cloned()
+    }
+
+    pub(super) fn orgs(&self) -> Vec<Org> {
+        let tree = self.read();
+        tree.orgs.iter().map(|id| tree.org[id].view()).collect()
+    }
+
+    pub(super) fn users(&self, org: OrgId) -> Vec<User> {
+        let tree = self.read();
+        let users = tree.org.get(&org).map_or(&[][..], |entry| &entry.users);
+        users.iter().map(|id| tree.user[id].user.clone()).collect()
+    }
+
+    pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
+        let keys = self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default();
+        keys.iter().map(|record| record.view()).collect()
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
+    }
+
+    /// Counts the uses, sorted by key and number, that the durable copy did not know of; says how many.
+    pub(super) fn replay(&self, uses: &[Replay]) -> u64 {
+        let replayed =
+            |used: &&Replay| self.key(used.key).is_some_and(|record| record.replay(used.time, used.number, &self.used));
+        uses.iter().filter(replayed).count() as u64
+    }
+
+    /// Makes a committed change effective. What it names exists: the durable copy checked that.
+    pub(super) fn apply(&self, change: Change) {
+        match change {
+            Change::CreateOrg(org) => self.add_org(org),
+            Change::SuspendOrg { org, suspended } => self.with_org(org, |record| record.set_suspended(suspended)),
+            Change::LimitOrg { org, concurrent } => self.with_org(org, |record| record.set_own_limit(concurrent)),
+            Change::CreateUser(user) => self.add_user(user),
+            Change::PermitUser { user, permissions, .. } => self.with_user(user, |user| user.permissions = permissions),
+            Change::RemoveUser { user, at, .. } => self.with_user(user, |user| user.removed = Some(at)),
+            Change::CreateKey { key, digest } => {
+                self.add_key(StoredKey { key, secrets: Secrets::first(digest), bucket: None });
+            }
+            Change::RevokeKey { key, at } => self.with_key(key, |record| {
+                record.live().revoked.get_or_insert(at);
+            }),
+            Change::RotateKey { key, digest, at, previous_until } => self.with_key(key, |record| {
+                self.by_digest.insert(digest, Arc::clone(record));
+                record.live().secrets.rotate(digest, at, previous_until);
+            }),
+            Change::LimitKey { key, quota } => self.with_key(key, |record| {
+                record.set_quota(quota, self.default_quota, clock::now(), &self.used);
+            }),
+        }
+    }
+
+    pub(super) fn add_org(&self, org: Org) {
+        let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, self.default_limit));
+        let mut tree = self.write();
+        tree.orgs.push(org.id);
+        tree.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: Vec::new() });
+    }
+
+    pub(super) fn add_user(&self, user: User) {
+        let mut tree = self.write();
+        let Some(entry) = tree.org.get_mut(&user.org) else { return };
+        entry.users.push(user.id);
+        let grant = Grant::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
+        tree.user.insert(user.id, UserEntry { user, grant, keys: Vec::new() });
+    }
+
+    pub(super) fn add_key(&self, stored: StoredKey) {
+        let StoredKey { key, secrets, bucket } = stored;
+        let mut guard = self.write();
+        let tree = &mut *guard;
+        let (Some(org), Some(user)) = (tree.org.get_mut(&key.org), tree.user.get_mut(&key.user)) else { return };
+        let quota = key.quota.unwrap_or(self.default_quota);
+        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.converted(per, quota));
+        let digest = secrets.current;
+        let record = Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.grant, secrets, quota, bucket));
+        org.keys.push(Arc::clone(&record));
+        user.keys.push(Arc::clone(&record));
+        tree.key.insert(key.id, Arc::clone(&record));
+        self.by_digest.insert(digest, record);
+    }
+
+    /// A digest that the key had before its last rotation.
+    pub(super) fn add_replaced_digest(&self, digest: KeyDigest, key: KeyId) {
+        self.with_key(key, |record| {
+            self.by_digest.insert(digest, Arc::clone(record));
+        });
+    }
+
+    fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
+        if let Some(entry) = self.read().org.get(&org) {
+            change(&entry.record);
+        }
+    }
+
+    /// Changes a user and makes its keys follow.
+    fn with_user(&self, user: UserId, change: impl FnOnce(&mut User)) {
+        let mut guard = self.write();
+        let tree = &mut *guard;
+        let Some(entry) = tree.user.get_mut(&user) else { return };
+        let Some(org) = tree.org.get(&entry.user.org) else { return };
+        change(&mut entry.user);
+        entry.grant = Grant::new(user, &org.record, &entry.user.permissions, entry.user.removed.is_some());
+        for key in &entry.keys {
+            key.follow(&entry.grant);
+        }
+    }
+
+    fn with_key(&self, key: KeyId, change: impl FnOnce(&Arc<KeyRecord>)) {
+        if let Some(record) = self.key(key) {
+            change(&record);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tree> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tree> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OrgEntry {
+    fn view(&self) -> Org {
+        Org { suspended: self.record.suspended(), concurrent: self.record.own_limit(), ..self.org.clone() }
+    }
+}

@@ -1,0 +1,313 @@
+//! One key as decisions see it.
+//!
+//! # Why a lock and not atomics
+//!
+//! What changes about a key is behind one short lock in its record. A bucket needs two words, level and time, to be
+//! exact for every quota, and they must change together with the number of the use. Above all, the same critical
+//! section puts every decision either wholly before or wholly after a revocation, a rotation or a change of the user:
+//! everything is checked, then taken, under it. It is never held over an await, and a decision holds it for about as
+//! long as two contended atomics would cost. Two requests wait for each other only when they carry the same key.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::clock::Micros;
+use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
+use crate::key::{KeyDigest, KeyId};
+use crate::quota::{Quota, Standing};
+
+use super::permit::{OrgRecord, Permit};
+use crate::state::bucket::Bucket;
+use crate::state::{Admitted, Ask, Decision, Key, Refusal};
+
+/// A key: what never changes about it, and what does.
+pub(super) struct KeyRecord {
+    pub(super) id: KeyId,
+    pub(super) org: Arc<OrgRecord>,
+    user: UserId,
+    name: Box<str>,
+    imported: bool,
+    created: Micros,
+    live: Mutex<Live>,
+}
+
+/// What changes about a key.
+///
+/// - Who holds the lock sees all of a change or none of it.
+/// - `bucket` is measured in `quota`.
+/// - Whatever was not written back yet is noted: the record is in the list of [`UsedKeys`], or with the writer.
+pub(super) struct Live {
+    pub(super) secrets: Secrets,
+    pub(super) revoked: Option<Micros>,
+    pub(super) user_removed: bool,
+    pub(super) principal: Arc<Principal>,
+    pub(super) permissions: Arc<[Permission]>,
+    /// The key's own quota, in place of the configured one.
+    pub(super) own_quota: Option<Quota>,
+    /// The quota in force.
+    pub(super) quota: Quota,
+    pub(super) bucket: Bucket,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+    noted: bool,
+}
+
+/// What a key is recognized by. Digests that are neither still lead to the record, so that their use is known.
+pub(super) struct Secrets {
+    pub(super) current: KeyDigest,
+    /// The digest before the last rotation and until when it is valid; none when the overlap was empty.
+    pub(super) previous: Option<(KeyDigest, Micros)>,
+    pub(super) rotated: Option<Micros>,
+    /// As the rotation had it, for display.
+    pub(super) previous_until: Option<Micros>,
+}
+
+/// What a user passes on to its keys.
+#[derive(Clone)]
+pub(super) struct Grant {
+    pub(super) permissions: Arc<[Permission]>,
+    /// The header values that the user's keys share.
+    headers: PrincipalHeaders,
+    pub(super) removed: bool,
+}
+
+/// The part of a key that is written back: one moment of it.
+pub(super) struct Usage {
+    pub(super) bucket: Bucket,
+    /// The `per` that the bucket's level is measured in, in microseconds.
+    pub(super) per_us: u64,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+}
+
+/// The keys that changed since they were last written back.
+#[derive(Default)]
+pub(super) struct UsedKeys(Mutex<Vec<Arc<KeyRecord>>>);
+
+impl KeyRecord {
+    pub(super) fn new(
+        key: &Key,
+        org: Arc<OrgRecord>,
+        grant: &Grant,
+        secrets: Secrets,
+        quota: Quota,
+        bucket: Bucket,
+    ) -> Self {
+        let live = Live {
+            secrets,
+            revoked: key.revoked,
+            user_removed: grant.removed,
+            principal: grant.principal(key.id, key.user, &org),
+            permissions: Arc::clone(&grant.permissions),
+            own_quota: key.quota,
+            quota,
+            bucket,
+            last_used: key.last_used,
+            uses: key.uses,
+            noted: false,
+        };
+        Self {
+            id: key.id,
+            org,
+            user: key.user,
+            name: key.name.as_str().into(),
+            imported: key.imported,
+            created: key.created,
+            live: Mutex::new(live),
+        }
+    }
+
+    /// Decides one request with this key: checks everything, then takes.
+    pub(super) fn decide(self: &Arc<Self>, ask: Ask<'_>, used: &UsedKeys) -> Decision {
+        let mut live = self.live();
+        if let Some(refusal) = live.unauthenticated(ask) {
+            return Decision::Refused { refusal, principal: Some(Arc::clone(&live.principal)), standing: None };
+        }
+        live.bucket = live.bucket.refilled(live.quota, ask.now);
+        match self.take(&mut live, ask) {
+            Ok((permit, in_flight)) => {
+                self.note(&mut live, used);
+                let standing = self.standing_of(&live, in_flight);
+                Decision::Admitted(Admitted {
+                    principal: Arc::clone(&live.principal),
+                    standing,
+                    number: live.uses,
+                    permit,
+                })
+            }
+            Err(refusal) => Decision::Refused {
+                refusal,
+                principal: Some(Arc::clone(&live.principal)),
+                standing: Some(self.standing_of(&live, self.org.in_flight())),
+            },
+        }
+    }
+
+    /// Takes a slot and a token when all that is left to check allows it. The token is looked for before the slot is
+    /// taken and taken after it, so a refusal never held a slot, not even for a moment.
+    fn take(&self, live: &mut Live, ask: Ask<'_>) -> Result<(Permit, u32), Refusal> {
+        if self.org.suspended() {
+            return Err(Refusal::OrgSuspended);
+        }
+        if ask.required.is_some_and(|required| !live.permissions.contains(required)) {
+            return Err(Refusal::Forbidden);
+        }
+        let taken = live.bucket.try_take(live.quota, ask.now).map_err(|_| Refusal::RateLimited)?;
+        let slot = self.org.enter().ok_or(Refusal::TooManyInFlight)?;
+        live.bucket = taken;
+        live.uses += 1;
+        live.last_used = Some(ask.now);
+        Ok(slot)
+    }
+
+    /// Where the key stands at `now`, taking nothing.
+    pub(super) fn standing(&self, now: Micros) -> Standing {
+        let mut live = self.live();
+        live.bucket = live.bucket.refilled(live.quota, now);
+        self.standing_of(&live, self.org.in_flight())
+    }
+
+    fn standing_of(&self, live: &Live, in_flight: u32) -> Standing {
+        Standing {
+            quota: live.quota,
+            remaining: live.bucket.remaining(live.quota),
+            full_in_us: live.bucket.full_in_us(live.quota),
+            token_in_us: live.bucket.token_in_us(live.quota),
+            concurrent: self.org.limit(),
+            in_flight,
+        }
+    }
+
+    /// Counts a use that the durable copy does not know of yet, with all the uses before it. It takes from the bucket
+    /// what they took, but at the time of the last of them: the bucket is never fuller than it was. Whether it counted.
+    pub(super) fn replay(self: &Arc<Self>, time: Micros, number: u64, used: &UsedKeys) -> bool {
+        let mut live = self.live();
+        let Some(missing) = number.checked_sub(live.uses).filter(|missing| *missing > 0) else { return false };
+        live.bucket = live.bucket.refilled(live.quota, time).charged(live.quota, missing);
+        live.uses = number;
+        live.last_used = live.last_used.max(Some(time));
+        self.note(&mut live, used);
+        true
+    }
+
+    /// Puts another quota in force: its own, or else the configured one. The tokens of this moment stay.
+    pub(super) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, used: &UsedKeys) {
+        let mut live = self.live();
+        let quota = own.unwrap_or(default);
+        let per_us = live.quota.per_micros();
+        live.bucket = live.bucket.refilled(live.quota, now).converted(per_us, quota);
+        live.own_quota = own;
+        live.quota = quota;
+        self.note(&mut live, used);
+    }
+
+    /// Makes the key follow its user.
+    pub(super) fn follow(&self, grant: &Grant) {
+        let mut live = self.live();
+        live.permissions = Arc::clone(&grant.permissions);
+        live.principal = grant.principal(self.id, self.user, &self.org);
+        live.user_removed = grant.removed;
+    }
+
+    /// What management sees.
+    pub(super) fn view(&self) -> Key {
+        let live = self.live();
+        Key {
+            id: self.id,
+            org: self.org.id,
+            user: self.user,
+            name: self.name.as_ref().to_owned(),
+            imported: self.imported,
+            created: self.created,
+            rotated: live.secrets.rotated,
+            previous_until: live.secrets.previous_until,
+            revoked: live.revoked,
+            quota: live.own_quota,
+            last_used: live.last_used,
+            uses: live.uses,
+        }
+    }
+
+    /// What is to be written back. The next use is noted again.
+    pub(super) fn usage(&self) -> Usage {
+        let mut live = self.live();
+        live.noted = false;
+        Usage { bucket: live.bucket, per_us: live.quota.per_micros(), last_used: live.last_used, uses: live.uses }
+    }
+
+    fn note(self: &Arc<Self>, live: &mut Live, used: &UsedKeys) {
+        if !live.noted {
+            live.noted = true;
+            used.push(Arc::clone(self));
+        }
+    }
+
+    /// Nothing that holds this lock can leave the record half changed: it only assigns.
+    pub(super) fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Live {
+    /// Why the presented secret does not authenticate its user.
+    fn unauthenticated(&self, ask: Ask<'_>) -> Option<Refusal> {
+        if self.revoked.is_some() {
+            return Some(Refusal::Revoked);
+        }
+        if !self.secrets.accept(ask.digest, ask.now) {
+            return Some(Refusal::Expired);
+        }
+        self.user_removed.then_some(Refusal::UserRemoved)
+    }
+}
+
+impl Secrets {
+    /// A key's first secret.
+    pub(super) fn first(current: KeyDigest) -> Self {
+        Self { current, previous: None, rotated: None, previous_until: None }
+    }
+
+    fn accept(&self, digest: &KeyDigest, now: Micros) -> bool {
+        self.current == *digest || self.previous.is_some_and(|(previous, until)| previous == *digest && now < until)
+    }
+
+    /// Replaces the current digest, keeping it valid until `until`. An overlap that is over when it begins is none,
+    /// whatever time a decision comes with.
+    pub(super) fn rotate(&mut self, digest: KeyDigest, at: Micros, until: Micros) {
+        let replaced = std::mem::replace(&mut self.current, digest);
+        self.previous = (until > at).then_some((replaced, until));
+        self.rotated = Some(at);
+        self.previous_until = Some(until);
+    }
+}
+
+impl Grant {
+    pub(super) fn new(user: UserId, org: &OrgRecord, permissions: &[Permission], removed: bool) -> Self {
+        Self {
+            permissions: permissions.into(),
+            headers: PrincipalHeaders::new(user, org.id, None, permissions),
+            removed,
+        }
+    }
+
+    fn principal(&self, key: KeyId, user: UserId, org: &OrgRecord) -> Arc<Principal> {
+        let key_id = http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
+        let headers = PrincipalHeaders { key_id: Some(key_id), ..self.headers.clone() };
+        let method = AuthMethod::ApiKey;
+        Arc::new(Principal { key_id: Some(key), user_id: user, org_id: org.id, method, headers })
+    }
+}
+
+impl UsedKeys {
+    fn push(&self, record: Arc<KeyRecord>) {
+        self.list().push(record);
+    }
+
+    /// Exchanges the list for `empty`, whose room the next uses take, so that noting them allocates nothing.
+    pub(super) fn take(&self, empty: Vec<Arc<KeyRecord>>) -> Vec<Arc<KeyRecord>> {
+        std::mem::replace(&mut self.list(), empty)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<KeyRecord>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,75 @@
+//! An organization as decisions see it, and the slots it gives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::identity::OrgId;
+
+/// What a decision needs of an organization, shared by all its keys.
+///
+/// - `in_flight` is the number of [`Permit`]s there are, and never above the limit that held when the last was given.
+#[derive(Debug)]
+pub(super) struct OrgRecord {
+    pub(super) id: OrgId,
+    suspended: AtomicBool,
+    /// Its own limit of requests in flight; zero for the configured one.
+    own_limit: AtomicU32,
+    /// The configured limit.
+    default_limit: u32,
+    in_flight: AtomicU32,
+}
+
+/// A slot of an organization, given back on drop.
+#[derive(Debug)]
+pub struct Permit(Arc<OrgRecord>);
+
+impl OrgRecord {
+    pub(super) fn new(id: OrgId, suspended: bool, own_limit: Option<u32>, default_limit: u32) -> Self {
+        Self {
+            id,
+            suspended: AtomicBool::new(suspended),
+            own_limit: AtomicU32::new(own_limit.unwrap_or(0)),
+            default_limit,
+            in_flight: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes a slot, and says how many are taken now.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<(Permit, u32)> {
+        let limit = self.limit();
+        let one_more = |taken| (taken < limit).then(|| taken + 1);
+        let before = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more).ok()?;
+        Some((Permit(Arc::clone(self)), before + 1))
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The limit in force.
+    pub(super) fn limit(&self) -> u32 {
+        self.own_limit().unwrap_or(self.default_limit)
+    }
+
+    pub(super) fn own_limit(&self) -> Option<u32> {
+        Some(self.own_limit.load(Ordering::Acquire)).filter(|limit| *limit > 0)
+    }
+
+    pub(super) fn set_own_limit(&self, limit: Option<u32>) {
+        self.own_limit.store(limit.unwrap_or(0), Ordering::Release);
+    }
+
+    pub(super) fn suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_suspended(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Release);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
