@@ -1,0 +1,96 @@
+//! What operands must look like, and whom they name.
+
+use super::{Management, ManagementError};
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::KeyId;
+use crate::state;
+
+/// Characters of a name.
+const NAME: usize = 100;
+/// Bytes of an email address (RFC 5321 section 4.5.3.1.3, without the brackets).
+const EMAIL: usize = 254;
+
+impl Management {
+    /// The organization with this id or name.
+    pub(super) fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
+        let id = reference.parse::<OrgId>().ok();
+        let named = |org: &state::Org| id.map_or(org.name == reference, |id| org.id == id);
+        self.state.orgs().into_iter().find(named).ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+    }
+
+    /// The user with this id or email address, unless it was removed.
+    pub(super) fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
+        let id = reference.parse::<UserId>().ok();
+        let email = reference.to_lowercase();
+        let named = |user: &state::User| id.map_or(user.email == email, |id| user.id == id);
+        let mut users = self.state.users(org).into_iter();
+        users
+            .find(|user| user.removed.is_none() && named(user))
+            .ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
+    }
+
+    /// The key with this id, revoked or not.
+    pub(super) fn key(&self, id: KeyId) -> Result<state::Key, ManagementError> {
+        self.state.key(id).ok_or(ManagementError::NoKey(id))
+    }
+}
+
+/// A name that fits into one line of a table.
+pub(super) fn name(text: &str) -> Result<String, ManagementError> {
+    let length = text.chars().count();
+    let plain = text.trim() == text && !text.chars().any(char::is_control);
+    if (1..=NAME).contains(&length) && plain { Ok(text.to_owned()) } else { Err(ManagementError::Name) }
+}
+
+/// A name of an organization: one that cannot be taken for an id.
+pub(super) fn org_name(text: &str) -> Result<String, ManagementError> {
+    if text.parse::<OrgId>().is_ok() { Err(ManagementError::NameLikeId) } else { name(text) }
+}
+
+/// An email address in lower case, so that one address is one user however it is written.
+pub(super) fn email(text: &str) -> Result<String, ManagementError> {
+    let valid = text.split_once('@').is_some_and(|(local, domain)| {
+        let visible = |c: char| !c.is_whitespace() && !c.is_control() && !",;<>\"".contains(c);
+        let host = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
+        let edges = domain.starts_with(['.', '-']) || domain.ends_with(['.', '-']) || domain.contains("..");
+        (1..=64).contains(&local.len()) && local.chars().all(visible) && domain.chars().all(host) && !edges
+    });
+    let domain = text.rsplit('@').next().unwrap_or_default();
+    if valid && !domain.is_empty() && text.len() <= EMAIL {
+        Ok(text.to_lowercase())
+    } else {
+        Err(ManagementError::Email(text.escape_default().take(EMAIL).collect()))
+    }
+}
+
+/// Permissions sorted, each once.
+pub(super) fn permissions(mut permissions: Vec<Permission>) -> Vec<Permission> {
+    permissions.sort_unstable();
+    permissions.dedup();
+    permissions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_into_a_line() {
+        assert_eq!(name("Ada's laptop").unwrap(), "Ada's laptop");
+        assert!(name(&"ä".repeat(100)).is_ok());
+        for bad in ["", " a", "a ", "a\nb", "a\u{1b}[2J", &"a".repeat(101)] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+        assert!(org_name(&OrgId::generate().to_string()).is_err());
+    }
+
+    #[test]
+    fn emails_have_their_shape() {
+        assert_eq!(email("Ada@Example.com").unwrap(), "ada@example.com");
+        assert!(email("a.b+c@sub-domain.example").is_ok());
+        for bad in ["", "ada", "@example.com", "ada@", "a b@c", "a@b@c", "a@b..c", "a@.b", "a\n@b", "<a>@b", "a@b\n"] {
+            assert!(email(bad).is_err(), "{bad:?}");
+        }
+        assert!(email(&format!("{}@b", "a".repeat(65))).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! Why an operation was not performed, and what to do about it.
+
+use crate::audit;
+use crate::key::{InvalidId, KeyId};
+use crate::quota::QuotaError;
+use crate::state::ChangeError;
+
+/// Why an operation was not performed. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagementError {
+    /// A name that cannot be shown in one line of a table.
+    #[error("a name is 1 to 100 characters, without control characters and without blanks around it; choose another")]
+    Name,
+    /// A name that could be taken for an id.
+    #[error("a name must not look like an organization's id; choose another")]
+    NameLikeId,
+    /// Not an email address.
+    #[error("`{0}` is not an email address such as ada@example.com; correct it")]
+    Email(String),
+    /// A limit of requests in flight that admits nothing.
+    #[error("concurrent must be 1 to 1000000; to refuse all requests of an organization, suspend it")]
+    Concurrent,
+    /// A quota that cannot be kept.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// An overlap that outlives everybody's memory.
+    #[error("overlap must be at most 366d; rotate again when it is over")]
+    Overlap,
+    /// Not a SHA-256.
+    #[error("sha256 is not the SHA-256 of a key in hexadecimal; give its 64 digits")]
+    Digest(#[source] InvalidId),
+    /// No such organization.
+    #[error("there is no organization `{0}`; see `keygate org list`")]
+    NoOrg(String),
+    /// No such user, or removed.
+    #[error("there is no user `{0}` in this organization; see `keygate user list`")]
+    NoUser(String),
+    /// No such key.
+    #[error("there is no key {0}; see `keygate key list`, and give the nine characters after `sk_live_`")]
+    NoKey(KeyId),
+    /// The key is revoked.
+    #[error("key {0} is revoked, for good; create another")]
+    Revoked(KeyId),
+    /// Another record has this already.
+    #[error("this {0} is in use already; choose another")]
+    Taken(&'static str),
+    /// The change could not be recorded, so it was not made.
+    #[error("the change cannot be recorded, so it was not made; look at the audit directory and its disk")]
+    Audit(#[from] audit::Unavailable),
+    /// The state could not make it durable.
+    #[error("the change could not be made durable; look at the state file and its disk")]
+    State(#[source] ChangeError),
+    /// The operating system gave no randomness.
+    #[error("the operating system gave no randomness; try again")]
+    Randomness(#[from] getrandom::Error),
+}
+
+/// What sort of no it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The request was wrong: 400.
+    Invalid,
+    /// What it names is not there: 404.
+    NotFound,
+    /// It cannot be with things as they are: 409.
+    Conflict,
+    /// It cannot be now: 503.
+    Unavailable,
+}
+
+impl ManagementError {
+    /// What sort of no it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) => Kind::NotFound,
+            Self::Revoked(_) | Self::Taken(_) => Kind::Conflict,
+            Self::Audit(_) | Self::State(_) | Self::Randomness(_) => Kind::Unavailable,
+            Self::Name
+            | Self::NameLikeId
+            | Self::Email(_)
+            | Self::Concurrent
+            | Self::Quota(_)
+            | Self::Overlap
+            | Self::Digest(_) => Kind::Invalid,
+        }
+    }
+
+    /// The stable name of the error, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Name | Self::NameLikeId => "invalid_name",
+            Self::Email(_) => "invalid_email",
+            Self::Concurrent | Self::Quota(_) => "invalid_limits",
+            Self::Overlap => "invalid_overlap",
+            Self::Digest(_) => "invalid_digest",
+            Self::NoOrg(_) => "no_such_org",
+            Self::NoUser(_) => "no_such_user",
+            Self::NoKey(_) => "no_such_key",
+            Self::Revoked(_) => "key_revoked",
+            Self::Taken(_) => "taken",
+            Self::Audit(_) => "audit_unavailable",
+            Self::State(_) => "state_unavailable",
+            Self::Randomness(_) => "no_randomness",
+        }
+    }
+}
+
+impl Kind {
+    /// The status that says so over HTTP (RFC 9110 section 15).
+    pub fn status(self) -> http::StatusCode {
+        match self {
+            Self::Invalid => http::StatusCode::BAD_REQUEST,
+            Self::NotFound => http::StatusCode::NOT_FOUND,
+            Self::Conflict => http::StatusCode::CONFLICT,
+            Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl From<ChangeError> for ManagementError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
+            ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
+            ChangeError::NoKey(key) => Self::NoKey(key),
+            ChangeError::Revoked(key) => Self::Revoked(key),
+            ChangeError::Taken(what) => Self::Taken(what),
+            ChangeError::Unavailable(_) | ChangeError::Closed => Self::State(error),
+        }
+    }
+}

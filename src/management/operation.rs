@@ -1,0 +1,141 @@
+//! The operations, as they travel over the admin socket: `{"operation": "key.create", "org": "…", …}`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Permission;
+use crate::key::KeyId;
+
+/// One thing to do. Organizations are given by id or name, users by id or email address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", deny_unknown_fields)]
+#[allow(missing_docs, reason = "fields are the operands that the variant's text names")]
+pub enum Operation {
+    /// A new organization with this name.
+    #[serde(rename = "org.create")]
+    CreateOrg { name: String },
+    /// All organizations.
+    #[serde(rename = "org.list")]
+    ListOrgs {},
+    /// One organization.
+    #[serde(rename = "org.show")]
+    ShowOrg { org: String },
+    /// Refuse all its requests from the next one on.
+    #[serde(rename = "org.suspend")]
+    SuspendOrg { org: String },
+    /// Admit them again.
+    #[serde(rename = "org.resume")]
+    ResumeOrg { org: String },
+    /// Its own limit of requests in flight, or none for the configured one.
+    #[serde(rename = "org.limits")]
+    LimitOrg { org: String, concurrent: Option<u32> },
+    /// A new user with this email address and these permissions.
+    #[serde(rename = "user.create")]
+    CreateUser { org: String, email: String, permissions: Vec<Permission> },
+    /// All users of an organization, removed ones too.
+    #[serde(rename = "user.list")]
+    ListUsers { org: String },
+    /// Replace all that a user may do.
+    #[serde(rename = "user.permit")]
+    PermitUser { org: String, user: String, permissions: Vec<Permission> },
+    /// Remove a user and refuse its keys, for good.
+    #[serde(rename = "user.remove")]
+    RemoveUser { org: String, user: String },
+    /// A new key for a user, with this name.
+    #[serde(rename = "key.create")]
+    CreateKey { org: String, user: String, name: String },
+    /// All keys of an organization, revoked ones too.
+    #[serde(rename = "key.list")]
+    ListKeys { org: String },
+    /// One key.
+    #[serde(rename = "key.show")]
+    ShowKey { key: KeyId },
+    /// Refuse a key from the next request on, for good.
+    #[serde(rename = "key.revoke")]
+    RevokeKey { key: KeyId },
+    /// A new secret for a key; the old one stays valid for the overlap, if there is one.
+    #[serde(rename = "key.rotate")]
+    RotateKey {
+        key: KeyId,
+        #[serde(default, with = "human", skip_serializing_if = "Option::is_none")]
+        overlap: Option<Duration>,
+    },
+    /// Its own limits, or none for the configured ones.
+    #[serde(rename = "key.limits")]
+    LimitKey { key: KeyId, limits: Option<Limits> },
+    /// A key of an older system, by its SHA-256 in hexadecimal.
+    #[serde(rename = "key.import")]
+    ImportKey { org: String, user: String, sha256: String, name: String },
+    /// Why a key is, or would be, refused.
+    #[serde(rename = "explain")]
+    Explain { key: KeyId },
+}
+
+/// New limits of a key. What is not given stays as it is in force, but for `burst`, which follows new `requests`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Tokens that flow in during one `per`.
+    pub requests: Option<u32>,
+    /// The time in which they flow in.
+    #[serde(default, with = "human", skip_serializing_if = "Option::is_none")]
+    pub per: Option<Duration>,
+    /// Tokens the bucket holds when full.
+    pub burst: Option<u32>,
+}
+
+/// Durations as people write them: `"1h30m"`.
+pub(super) mod human {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use crate::settings::{Human, parse_duration};
+
+    #[allow(clippy::ref_option, reason = "serde's signature")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => serializer.collect_str(&Human::Duration(*duration)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse_duration(&text).map_err(|e| D::Error::custom(format!("`{text}` {e}")))).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn travels_as_json() {
+        let key: KeyId = "abcDEF123".parse().unwrap();
+        let limits = Limits { requests: Some(10), per: Some(Duration::from_secs(60)), burst: None };
+        let cases = [
+            (Operation::ListOrgs {}, r#"{"operation":"org.list"}"#),
+            (
+                Operation::RotateKey { key, overlap: Some(Duration::from_secs(3600)) },
+                r#"{"operation":"key.rotate","key":"abcDEF123","overlap":"1h"}"#,
+            ),
+            (
+                Operation::LimitKey { key, limits: Some(limits) },
+                r#"{"operation":"key.limits","key":"abcDEF123","limits":{"requests":10,"per":"1m","burst":null}}"#,
+            ),
+        ];
+        for (operation, json) in cases {
+            assert_eq!(serde_json::to_string(&operation).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Operation>(json).unwrap(), operation);
+        }
+        assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.list","x":1}"#).is_err());
+        assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.drop"}"#).is_err());
+    }
+}

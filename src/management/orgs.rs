@@ -1,0 +1,62 @@
+//! Organizations.
+
+use super::recording::Subject;
+use super::{Management, ManagementError, Reply, checks};
+use crate::clock::Micros;
+use crate::identity::OrgId;
+use crate::key::OrgTag;
+use crate::state::{Change, Org};
+
+/// Requests in flight that an organization may be given.
+const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// Tags to try before giving up. There are 238,328, so with half of them taken, the last try is one in a million.
+const TRIES: usize = 20;
+
+impl Management {
+    pub(super) async fn create_org(&self, name: &str, now: Micros) -> Result<Reply, ManagementError> {
+        let name = checks::org_name(name)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
+            let org = Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
+            match self.change("org.create", subject(id), Change::CreateOrg(org.clone()), now).await {
+                Err(ManagementError::Taken("tag")) if tries < TRIES => {}
+                changed => return changed.map(|()| Reply::Org { org: org.into() }),
+            }
+        }
+    }
+
+    pub(super) fn list_orgs(&self) -> Reply {
+        Reply::Orgs { orgs: self.state.orgs().into_iter().map(Into::into).collect() }
+    }
+
+    pub(super) fn show_org(&self, org: &str) -> Result<Reply, ManagementError> {
+        self.org(org).map(|org| Reply::Org { org: org.into() })
+    }
+
+    pub(super) async fn suspend_org(&self, org: &str, suspended: bool, now: Micros) -> Result<Reply, ManagementError> {
+        let org = self.org(org)?;
+        let action = if suspended { "org.suspend" } else { "org.resume" };
+        self.change(action, subject(org.id), Change::SuspendOrg { org: org.id, suspended }, now).await?;
+        Ok(Reply::Org { org: Org { suspended, ..org }.into() })
+    }
+
+    pub(super) async fn limit_org(
+        &self,
+        org: &str,
+        concurrent: Option<u32>,
+        now: Micros,
+    ) -> Result<Reply, ManagementError> {
+        if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
+            return Err(ManagementError::Concurrent);
+        }
+        let org = self.org(org)?;
+        self.change("org.limits", subject(org.id), Change::LimitOrg { org: org.id, concurrent }, now).await?;
+        Ok(Reply::Org { org: Org { concurrent, ..org }.into() })
+    }
+}
+
+fn subject(org: OrgId) -> Subject {
+    Subject { org, user: None, key: None }
+}

@@ -1,0 +1,74 @@
+//! A change and its record.
+
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use super::{Kind, Management, ManagementError};
+use crate::audit::{End, Outcome, Use};
+use crate::clock::Micros;
+use crate::identity::{AuthMethod, OrgId, UserId};
+use crate::key::KeyId;
+use crate::state::Change;
+
+/// What a change is made to, for its record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject {
+    /// The organization.
+    pub(super) org: OrgId,
+    /// The user, when the change is to one or to one's key.
+    pub(super) user: Option<UserId>,
+    /// The key, when the change is to one.
+    pub(super) key: Option<KeyId>,
+}
+
+impl Management {
+    /// Begins the record, makes the change, and closes the record with what became of it.
+    pub(super) async fn change(
+        &self,
+        action: &str,
+        subject: Subject,
+        change: Change,
+        now: Micros,
+    ) -> Result<(), ManagementError> {
+        let entry = self.journal.begin(&opening(action, subject, now)).await?;
+        let started = Instant::now();
+        let changed = self.state.change(change).await.map_err(ManagementError::from);
+        self.duration.observe(started.elapsed().as_secs_f64());
+        entry.close(end(&changed, started));
+        changed
+    }
+}
+
+/// The record's beginning. There is no request, so the action stands for the path, and `ADMIN` for the method.
+fn opening(action: &str, subject: Subject, now: Micros) -> Use<'_> {
+    Use {
+        id: Uuid::now_v7(),
+        time: now,
+        number: None,
+        key_id: subject.key,
+        user_id: subject.user,
+        org_id: Some(subject.org),
+        auth_method: AuthMethod::AdminSocket,
+        ip: None,
+        user_agent: None,
+        action,
+        method: "ADMIN",
+        path: action,
+    }
+}
+
+fn end(changed: &Result<(), ManagementError>, started: Instant) -> End {
+    let (outcome, status) = match changed {
+        Ok(()) => (Outcome::Completed, http::StatusCode::OK),
+        Err(e) if e.kind() == Kind::Unavailable => (Outcome::Aborted, e.kind().status()),
+        Err(e) => (Outcome::ClientError, e.kind().status()),
+    };
+    End {
+        outcome,
+        status: Some(status.as_u16()),
+        duration_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+        request_bytes: 0,
+        response_bytes: 0,
+    }
+}

@@ -1,0 +1,243 @@
+//! The replies, as they travel over the admin socket and as `--json` prints them. Times are RFC 3339, UTC.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::{KeyId, OrgTag, PlainKey};
+use crate::quota::{self, Quota};
+use crate::secret::Secret;
+use crate::settings::Human;
+use crate::state;
+
+/// What came of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "each field is what its type says")]
+pub enum Reply {
+    /// An organization, as it is now.
+    Org { org: Org },
+    /// Organizations, in the order of their creation.
+    Orgs { orgs: Vec<Org> },
+    /// A user, as it is now.
+    User { user: User },
+    /// Users, in the order of their creation.
+    Users { users: Vec<User> },
+    /// A key, as it is now.
+    Key { key: Key },
+    /// Keys, in the order of their creation.
+    Keys { keys: Vec<Key> },
+    /// A key with a new secret: the only time that it is shown.
+    NewKey { api_key: ApiKey, key: Key },
+    /// Where a key stands.
+    Explanation { explanation: Box<Explanation> },
+}
+
+/// A key in the clear on its way to its owner. It serializes as the key itself; `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey(Secret);
+
+/// An organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Org")]
+pub struct Org {
+    pub id: OrgId,
+    pub name: String,
+    pub tag: OrgTag,
+    pub suspended: bool,
+    /// Its own limit of requests in flight; none: the configured one.
+    pub concurrent: Option<u32>,
+    pub created: String,
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::User")]
+pub struct User {
+    pub id: UserId,
+    pub email: String,
+    pub org: OrgId,
+    pub permissions: Vec<Permission>,
+    pub created: String,
+    pub removed: Option<String>,
+}
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Key")]
+pub struct Key {
+    pub id: KeyId,
+    pub name: String,
+    pub org: OrgId,
+    pub user: UserId,
+    pub status: KeyStatus,
+    /// The limits in force.
+    pub limits: Limit,
+    pub imported: bool,
+    pub uses: u64,
+    pub last_used: Option<String>,
+    pub created: String,
+    pub rotated: Option<String>,
+    pub previous_until: Option<String>,
+    pub revoked: Option<String>,
+}
+
+/// Whether requests with a key would be authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyStatus {
+    /// Yes.
+    Active,
+    /// No: it was revoked.
+    Revoked,
+    /// No: its user was removed.
+    UserRemoved,
+    /// No: its organization is suspended.
+    OrgSuspended,
+}
+
+/// The quota in force for a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Tokens that flow in during one `per`.
+    pub requests: u32,
+    /// The time in which they flow in, such as `1h`.
+    pub per: String,
+    /// Tokens the bucket holds when full.
+    pub burst: u32,
+    /// Whether it is the key's own, and not the configured one.
+    pub own: bool,
+}
+
+/// Why a key is, or would be, refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What would happen to a request now, in one sentence.
+    pub verdict: String,
+    /// The key.
+    pub key: Key,
+    /// Its user.
+    pub user: User,
+    /// Its organization.
+    pub org: Org,
+    /// Where they stand.
+    pub standing: Standing,
+}
+
+/// The bucket of a key and the slots of its organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Whole tokens in the bucket.
+    pub remaining: u32,
+    /// Tokens the bucket holds when full.
+    pub burst: u32,
+    /// When there is a whole token; none when there is one.
+    pub next_token: Option<String>,
+    /// When the bucket is full; none when it is.
+    pub full: Option<String>,
+    /// Requests the organization has in flight.
+    pub in_flight: u32,
+    /// Requests it may have in flight.
+    pub concurrent: u32,
+}
+
+impl ApiKey {
+    /// The key itself, to be shown once.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+}
+
+impl From<&PlainKey> for ApiKey {
+    fn from(key: &PlainKey) -> Self {
+        Self(key.expose().clone())
+    }
+}
+
+impl Serialize for ApiKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
+    }
+}
+
+impl From<state::Org> for Org {
+    fn from(org: state::Org) -> Self {
+        let state::Org { id, tag, name, created, suspended, concurrent } = org;
+        Self { id, name, tag, suspended, concurrent, created: created.to_string() }
+    }
+}
+
+impl From<state::User> for User {
+    fn from(user: state::User) -> Self {
+        let state::User { id, org, email, permissions, created, removed } = user;
+        Self { id, email, org, permissions, created: created.to_string(), removed: shown(removed) }
+    }
+}
+
+impl Key {
+    /// A key with its status and the limits in force.
+    pub(super) fn of(key: state::Key, status: KeyStatus, quota: Quota) -> Self {
+        Self {
+            id: key.id,
+            name: key.name,
+            org: key.org,
+            user: key.user,
+            status,
+            limits: Limit::of(quota, key.quota.is_some()),
+            imported: key.imported,
+            uses: key.uses,
+            last_used: shown(key.last_used),
+            created: key.created.to_string(),
+            rotated: shown(key.rotated),
+            previous_until: shown(key.previous_until),
+            revoked: shown(key.revoked),
+        }
+    }
+}
+
+impl Limit {
+    fn of(quota: Quota, own: bool) -> Self {
+        Self { requests: quota.requests, per: Human::Duration(quota.per).to_string(), burst: quota.burst, own }
+    }
+}
+
+impl Standing {
+    pub(super) fn of(standing: &quota::Standing, now: Micros) -> Self {
+        let later = |micros: u64| (micros > 0).then(|| Micros(now.0.saturating_add(micros)).to_string());
+        Self {
+            remaining: standing.remaining,
+            burst: standing.quota.burst,
+            next_token: later(standing.token_in_us),
+            full: later(standing.full_in_us),
+            in_flight: standing.in_flight,
+            concurrent: standing.concurrent,
+        }
+    }
+}
+
+fn shown(time: Option<Micros>) -> Option<String> {
+    time.map(|time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::OrgTag;
+
+    #[test]
+    fn a_plain_key_is_serialized_and_never_debugged() {
+        let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let plain = PlainKey::generate(id).unwrap();
+        let api_key = ApiKey::from(&plain);
+        assert_eq!(format!("{api_key:?}"), "ApiKey(Secret(…))");
+        let json = serde_json::to_string(&api_key).unwrap();
+        assert_eq!(json, format!("{:?}", plain.expose().expose()));
+        assert_eq!(serde_json::from_str::<ApiKey>(&json).unwrap(), api_key);
+    }
+}

@@ -1,0 +1,54 @@
+//! Users.
+
+use super::recording::Subject;
+use super::{Management, ManagementError, Reply, checks};
+use crate::clock::Micros;
+use crate::identity::{Permission, UserId};
+use crate::state::{Change, User};
+
+impl Management {
+    pub(super) async fn create_user(
+        &self,
+        org: &str,
+        email: &str,
+        permissions: Vec<Permission>,
+        now: Micros,
+    ) -> Result<Reply, ManagementError> {
+        let email = checks::email(email)?;
+        let org = self.org(org)?.id;
+        let permissions = checks::permissions(permissions);
+        let user = User { id: UserId::generate(), org, email, permissions, created: now, removed: None };
+        self.change("user.create", subject(&user), Change::CreateUser(user.clone()), now).await?;
+        Ok(Reply::User { user: user.into() })
+    }
+
+    pub(super) fn list_users(&self, org: &str) -> Result<Reply, ManagementError> {
+        let users = self.state.users(self.org(org)?.id);
+        Ok(Reply::Users { users: users.into_iter().map(Into::into).collect() })
+    }
+
+    pub(super) async fn permit_user(
+        &self,
+        org: &str,
+        user: &str,
+        permissions: Vec<Permission>,
+        now: Micros,
+    ) -> Result<Reply, ManagementError> {
+        let user = self.user(self.org(org)?.id, user)?;
+        let permissions = checks::permissions(permissions);
+        let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
+        self.change("user.permit", subject(&user), change, now).await?;
+        Ok(Reply::User { user: User { permissions, ..user }.into() })
+    }
+
+    pub(super) async fn remove_user(&self, org: &str, user: &str, now: Micros) -> Result<Reply, ManagementError> {
+        let user = self.user(self.org(org)?.id, user)?;
+        let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
+        self.change("user.remove", subject(&user), change, now).await?;
+        Ok(Reply::User { user: User { removed: Some(now), ..user }.into() })
+    }
+}
+
+fn subject(user: &User) -> Subject {
+    Subject { org: user.org, user: Some(user.id), key: None }
+}
