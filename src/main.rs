@@ -1,1 +1,13 @@
-fn main() {}
+//! keygate: parse the command line, run the command, and end with its exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use keygate::cli::Cli;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

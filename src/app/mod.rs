@@ -52,7 +52,7 @@ pub struct App {
     pub admin_address: SocketAddr,
     /// Everything that can be done to the directory.
     pub management: Arc<Management>,
-    readiness: Readiness,
+    readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
     phase: watch::Sender<Phase>,
@@ -67,11 +67,13 @@ impl App {
     /// # Errors
     /// What could not be bound, opened or started, and why.
     pub fn start(config: Config) -> anyhow::Result<Self> {
-        let bound = Bound::new(&config)?;
+        let runtime = Runtime::new()?;
+        let bound = Bound::new(&config, &runtime)?;
         let metrics = Metrics::new();
         let (state, journal) = open(&config, &metrics)?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
-        let readiness = Readiness::new(journal.clone());
+        let recording = journal.clone();
+        let readiness = Arc::new(Readiness::new().with("audit", move || recording.available()));
         #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
         metrics.config_loaded.set(Micros::wall().0 as f64 / 1e6);
 
@@ -83,9 +85,9 @@ impl App {
             http: bound.admin,
             management: Arc::clone(&management),
             metrics: metrics.clone(),
-            readiness: readiness.clone(),
+            readiness: Arc::clone(&readiness),
         };
-        let mut threads = vec![control.start(watched.clone())?];
+        let mut threads = vec![control.start(runtime.0, watched.clone())?];
         let endpoints = Endpoints::new(&config.upstream.endpoints, &metrics);
         let grace = config.drain;
         let config = Arc::new(config);
@@ -134,17 +136,27 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
+/// The control plane's runtime: its listeners are bound on it, and its thread runs it.
+struct Runtime(tokio::runtime::Runtime);
+
+impl Runtime {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
+    }
+}
+
 /// All listeners, bound before anything is served.
 struct Bound {
     /// For each worker, its listener on each address.
     workers: Vec<Vec<TcpListener>>,
     addresses: Vec<SocketAddr>,
-    admin: TcpListener,
-    socket: std::os::unix::net::UnixListener,
+    admin: tokio::net::TcpListener,
+    socket: tokio::net::UnixListener,
 }
 
 impl Bound {
-    fn new(config: &Config) -> anyhow::Result<Self> {
+    fn new(config: &Config, runtime: &Runtime) -> anyhow::Result<Self> {
+        let _entered = runtime.0.enter();
         let mut workers: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
         for listener in &config.listen {
@@ -157,6 +169,7 @@ impl Bound {
         let admin = TcpListener::bind(config.admin.address)
             .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
         admin.set_nonblocking(true)?;
+        let admin = tokio::net::TcpListener::from_std(admin)?;
         let socket = admin::bind_socket(&config.admin.socket)?;
         Ok(Self { workers, addresses, admin, socket })
     }
@@ -178,40 +191,32 @@ fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journ
 
 /// The control plane, on a thread of its own.
 struct Control {
-    socket: std::os::unix::net::UnixListener,
-    http: TcpListener,
+    socket: tokio::net::UnixListener,
+    http: tokio::net::TcpListener,
     management: Arc<Management>,
     metrics: Metrics,
-    readiness: Readiness,
+    readiness: Arc<Readiness>,
 }
 
 impl Control {
-    fn start(self, phase: watch::Receiver<Phase>) -> anyhow::Result<JoinHandle<()>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    fn start(self, runtime: tokio::runtime::Runtime, phase: watch::Receiver<Phase>) -> anyhow::Result<JoinHandle<()>> {
         let thread = std::thread::Builder::new().name("control".into());
-        Ok(thread.spawn(move || {
-            if let Err(error) = runtime.block_on(self.serve(phase)) {
-                tracing::error!(%error, "the control plane ended");
-            }
-        })?)
+        Ok(thread.spawn(move || runtime.block_on(self.serve(phase)))?)
     }
 
     /// Serves until the workers have ended: a draining gateway still says that it is draining.
-    async fn serve(self, phase: watch::Receiver<Phase>) -> std::io::Result<()> {
-        let socket = tokio::net::UnixListener::from_std(self.socket)?;
-        let http = tokio::net::TcpListener::from_std(self.http)?;
+    async fn serve(self, phase: watch::Receiver<Phase>) {
         let ending = reached(phase.clone(), Phase::Ending);
         let last_resort = async {
             ending.await;
             tokio::time::sleep(LAST_RESORT).await;
         };
-        let operations = admin::serve_socket(socket, self.management, reached(phase.clone(), Phase::Ending));
-        let observation = admin::serve_http(http, self.metrics, self.readiness, reached(phase, Phase::Ending));
+        let operations = admin::serve_socket(self.socket, self.management, reached(phase.clone(), Phase::Ending));
+        let observation = admin::serve_http(self.http, self.metrics, self.readiness, reached(phase, Phase::Ending));
         tokio::select! {
-            _ = async { tokio::join!(operations, observation) } => {}
+            () = async { tokio::join!(operations, observation); } => {}
             () = last_resort => {}
         }
-        Ok(())
     }
 }
 

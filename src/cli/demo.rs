@@ -39,11 +39,23 @@ struct Keys {
     writer: ApiKey,
 }
 
+/// What can be chosen.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where the gateway listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where the demo keeps its state; default: a new temporary directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
 /// Runs the demo until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// What could not be bound, opened or started, and why.
-pub(super) fn run(listen: SocketAddr, dir: Option<PathBuf>) -> anyhow::Result<()> {
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let Args { listen, dir } = args;
     telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
     let dir = directory(dir)?;
     let store = Store::start(&dir)?;

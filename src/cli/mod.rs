@@ -1,1 +1,104 @@
-//! Not yet.
+//! The command line: presentation only. What a command does is done by the modules below.
+//!
+//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage; 64 configuration errors; 69 the gateway
+//! cannot be reached; 75 not now: the state is in use by a process that does not answer, or cannot be written.
+//!
+//! What was asked for goes to standard output, everything else to standard error.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+
+use crate::config::Config;
+
+// Commands that run something.
+mod demo;
+mod serve;
+
+// Commands that look at something.
+mod check;
+mod health;
+mod explain;
+mod audit;
+
+// Commands that change something.
+mod org;
+mod user;
+mod key;
+
+// What they share.
+mod control;
+mod client;
+mod offline;
+mod output;
+mod show;
+mod failure;
+
+pub use failure::{Exit, Failure};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+   0  done
+   1  refused, failed, not found, or not ready
+   2  wrong usage
+  64  configuration errors; each is reported with its line and column
+  69  the gateway cannot be reached
+  75  not now: the state is in use by a process that does not answer, or it cannot be written; try again";
+
+/// An API-key gateway: authenticates, limits, audits and forwards
+#[derive(Debug, Parser)]
+#[command(name = "keygate", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+pub struct Cli {
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE", default_value = Config::DEFAULT_PATH)]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine, with a demo organization, its queries and its keys
+    Demo(demo::Args),
+    /// Run the gateway
+    Serve,
+    /// Report every error of the configuration
+    Check,
+    /// Manage organizations
+    Org(org::Args),
+    /// Manage the users of an organization
+    User(user::Args),
+    /// Manage API keys
+    Key(key::Args),
+    /// Read the audit journal
+    Audit(audit::Args),
+    /// Tell why a key is refused: its state, its bucket, its last decisions
+    Explain(explain::Args),
+    /// Tell whether the gateway is ready; for containers
+    Health,
+}
+
+impl Cli {
+    /// Runs the command to its end.
+    ///
+    /// # Errors
+    /// [`Failure`]: what to print, and the exit code.
+    pub fn run(self) -> Result<(), Failure> {
+        let config = || load(&self.config);
+        match self.command {
+            Command::Demo(args) => Ok(demo::run(args)?),
+            Command::Serve => Ok(serve::run(config()?)?),
+            Command::Check => check::run(&self.config),
+            Command::Org(args) => args.run(&config()?),
+            Command::User(args) => args.run(&config()?),
+            Command::Key(args) => args.run(&config()?),
+            Command::Audit(args) => args.run(&config()?),
+            Command::Explain(args) => args.run(&config()?),
+            Command::Health => health::run(&config()?),
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<Config, Failure> {
+    Config::load(path).map_err(|problems| Failure::new(Exit::Configuration, problems))
+}

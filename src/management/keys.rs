@@ -1,6 +1,6 @@
 //! Keys.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::recording::Subject;
@@ -61,12 +61,9 @@ impl Management {
     /// Users and the organization are looked up once, not per key.
     pub(super) fn list_keys(&self, org: &str, now: Micros) -> Result<Reply, ManagementError> {
         let org = self.org(org)?;
-        let users = self.state.users(org.id).into_iter().filter(|user| user.removed.is_some());
-        let removed: HashSet<UserId> = users.map(|user| user.id).collect();
-        let shown = |key: state::Key| {
-            let status = status(&key, org.suspended, removed.contains(&key.user));
-            self.shown(key, status, now)
-        };
+        let users: HashMap<UserId, state::User> =
+            self.state.users(org.id).into_iter().map(|user| (user.id, user)).collect();
+        let shown = |key: state::Key| self.shown(key, org.suspended, |id| users.get(&id).cloned(), now);
         Ok(Reply::Keys { keys: self.state.keys(org.id).into_iter().map(shown).collect() })
     }
 
@@ -130,14 +127,22 @@ impl Management {
     pub(super) fn current(&self, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let key = self.key(id)?;
         let suspended = self.state.orgs().iter().any(|org| org.id == key.org && org.suspended);
-        let removed = self.state.users(key.org).iter().any(|user| user.id == key.user && user.removed.is_some());
-        let status = status(&key, suspended, removed);
-        Ok(self.shown(key, status, now))
+        let user = |id| self.state.users(key.org).into_iter().find(|user| user.id == id);
+        Ok(self.shown(key.clone(), suspended, user, now))
     }
 
-    fn shown(&self, key: state::Key, status: KeyStatus, now: Micros) -> Key {
+    fn shown(
+        &self,
+        key: state::Key,
+        org_suspended: bool,
+        user: impl FnOnce(UserId) -> Option<state::User>,
+        now: Micros,
+    ) -> Key {
         let quota = self.quota(&key, now);
-        Key::of(key, status, quota)
+        let user = user(key.user);
+        let removed = user.as_ref().is_none_or(|user| user.removed.is_some());
+        let status = status(&key, org_suspended, removed);
+        Key::of(key, user.map(|user| user.email).unwrap_or_default(), status, quota)
     }
 
     /// The quota in force.

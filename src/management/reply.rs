@@ -70,6 +70,8 @@ pub struct Key {
     pub name: String,
     pub org: OrgId,
     pub user: UserId,
+    /// The user's email address.
+    pub email: String,
     pub status: KeyStatus,
     /// The limits in force.
     pub limits: Limit,
@@ -181,13 +183,14 @@ impl From<state::User> for User {
 }
 
 impl Key {
-    /// A key with its status and the limits in force.
-    pub(super) fn of(key: state::Key, status: KeyStatus, quota: Quota) -> Self {
+    /// A key with its user's address, its status and the limits in force.
+    pub(super) fn of(key: state::Key, email: String, status: KeyStatus, quota: Quota) -> Self {
         Self {
             id: key.id,
             name: key.name,
             org: key.org,
             user: key.user,
+            email,
             status,
             limits: Limit::of(quota, key.quota.is_some()),
             imported: key.imported,

@@ -1,0 +1,74 @@
+//! Responses of the admin faces.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use serde::{Deserialize, Serialize};
+
+/// A whole answer.
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// A refusal (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Always `about:blank`: the code says more.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: String,
+    /// The status.
+    pub status: u16,
+    /// What was wrong, and what to do.
+    pub detail: String,
+    /// The stable name of the error.
+    pub code: String,
+}
+
+/// A body with its type.
+pub(super) fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// A value as JSON.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).expect("replies are structs with text keys");
+    content(status, "application/json", body)
+}
+
+/// A refusal.
+pub(super) fn problem(status: StatusCode, code: &str, detail: String) -> Answer {
+    let problem = Problem {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or_default().to_owned(),
+        status: status.as_u16(),
+        detail,
+        code: code.to_owned(),
+    };
+    let body = serde_json::to_vec(&problem).expect("a problem is a struct with text keys");
+    content(status, "application/problem+json", body)
+}
+
+/// No such thing here.
+pub(super) fn not_found() -> Answer {
+    problem(StatusCode::NOT_FOUND, "not_found", "there is nothing here".to_owned())
+}
+
+/// Another method is needed.
+pub(super) fn method_not_allowed(allowed: &'static str) -> Answer {
+    let detail = format!("only {allowed} works here");
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// An error and its causes in one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,218 @@
+//! `keygate audit`: who used which key, from where, when, to do what. Reads the journal's files; no gateway is asked.
+
+use std::io;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::Subcommand;
+
+use super::output::{self, or_dash, seconds, word};
+use super::show::Format;
+use super::{Exit, Failure, control};
+use crate::audit::{Filter, Record};
+use crate::clock::{self, Micros};
+use crate::config::Config;
+use crate::key::KeyId;
+use crate::management::{Operation, Reply};
+use crate::settings::parse_duration;
+
+pub(super) use crate::audit::Reader;
+
+/// Between two looks for new records: soon enough for a person.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What can be done with the journal.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List records, newest first
+    List {
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show the last records, and new ones as they are completed
+    Tail {
+        /// How many of the last
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        limit: usize,
+    },
+    /// Write all records, one JSON object per line, oldest first
+    Export,
+    /// Check the whole journal; exit 1 when anything is wrong with it
+    Verify,
+}
+
+/// Which records.
+#[derive(Debug, clap::Args)]
+struct Wanted {
+    /// Uses of this key: the nine characters after sk_live_
+    #[arg(long, global = true, value_name = "KEY_ID")]
+    key: Option<KeyId>,
+    /// Uses by this user: an id, or, with --org, an email address
+    #[arg(long, global = true)]
+    user: Option<String>,
+    /// Uses within this organization: an id or a name
+    #[arg(long, global = true)]
+    org: Option<String>,
+    /// From this time on: RFC 3339, or a duration such as 1h for so long ago
+    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
+    since: Option<Micros>,
+    /// Before this time: RFC 3339, or a duration such as 1h for so long ago
+    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
+    until: Option<Micros>,
+}
+
+impl Args {
+    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+        let path = &config.audit.path;
+        let reader = Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))?;
+        let filter = self.wanted.filter(config)?;
+        match self.command {
+            Command::List { limit } => list(&reader, &filter, limit, self.format),
+            Command::Tail { limit } => tail(&reader, filter, limit, self.format),
+            Command::Export => Ok(reader.export(&filter, &mut |record| output::json(&record))?),
+            Command::Verify => verify(&reader, self.format),
+        }
+    }
+}
+
+impl Wanted {
+    fn filter(self, config: &Config) -> Result<Filter, Failure> {
+        let mut filter = Filter { key: self.key, since: self.since, until: self.until, ..Filter::default() };
+        if let Some(org) = &self.org {
+            filter.org = Some(match org.parse() {
+                Ok(id) => id,
+                Err(_) => org_id(config, org)?,
+            });
+        }
+        if let Some(user) = &self.user {
+            filter.user = Some(match user.parse() {
+                Ok(id) => id,
+                Err(_) => user_id(config, self.org.as_deref(), user)?,
+            });
+        }
+        Ok(filter)
+    }
+}
+
+/// The id of an organization given by name.
+fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, Failure> {
+    match control::perform(config, &Operation::ShowOrg { org: org.to_owned() })? {
+        Reply::Org { org } => Ok(org.id),
+        _ => Err(anyhow!("the gateway answered something else").into()),
+    }
+}
+
+/// The id of a user given by address, removed or not; the youngest of several that had it.
+fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, Failure> {
+    let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
+    let Reply::Users { users } = control::perform(config, &Operation::ListUsers { org: org.to_owned() })? else {
+        return Err(anyhow!("the gateway answered something else").into());
+    };
+    let found = users.iter().rev().find(|known| known.email.eq_ignore_ascii_case(user));
+    Ok(found.map(|user| user.id).with_context(|| format!("there is no user `{user}` in this organization"))?)
+}
+
+fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Result<(), Failure> {
+    let records = records(reader, filter, limit)?;
+    if format.json {
+        return Ok(output::json(&serde_json::json!({ "records": records }))?);
+    }
+    Ok(show_records(&records)?)
+}
+
+fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result<(), Failure> {
+    let mut follow = reader.follow(filter, limit)?;
+    loop {
+        for record in follow.poll()? {
+            if format.json {
+                output::json(&record)?;
+            } else {
+                output::line(row(&record).join("  "))?;
+            }
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
+    let report = reader.verify()?;
+    if format.json {
+        output::json(&report)?;
+    } else {
+        output::line(format_args!(
+            "{} segments, {} records ({} open), {} events, {} problems",
+            report.segments, report.records, report.open, report.events, report.problem_count
+        ))?;
+        for problem in &report.problems {
+            output::line(format_args!("segment {} line {}: {}", problem.segment, problem.line, problem.what))?;
+        }
+    }
+    match report.problem_count {
+        0 => Ok(()),
+        1 => Err(Failure::new(Exit::Failed, anyhow!("there is something wrong with the journal"))),
+        count => Err(Failure::new(Exit::Failed, anyhow!("there are {count} things wrong with the journal"))),
+    }
+}
+
+/// The newest records, newest first.
+pub(super) fn records(reader: &Reader, filter: &Filter, limit: usize) -> io::Result<Vec<Record>> {
+    Ok(reader.list(filter, limit, None)?.records)
+}
+
+/// Shows records as a table.
+pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
+    let rows: Vec<_> = records.iter().map(row).collect();
+    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "MS", "ACTION", "IP", "USER"];
+    output::table(header, &rows, "there are no such records")
+}
+
+fn row(record: &Record) -> [String; 8] {
+    let millis = record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100));
+    [
+        seconds(&record.time),
+        or_dash(record.key_id),
+        word(record.outcome),
+        or_dash(record.status),
+        or_dash(millis),
+        record.action.clone(),
+        or_dash(record.ip),
+        or_dash(record.user_id),
+    ]
+}
+
+/// A time, or a duration before now.
+fn time(text: &str) -> Result<Micros, String> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(clock::now().before(ago));
+    }
+    let time: jiff::Timestamp = text.parse().map_err(|_| {
+        "give an RFC 3339 time such as 2026-01-31T12:00:00Z, or a duration such as 1h for so long ago".to_owned()
+    })?;
+    u64::try_from(time.as_microsecond()).map(Micros).map_err(|_| "is before 1970".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_points_or_distances() {
+        assert_eq!(time("1970-01-01T00:00:01Z"), Ok(Micros(1_000_000)));
+        assert_eq!(time("1970-01-01T01:00:00.5+01:00"), Ok(Micros(500_000)));
+        let ago = time("1h").unwrap();
+        assert!(clock::now().since(ago).abs_diff(3_600_000_000) < 60_000_000);
+        assert!(time("yesterday").is_err());
+        assert!(time("1960-01-01T00:00:00Z").is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! Performing an operation: by the running gateway over its admin socket, or, when none runs, right here.
+
+use std::io;
+
+use anyhow::{Context as _, anyhow};
+use http::{Method, StatusCode};
+use tokio::net::UnixStream;
+
+use super::{Exit, Failure, client, offline};
+use crate::admin::{OPERATIONS, Problem};
+use crate::config::Config;
+use crate::management::{Operation, Reply};
+
+/// Performs one operation, wherever it can be performed.
+pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, Failure> {
+    runtime()?.block_on(async {
+        match connect(config).await? {
+            Some(stream) => ask(config, stream, operation).await,
+            None => offline::perform(config, operation.clone()).await,
+        }
+    })
+}
+
+/// A runtime for one command.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// The gateway's socket, or none when nobody listens on it.
+async fn connect(config: &Config) -> Result<Option<UnixStream>, Failure> {
+    let path = &config.admin.socket;
+    match UnixStream::connect(path).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(e) => {
+            let advice = match e.kind() {
+                io::ErrorKind::PermissionDenied => "run this as the user that the gateway runs as",
+                _ => "is the gateway well?",
+            };
+            let error = anyhow!(e).context(format!("{}: cannot be reached; {advice}", path.display()));
+            Err(Failure::new(Exit::Unreachable, error))
+        }
+    }
+}
+
+async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, Failure> {
+    let body = serde_json::to_vec(operation).context("the operation cannot be written")?;
+    let (status, body) = client::exchange(stream, Method::POST, OPERATIONS, body).await.map_err(|e| {
+        let told = format!("{}: the gateway did not answer; look before you repeat", config.admin.socket.display());
+        Failure::new(Exit::Unreachable, e.context(told))
+    })?;
+    if status == StatusCode::OK {
+        return Ok(serde_json::from_slice(&body).context("the gateway's reply is of another version")?);
+    }
+    let problem: Problem = serde_json::from_slice(&body)
+        .with_context(|| format!("the gateway answered {status}, in words of another version"))?;
+    let exit = if status == StatusCode::SERVICE_UNAVAILABLE { Exit::Temporary } else { Exit::Failed };
+    Err(Failure::new(exit, anyhow!(problem.detail)))
+}

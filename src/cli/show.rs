@@ -1,0 +1,164 @@
+//! Replies as people and programs read them.
+
+use std::io;
+
+use super::output::{fields, json, line, note, or_dash, seconds, table, word};
+use crate::identity::Permission;
+use crate::management::{Explanation, Key, Limit, Org, Reply, User};
+
+/// Whether people or programs read the result.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Format {
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+/// Shows a reply.
+pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
+    if format.json {
+        return json(&untagged(&reply)?);
+    }
+    match reply {
+        Reply::Org { org } => fields(&org_fields(&org)),
+        Reply::Orgs { orgs } => show_orgs(orgs),
+        Reply::User { user } => fields(&user_fields(&user)),
+        Reply::Users { users } => show_users(users),
+        Reply::Key { key } => fields(&key_fields(&key)),
+        Reply::Keys { keys } => show_keys(keys),
+        Reply::NewKey { api_key, key } => {
+            note(format_args!("key {} `{}` of {}; it is shown this once:", key.id, key.name, key.email));
+            if let Some(until) = &key.previous_until {
+                note(format_args!("the secret until now is valid until {}", seconds(until)));
+            }
+            line(api_key.expose())
+        }
+        Reply::Explanation { explanation } => show_explanation(&explanation),
+    }
+}
+
+/// A reply as JSON, without the tag that tells the socket's client which it is.
+pub(super) fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(reply)?;
+    value.as_object_mut().and_then(|object| object.remove("reply"));
+    Ok(value)
+}
+
+fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {
+    orgs.sort_by(|a, b| a.name.cmp(&b.name));
+    let row = |org: &Org| {
+        [org.name.clone(), org.id.to_string(), org_status(org).into(), or_dash(org.concurrent), seconds(&org.created)]
+    };
+    let rows: Vec<_> = orgs.iter().map(row).collect();
+    table(["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"], &rows, "there are no organizations yet")
+}
+
+fn show_users(mut users: Vec<User>) -> io::Result<()> {
+    users.sort_by(|a, b| a.email.cmp(&b.email));
+    let row = |user: &User| {
+        let status = if user.removed.is_some() { "removed" } else { "active" };
+        let (email, id) = (user.email.clone(), user.id.to_string());
+        [email, id, status.into(), joined(&user.permissions), seconds(&user.created)]
+    };
+    let rows: Vec<_> = users.iter().map(row).collect();
+    table(["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"], &rows, "this organization has no users yet")
+}
+
+fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
+    keys.sort_by(|a, b| a.created.cmp(&b.created).then(a.id.cmp(&b.id)));
+    let row = |key: &Key| {
+        [
+            key.id.to_string(),
+            key.name.clone(),
+            key.email.clone(),
+            word(key.status),
+            limit(&key.limits),
+            key.uses.to_string(),
+            time(key.last_used.as_deref()),
+            seconds(&key.created),
+        ]
+    };
+    let rows: Vec<_> = keys.iter().map(row).collect();
+    let header = ["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "CREATED"];
+    table(header, &rows, "this organization has no keys yet")
+}
+
+fn show_explanation(explanation: &Explanation) -> io::Result<()> {
+    let Explanation { verdict, key, user, org, standing } = explanation;
+    line(verdict)?;
+    line("")?;
+    let bucket = format!("{} of {} tokens", standing.remaining, standing.burst);
+    let in_flight = format!("{} of {}, of the whole organization", standing.in_flight, standing.concurrent);
+    fields(&[
+        ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
+        ("user", format!("{} {}", user.email, user.id)),
+        ("permissions", joined(&user.permissions)),
+        ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
+        ("limit", limit(&key.limits)),
+        ("bucket", bucket),
+        ("next token", standing.next_token.as_deref().map_or("there is one".into(), seconds)),
+        ("full", standing.full.as_deref().map_or("now".into(), seconds)),
+        ("in flight", in_flight),
+        ("uses", key.uses.to_string()),
+        ("last used", time(key.last_used.as_deref())),
+    ])
+}
+
+fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
+    vec![
+        ("id", org.id.to_string()),
+        ("name", org.name.clone()),
+        ("status", org_status(org).into()),
+        ("concurrent", org.concurrent.map_or("as configured".into(), |concurrent| concurrent.to_string())),
+        ("tag", org.tag.to_string()),
+        ("created", seconds(&org.created)),
+    ]
+}
+
+fn user_fields(user: &User) -> Vec<(&'static str, String)> {
+    vec![
+        ("id", user.id.to_string()),
+        ("email", user.email.clone()),
+        ("organization", user.org.to_string()),
+        ("permissions", joined(&user.permissions)),
+        ("created", seconds(&user.created)),
+        ("removed", time(user.removed.as_deref())),
+    ]
+}
+
+fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
+    vec![
+        ("id", key.id.to_string()),
+        ("name", key.name.clone()),
+        ("status", word(key.status)),
+        ("organization", key.org.to_string()),
+        ("user", format!("{} {}", key.email, key.user)),
+        ("limit", limit(&key.limits)),
+        ("imported", if key.imported { "yes" } else { "no" }.into()),
+        ("uses", key.uses.to_string()),
+        ("last used", time(key.last_used.as_deref())),
+        ("created", seconds(&key.created)),
+        ("rotated", time(key.rotated.as_deref())),
+        ("old secret until", time(key.previous_until.as_deref())),
+        ("revoked", time(key.revoked.as_deref())),
+    ]
+}
+
+fn org_status(org: &Org) -> &'static str {
+    if org.suspended { "suspended" } else { "active" }
+}
+
+/// `1000 per 1h, burst 1000`; an asterisk for a limit of the key's own.
+fn limit(limit: &Limit) -> String {
+    let own = if limit.own { "*" } else { "" };
+    format!("{} per {}, burst {}{own}", limit.requests, limit.per, limit.burst)
+}
+
+fn joined(permissions: &[Permission]) -> String {
+    let words: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
+    if words.is_empty() { "-".into() } else { words.join(" ") }
+}
+
+fn time(time: Option<&str>) -> String {
+    or_dash(time.map(seconds))
+}
