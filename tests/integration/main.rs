@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod config;
+mod query_store;

@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::query_store::query::Query;
 use crate::query_store::service::{Caller, Listing, Service};
+use crate::transport::Unreadable;
 
 mod body;
 mod caller;
@@ -52,6 +53,11 @@ where
 {
     let request_id = caller::request_id(request.headers());
     answer(service, request, now).await.unwrap_or_else(|refusal| refusal.response(&request_id))
+}
+
+/// The whole response, head and body, to a head that cannot be read.
+pub fn unreadable(why: Unreadable) -> Bytes {
+    refusal::unreadable(why)
 }
 
 async fn answer<B>(service: &Service, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>

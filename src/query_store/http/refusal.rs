@@ -10,6 +10,7 @@ use crate::query_store::cursor::CursorError;
 use crate::query_store::query::InvalidDraft;
 use crate::query_store::service::ListError;
 use crate::query_store::store::StoreError;
+use crate::transport::Unreadable;
 
 /// Why a request is refused. The text is the problem's detail.
 #[derive(Debug, thiserror::Error)]
@@ -123,4 +124,22 @@ impl From<ListError> for Refusal {
             ListError::Randomness(error) => Self::Randomness(error),
         }
     }
+}
+
+/// The whole response, head and body, to a head that cannot be read.
+pub(super) fn unreadable(why: Unreadable) -> Bytes {
+    let (status, code, detail) = match why {
+        Unreadable::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
+        Unreadable::HeadTooLarge => {
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "the request's head is too large")
+        }
+        Unreadable::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
+        Unreadable::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
+    };
+    let body = problem(status, code, detail, &uuid::Uuid::now_v7().to_string());
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat().into()
 }

@@ -7,6 +7,8 @@
 //! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
 //!   takes the write lock when it begins.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,6 +79,9 @@ pub enum OpenError {
     /// The directory cannot be made.
     #[error("cannot create the directory of the database")]
     Directory(#[source] std::io::Error),
+    /// The file cannot be made or opened.
+    #[error("cannot open the file of the database")]
+    File(#[source] std::io::Error),
     /// SQLite cannot open it.
     #[error("cannot open the database")]
     Database(#[from] rusqlite::Error),
@@ -92,7 +97,7 @@ pub enum OpenError {
 }
 
 impl Sqlite {
-    /// Opens the file, and makes it, with its directory, when there is none.
+    /// Opens the file, and makes it (mode 0600), with its directory, when there is none.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -100,6 +105,8 @@ impl Sqlite {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(OpenError::Directory)?;
         }
+        // SQLite gives its other files the mode of this one.
+        OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         prepare(&mut connection)?;
         Writer::start(connection).map(|writer| Self { writer }).map_err(OpenError::Thread)
