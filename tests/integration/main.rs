@@ -1,0 +1,4 @@
+//! The integration tests: one binary, a file per behaviour.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod journal;
