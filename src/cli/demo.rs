@@ -62,9 +62,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let app = App::start(configuration(&dir, listen, store.address)?)
         .context("cannot start the demo's gateway; if the address is in use, choose another with --listen")?;
     let keys = prepare(&dir, &app.management, &store)?;
-    super::output::print(&page(&app, &dir, &keys));
+    super::output::line(page(&app, &dir, &keys))?;
     wait_for_signal()?;
-    super::output::explain("stopping; everything stays in the directory");
+    super::output::note("stopping; everything stays in the directory");
     app.stop();
     store.stop()
 }

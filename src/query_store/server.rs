@@ -84,7 +84,7 @@ fn serving() -> transport::Serving {
     let connections = prometheus::IntGauge::new("query_store_connections", "Open connections.");
     transport::Serving {
         settings: Rc::new(settings),
-        answer: http::unreadable,
+        answer: Rc::new(http::unreadable),
         connections: connections.expect("the name is a valid one"),
     }
 }
