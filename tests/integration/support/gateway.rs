@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keygate::app::App;
-use keygate::audit::reader::{Filter, Reader};
+use keygate::audit::{Filter, Reader};
 use keygate::audit::{Outcome, Record};
 use keygate::clock;
 use keygate::config::Config;

@@ -6,8 +6,8 @@ mod gateway;
 mod upstream;
 
 pub use client::{Client, Response, head};
-pub use gateway::{Gateway, Key};
-pub use upstream::{Received, Upstream};
+pub use gateway::Gateway;
+pub use upstream::Upstream;
 
 use std::time::{Duration, Instant};
 
