@@ -3,8 +3,12 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
@@ -17,6 +21,8 @@ use keygate::state::{Admitted, Ask, Change, ChangeError, Decision, Embedded, Key
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
 /// The configured concurrency of all cases.
 const CONCURRENT: u32 = 3;
+/// How long a test waits for what happens within a second on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two tokens.
 const TOKEN: Duration = Duration::from_secs(1);
 
@@ -82,8 +88,22 @@ struct Held {
     digest: KeyDigest,
 }
 
+/// Waits for a future on this thread. The state needs no runtime, and this may be called within a case.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }
 
 fn settings(path: impl Into<PathBuf>) -> Settings {
@@ -638,7 +658,9 @@ async fn no_decision_begun_after_a_change_misses_it(state: &State) {
 /// Uses the key that is changed next, over and over, until all are changed.
 async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permission, checked: &AtomicUsize) {
     while let Some(doomed) = all.get(next.load(Ordering::SeqCst)) {
+        let patience = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < patience, "the change never returned");
             let returned = doomed.returned.load(Ordering::SeqCst);
             let ask = Ask { digest: &doomed.key.digest, required: Some(read), now: clock::now() };
             let decision = state.decide(ask).await.unwrap();
@@ -831,9 +853,9 @@ fn uses_are_written_back_while_it_runs() {
     let now = clock::now();
     block_on(admit(&state, &key, now));
     let written = || open(crashed(dir.path()).path()).key(key.id).unwrap().uses == 1;
-    let patience = std::time::Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + PATIENCE;
     while !written() {
-        assert!(std::time::Instant::now() < patience, "never written back");
+        assert!(Instant::now() < patience, "never written back");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
