@@ -1,0 +1,108 @@
+//! The demo, as a new user meets it: what it prints works when it is pasted.
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::client::Client;
+use crate::running::{KEYGATE, free_port};
+
+struct Demo {
+    child: Child,
+    lines: Vec<String>,
+}
+
+impl Demo {
+    /// Starts it and reads all that it prints.
+    fn start(listen: SocketAddr, dir: &Path) -> Self {
+        let mut command = Command::new(KEYGATE);
+        command.arg("demo").arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let last = line.starts_with("Ctrl-C");
+            lines.push(line);
+            if last {
+                break;
+            }
+        }
+        Self { child, lines }
+    }
+
+    /// What follows a name at the beginning of a line.
+    fn named(&self, name: &str) -> &str {
+        let line = self.lines.iter().find_map(|line| line.trim_start().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name:?} in {:#?}", self.lines)).trim()
+    }
+
+    /// The output of the line that follows a heading, pasted into a shell.
+    fn paste(&self, heading: &str) -> String {
+        let at = self.lines.iter().position(|line| line.starts_with(heading)).unwrap();
+        let output = Command::new("sh").arg("-c").arg(&self.lines[at + 1]).output().unwrap();
+        assert!(output.status.success(), "{heading}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn stop(mut self) {
+        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[test]
+fn what_the_demo_prints_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let listen = free_port();
+    let demo = Demo::start(listen, dir.path());
+    let page = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let first = page(&demo.paste("The first page:"));
+    let next = page(&demo.paste("The next page"));
+    assert_eq!((first["items"].as_array().unwrap().len(), next["items"].as_array().unwrap().len()), (2, 2));
+    assert_ne!(first["items"][1]["id"], next["items"][0]["id"]);
+    assert!(demo.paste("A refused request").contains("insufficient_scope"));
+    assert!(demo.paste("The metrics:").contains("keygate_requests_total{code=\"403\",route=\"queries.create\"} 1"));
+    assert!(demo.paste("Who did what:").contains("queries.create"));
+
+    let reader = demo.named("may read ").to_owned();
+    for limit in ["1", "7", "20", "100", "1000"] {
+        let ids = ids(listen, &reader, limit);
+        assert_eq!(ids.len(), 250, "limit {limit}");
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 250, "limit {limit}");
+    }
+    assert!(demo.paste("A new query").starts_with("HTTP/1.1 201"));
+    demo.stop();
+
+    let again = Demo::start(listen, dir.path());
+    assert_eq!(again.named("may read "), reader, "the keys are printed again");
+    assert_eq!(ids(listen, &reader, "100").len(), 251, "what was stored is there again");
+    again.stop();
+}
+
+/// The ids of all queries, page by page.
+fn ids(listen: SocketAddr, key: &str, limit: &str) -> Vec<String> {
+    let mut client = Client::connect(listen);
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let response = client.get(&format!("/api/queries?limit={limit}{cursor}"), key);
+        assert_eq!(response.status, 200, "{response:?}");
+        let page = response.json();
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= limit.parse::<usize>().unwrap().min(100));
+        ids.extend(items.iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+        match page.get("nextCursor") {
+            Some(next) => cursor = format!("&cursor={}", next.as_str().unwrap()),
+            None => return ids,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The real binaries: gateway and store together, signals, exit codes, memory, and sudden death.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+#[allow(dead_code, reason = "shared with the integration tests")]
+#[path = "../integration/support/client.rs"]
+mod client;
+#[allow(dead_code, reason = "shared with the integration tests")]
+#[path = "../integration/support/upstream.rs"]
+mod upstream;
+
+mod running;
+
+mod demo;
+mod drain;
+mod sudden_death;
+mod streaming;

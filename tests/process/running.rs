@@ -1,0 +1,129 @@
+//! A gateway as a process of its own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+
+pub const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
+
+/// A configuration in a directory, and the ports it names.
+pub struct Setup {
+    pub dir: tempfile::TempDir,
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+/// A running gateway, killed when the test ends without having stopped it.
+pub struct Running {
+    child: Child,
+}
+
+impl Setup {
+    pub fn new(upstream: SocketAddr, blocks: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (address, admin) = (free_port(), free_port());
+        let text = format!(
+            "listen: [{{ address: '{address}' }}]\n\
+             admin: {{ socket: admin.sock, address: '{admin}' }}\n\
+             upstream: {{ endpoints: ['http://{upstream}'] }}\n\
+             state: {{ embedded: {{ path: state.db }} }}\n\
+             audit: {{ path: audit }}\n{blocks}\n"
+        );
+        std::fs::write(dir.path().join("keygate.yaml"), text).unwrap();
+        Self { dir, address, admin }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Runs a management command to its end.
+    pub fn keygate(&self, arguments: &[&str]) -> Output {
+        let config = self.path().join("keygate.yaml");
+        Command::new(KEYGATE).args(arguments).arg("--config").arg(config).output().unwrap()
+    }
+
+    /// Runs a management command that must succeed, and returns what it says.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.keygate(arguments);
+        let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
+        stdout.trim_end().to_owned()
+    }
+
+    /// An organization, a user and a key; returns the key.
+    pub fn key(&self) -> String {
+        self.ok(&["org", "create", "acme"]);
+        self.ok(&["user", "create", "--org", "acme", "ada@example.com"]);
+        self.ok(&["key", "create", "--org", "acme", "--user", "ada@example.com", "laptop"])
+    }
+
+    /// Starts the gateway and waits until it is ready.
+    pub fn start(&self) -> Running {
+        let config = self.path().join("keygate.yaml");
+        let mut command = Command::new(KEYGATE);
+        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null()).stderr(Stdio::null());
+        let running = Running { child: command.spawn().unwrap() };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.keygate(&["health"]).status.success() {
+            assert!(Instant::now() < deadline, "the gateway does not become ready");
+        }
+        running
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+}
+
+impl Running {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it without warning (SIGKILL).
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        let killed = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+
+    /// Waits for its end, and returns its exit code.
+    pub fn wait(&mut self) -> i32 {
+        self.child.wait().unwrap().code().expect("it ended by itself")
+    }
+
+    /// Asks it to end, and waits: it must exit 0.
+    pub fn stop(mut self) {
+        self.terminate();
+        assert_eq!(self.wait(), 0);
+    }
+
+    /// The most memory it ever had, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A port that nobody has now.
+pub fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,92 @@
+//! `kill -9` under load: what the upstream saw is in the journal, and no bucket comes back fuller than it was.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::client::{self, Client};
+use crate::running::Setup;
+use crate::upstream::Upstream;
+
+const DEATHS: usize = 20;
+/// Responses seen before each death.
+const RESPONSES: usize = 150;
+/// The bucket hardly refills: what is taken is visibly gone.
+const BURST: usize = 100_000;
+
+#[test]
+fn twenty_deaths_under_load_lose_nothing() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "limits: { key: { requests: 1, per: 1h, burst: 100000 } }");
+    let key = setup.key();
+    for _ in 0..DEATHS {
+        let mut gateway = setup.start();
+        load_until(&setup, &key, || gateway.kill());
+    }
+    // The last start recovers; the stop leaves nothing open.
+    let gateway = setup.start();
+    let explained = setup.ok(&["explain", &key[8..17], "--json"]);
+    gateway.stop();
+
+    let seen: Vec<String> =
+        upstream.received().iter().map(|request| request.header("x-request-id").unwrap().to_owned()).collect();
+    assert!(seen.len() >= DEATHS * RESPONSES);
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+    let mut recorded: HashMap<String, usize> = HashMap::new();
+    let mut outcomes: HashMap<String, usize> = HashMap::new();
+    for line in setup.ok(&["audit", "export"]).lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        if record["auth_method"] == "api-key" {
+            *recorded.entry(record["id"].as_str().unwrap().to_owned()).or_default() += 1;
+            *outcomes.entry(record["outcome"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    let missing: Vec<_> = seen.iter().filter(|id| !recorded.contains_key(*id)).collect();
+    assert!(missing.is_empty(), "{} of {} requests have no record", missing.len(), seen.len());
+    assert!(recorded.values().all(|count| *count == 1));
+    assert_eq!(outcomes.get("in_progress"), None, "{outcomes:?}");
+    assert!(outcomes["completed"] > 0, "{outcomes:?}");
+    setup.ok(&["audit", "verify"]);
+
+    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
+    let remaining =
+        find(&explained, "remaining").and_then(serde_json::Value::as_u64).expect("explain says what is left");
+    let remaining = usize::try_from(remaining).unwrap();
+    assert!(remaining <= BURST - seen.len(), "{remaining} tokens are left after {} requests", seen.len());
+    assert!(remaining + 1 >= BURST - recorded.len(), "tokens were taken for {remaining}, {} recorded", recorded.len());
+}
+
+/// Four clients send until enough was answered, then the gateway dies while they go on.
+fn load_until(setup: &Setup, key: &str, die: impl FnOnce()) {
+    let (answered, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = setup.client();
+                let request = client::head("GET", "/", key, &[], 0);
+                while !dead.load(Ordering::SeqCst) && one(&mut client, &request) {
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        while answered.load(Ordering::SeqCst) < RESPONSES {
+            std::thread::yield_now();
+        }
+        die();
+        dead.store(true, Ordering::SeqCst);
+    });
+}
+
+fn one(client: &mut Client, request: &str) -> bool {
+    client.try_send(request).is_ok() && client.try_response_to("GET").is_ok_and(|response| response.status == 200)
+}
+
+/// A member of that name anywhere in a document.
+fn find<'a>(document: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
+    match document {
+        serde_json::Value::Object(members) => {
+            members.get(name).or_else(|| members.values().find_map(|member| find(member, name)))
+        }
+        serde_json::Value::Array(items) => items.iter().find_map(|item| find(item, name)),
+        _ => None,
+    }
+}
