@@ -73,7 +73,7 @@ impl App {
         let (state, journal) = open(&config, &metrics)?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let recording = journal.clone();
-        let readiness = Arc::new(Readiness::new().with("audit", move || recording.available()));
+        let readiness = Arc::new(Readiness::new().with("audit", move || recording.admits()));
         #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
         metrics.config_loaded.set(Micros::wall().0 as f64 / 1e6);
 

@@ -136,6 +136,12 @@ impl Journal {
         }
     }
 
+    /// Whether requests are let through now: uses can be recorded, or are dropped as configured.
+    pub fn admits(&self) -> bool {
+        let drops = self.handle.shared.settings.on_unavailable == OnUnavailable::Drop;
+        drops && self.handle.shared.pending().phase != Phase::Closed || self.available()
+    }
+
     /// Whether uses can be recorded now.
     pub fn available(&self) -> bool {
         let shared = &self.handle.shared;

@@ -79,7 +79,7 @@ impl Gateway {
         if body.size_hint().lower() > self.settings.max_body {
             return Err(Reason::BodyTooLarge);
         }
-        if !self.journal.available() {
+        if !self.journal.admits() {
             return Err(Reason::AuditUnavailable);
         }
         Ok(())

@@ -6,6 +6,7 @@ mod support;
 // The gateway, as its users see it.
 mod answers;
 mod forwarding;
+mod http2;
 mod limits;
 mod revocation;
 
@@ -17,5 +18,6 @@ mod state_contract;
 // The service behind it.
 mod query_store;
 
-// The code.
+// The code and what is shipped with it.
+mod deploy;
 mod house;

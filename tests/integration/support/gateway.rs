@@ -125,10 +125,7 @@ impl Gateway {
 
     /// A metric without labels, or with exactly these.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = Client::connect(self.admin).get("/metrics", "").body;
-        let text = String::from_utf8(text).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')));
-        line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}")).trim().parse().unwrap()
+        metric(self.admin, name)
     }
 
     /// Stops it as SIGTERM does, and starts it again over the same directory.
@@ -146,6 +143,14 @@ impl Drop for Gateway {
             app.stop();
         }
     }
+}
+
+/// A metric of the gateway with this admin listener.
+pub fn metric(admin: SocketAddr, name: &str) -> f64 {
+    let text = Client::connect(admin).get("/metrics", "").body;
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')));
+    line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}")).trim().parse().unwrap()
 }
 
 fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {

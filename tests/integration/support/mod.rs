@@ -1,12 +1,13 @@
 //! Fluent fakes on real sockets, port 0: a gateway as the configuration makes it, an upstream of the test's own, and a
 //! client that says and sees every byte.
 
+#[allow(dead_code, reason = "shared with the process tests")]
 mod client;
 mod gateway;
 mod upstream;
 
 pub use client::{Client, Response, head};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, metric};
 pub use upstream::Upstream;
 
 use std::time::{Duration, Instant};

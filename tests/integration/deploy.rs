@@ -1,0 +1,51 @@
+//! What is in `deploy/` is checked as far as it can be without a container engine or an init system.
+
+use std::path::Path;
+
+use keygate::config::Config;
+use keygate::query_store;
+
+#[test]
+fn the_container_configurations_are_valid_and_fit_together() {
+    let gateway =
+        Config::load(Path::new("deploy/container/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    let store = query_store::Settings::load(Path::new("deploy/container/query-store.yaml"));
+    let store = store.unwrap_or_else(|problems| panic!("{problems}"));
+    let upstream = &gateway.upstream.endpoints[0];
+    assert_eq!((upstream.host.as_str(), upstream.port), ("query-store", store.listen.port()));
+    assert!(
+        std::fs::read_to_string("deploy/prometheus.yaml").unwrap().contains(&gateway.admin.address.port().to_string())
+    );
+    let defaults = Config::load(Path::new("config/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(gateway.routes, defaults.routes);
+}
+
+#[test]
+fn the_store_cannot_be_reached_around_the_gateway() {
+    let compose = std::fs::read_to_string("deploy/compose.yaml").unwrap();
+    let store = compose.split("\n  query-store:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(store.contains("networks: [behind]\n"), "{store}");
+    assert!(!store.contains("ports:"), "{store}");
+    assert!(compose.contains("behind: { internal: true }"));
+}
+
+#[test]
+fn the_files_of_others_are_what_they_should_be() {
+    for file in ["deploy/compose.yaml", "deploy/prometheus.yaml"] {
+        // Our own reader takes a plain subset of YAML: what it takes, everybody does.
+        let document = keygate::settings::Document::load(Path::new(file));
+        assert!(document.is_ok(), "{file}: {document:?}");
+    }
+    let unit = std::fs::read_to_string("deploy/keygate.service").unwrap();
+    let directives = unit.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '[']));
+    assert!(directives.clone().count() > 20);
+    assert!(
+        directives
+            .clone()
+            .all(|line| line.split_once('=').is_some_and(|(name, _)| name.chars().all(char::is_alphanumeric)))
+    );
+    for file in ["deploy/setup.sh", "deploy/deny.sh", ".ci/run"] {
+        let checked = std::process::Command::new("bash").arg("-n").arg(file).status().unwrap();
+        assert!(checked.success(), "{file}");
+    }
+}

@@ -1,0 +1,109 @@
+//! HTTP/2 with prior knowledge, down to an HTTP/1.1 upstream.
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::{Gateway, Upstream};
+
+/// Runs the client's side; the gateway is started and stopped outside, as it has threads of its own.
+fn block_on(client: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(client);
+}
+
+async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
+    let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn request(gateway: &Gateway, path: &str, key: &str, body: &[u8]) -> Request<Full<Bytes>> {
+    Request::post(format!("http://{}{path}", gateway.address))
+        .header("authorization", format!("Bearer {key}"))
+        .header("x_user_id", "forged")
+        .body(Full::new(Bytes::copy_from_slice(body)))
+        .unwrap()
+}
+
+#[test]
+fn streams_share_a_connection() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    block_on(async {
+        let sender = connect(&gateway).await;
+        let mut streams = Vec::new();
+        for number in 0..50 {
+            let mut sender = sender.clone();
+            let request = request(&gateway, &format!("/{number}?q"), &key.text, format!("body {number}").as_bytes());
+            streams.push(tokio::spawn(async move {
+                let response = sender.send_request(request).await.unwrap();
+                assert_eq!((response.status(), response.version()), (StatusCode::OK, Version::HTTP_2));
+                assert!(response.headers().contains_key("ratelimit"));
+                response.into_body().collect().await.unwrap().to_bytes()
+            }));
+        }
+        for stream in streams {
+            assert_eq!(stream.await.unwrap(), "ok");
+        }
+        let mut received = upstream.received();
+        assert_eq!(received.len(), 50);
+        received.sort_by_key(|request| request.path().trim_matches(['/', '?', 'q']).parse::<u32>().unwrap());
+        for (number, request) in received.iter().enumerate() {
+            assert_eq!(request.line, format!("POST /{number}?q HTTP/1.1"));
+            assert_eq!(request.body, format!("body {number}").as_bytes());
+            assert_eq!(request.header("x-user-id"), Some(&*key.user.to_string()));
+            assert_eq!(request.header("via"), Some("2 keygate"));
+            assert_eq!(request.header("x-forwarded-host"), Some(&*gateway.address.to_string()));
+            assert!(!request.headers.iter().any(|(_, value)| value == "forged"));
+        }
+    });
+}
+
+#[test]
+fn refusals_read_the_same() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        let response = sender.send_request(request(&gateway, "/", "sk_live_bad", b"")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["code"], "invalid_token");
+        assert_eq!(upstream.count(), 0);
+    });
+}
+
+#[test]
+fn a_stream_that_is_reset_gives_its_slot_back() {
+    let upstream = Upstream::answering(|_, _| {});
+    let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
+    let key = gateway.key();
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        for _ in 0..5 {
+            let before = upstream.count();
+            let pending = sender.send_request(request(&gateway, "/", &key.text, b"x"));
+            let waiting = tokio::spawn(pending);
+            while upstream.count() == before {
+                tokio::task::yield_now().await;
+            }
+            waiting.abort();
+            tokio::task::spawn_blocking({
+                let admin = gateway.admin;
+                move || {
+                    crate::support::eventually("the slot is back", || {
+                        crate::support::metric(admin, "keygate_in_flight") == 0.0
+                    })
+                }
+            })
+            .await
+            .unwrap();
+        }
+    });
+}
