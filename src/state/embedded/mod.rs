@@ -18,6 +18,7 @@ use crate::quota::{Quota, Standing};
 use super::{Ask, Change, ChangeError, Decision, Key, Org, Refusal, User};
 
 mod live;
+mod grant;
 mod permit;
 mod directory;
 mod store;
