@@ -16,7 +16,8 @@ use crate::state::bucket::Bucket;
 use crate::state::{Change, Key, Org, User};
 
 use super::Replay;
-use super::live::{Grant, KeyRecord, Secrets, UsedKeys};
+use super::grant::{Grant, Secrets};
+use super::live::{KeyRecord, UsedKeys};
 use super::permit::OrgRecord;
 
 /// All records of the state.

@@ -11,10 +11,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Micros;
-use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
-use crate::key::{KeyDigest, KeyId};
+use crate::identity::{Permission, Principal, UserId};
+use crate::key::KeyId;
 use crate::quota::{Quota, Standing};
 
+use super::grant::{Grant, Secrets};
 use super::permit::{OrgRecord, Permit};
 use crate::state::bucket::Bucket;
 use crate::state::{Admitted, Ask, Decision, Key, Refusal};
@@ -49,25 +50,6 @@ pub(super) struct Live {
     pub(super) last_used: Option<Micros>,
     pub(super) uses: u64,
     noted: bool,
-}
-
-/// What a key is recognized by. Digests that are neither still lead to the record, so that their use is known.
-pub(super) struct Secrets {
-    pub(super) current: KeyDigest,
-    /// The digest before the last rotation and until when it is valid; none when the overlap was empty.
-    pub(super) previous: Option<(KeyDigest, Micros)>,
-    pub(super) rotated: Option<Micros>,
-    /// As the rotation had it, for display.
-    pub(super) previous_until: Option<Micros>,
-}
-
-/// What a user passes on to its keys.
-#[derive(Clone)]
-pub(super) struct Grant {
-    pub(super) permissions: Arc<[Permission]>,
-    /// The header values that the user's keys share.
-    headers: PrincipalHeaders,
-    pub(super) removed: bool,
 }
 
 /// The part of a key that is written back: one moment of it.
@@ -257,43 +239,6 @@ impl Live {
             return Some(Refusal::Expired);
         }
         self.user_removed.then_some(Refusal::UserRemoved)
-    }
-}
-
-impl Secrets {
-    /// A key's first secret.
-    pub(super) fn first(current: KeyDigest) -> Self {
-        Self { current, previous: None, rotated: None, previous_until: None }
-    }
-
-    fn accept(&self, digest: &KeyDigest, now: Micros) -> bool {
-        self.current == *digest || self.previous.is_some_and(|(previous, until)| previous == *digest && now < until)
-    }
-
-    /// Replaces the current digest, keeping it valid until `until`. An overlap that is over when it begins is none,
-    /// whatever time a decision comes with.
-    pub(super) fn rotate(&mut self, digest: KeyDigest, at: Micros, until: Micros) {
-        let replaced = std::mem::replace(&mut self.current, digest);
-        self.previous = (until > at).then_some((replaced, until));
-        self.rotated = Some(at);
-        self.previous_until = Some(until);
-    }
-}
-
-impl Grant {
-    pub(super) fn new(user: UserId, org: &OrgRecord, permissions: &[Permission], removed: bool) -> Self {
-        Self {
-            permissions: permissions.into(),
-            headers: PrincipalHeaders::new(user, org.id, None, permissions),
-            removed,
-        }
-    }
-
-    fn principal(&self, key: KeyId, user: UserId, org: &OrgRecord) -> Arc<Principal> {
-        let key_id = http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
-        let headers = PrincipalHeaders { key_id: Some(key_id), ..self.headers.clone() };
-        let method = AuthMethod::ApiKey;
-        Arc::new(Principal { key_id: Some(key), user_id: user, org_id: org.id, method, headers })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Embedded state: records in memory, durable in SQLite.
 //!
 //! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record.
-//! - A change is committed to the file, then applied to memory, then answered ([`writer`]).
+//! - A change is committed to the file, then applied to memory, then answered (`writer`).
 //! - What uses change about a key (bucket, Last Used, the number of its uses) is written back each second and at the
 //!   end. What a crash leaves out is made up for by [`Embedded::replay`], so a restart never fills a bucket.
 //! - One process has the file at a time.
@@ -18,6 +18,7 @@ use crate::quota::{Quota, Standing};
 use super::{Ask, Change, ChangeError, Decision, Key, Org, Refusal, User};
 
 mod live;
+mod grant;
 mod permit;
 mod directory;
 mod store;

@@ -22,7 +22,8 @@ use crate::state::bucket::Bucket;
 use crate::state::{Key, Org, User};
 
 use super::directory::{Directory, StoredKey};
-use super::live::{Secrets, Usage};
+use super::grant::Secrets;
+use super::live::Usage;
 use super::{OpenError, Settings};
 
 /// The version of the schema below, kept in `PRAGMA user_version`. It grows with every change of the schema.
@@ -118,13 +119,13 @@ pub(super) fn load(connection: &Connection, settings: &Settings) -> rusqlite::Re
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let keys = usize::try_from(keys).unwrap_or(0);
     let directory = Directory::with_capacity(keys, settings.quota, settings.concurrent);
-    each(connection, "SELECT * FROM orgs ORDER BY rowid", |row| Ok(directory.add_org(org(row)?)))?;
-    each(connection, "SELECT * FROM users ORDER BY rowid", |row| Ok(directory.add_user(user(row)?)))?;
+    each(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
+    each(connection, "SELECT * FROM users ORDER BY rowid", |row| user(row).map(|user| directory.add_user(user)))?;
     let keys = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user ORDER BY keys.rowid";
-    each(connection, keys, |row| Ok(directory.add_key(key(row)?)))?;
+    each(connection, keys, |row| key(row).map(|key| directory.add_key(key)))?;
     each(connection, "SELECT digest, key FROM replaced", |row| {
         let digest = KeyDigest::from_bytes(row.get("digest")?);
-        Ok(directory.add_replaced_digest(digest, text(row, "key")?))
+        text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
     })?;
     Ok(directory)
 }

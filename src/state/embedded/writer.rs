@@ -36,6 +36,7 @@ pub(super) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
 enum Message {
     Change(Request),
     /// Answered, by being dropped, when everything is written and the file is closed.

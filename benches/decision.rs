@@ -1,0 +1,174 @@
+//! What one decision costs: with one key, and with keys drawn at random from directories of growing size.
+//!
+//! `cargo bench --bench decision`; with `-- --test` each case runs once, and the largest directory is left out.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
+
+use keygate::clock::{self, Micros};
+use keygate::identity::{OrgId, Permission, UserId};
+use keygate::key::{KeyDigest, KeyId, OrgTag};
+use keygate::quota::{MAX_TOKENS, Quota};
+use keygate::state::embedded::Settings;
+use keygate::state::{Ask, Change, Decision, Embedded, Key, Org, User};
+
+/// A bucket that no benchmark empties.
+const PLENTY: Quota = Quota { requests: MAX_TOKENS, per: Duration::from_secs(1), burst: MAX_TOKENS };
+/// Changes handed over at once: the state commits what waits together.
+const BATCH: usize = 10_000;
+/// Keys of one user, and users of one organization.
+const KEYS_PER_USER: usize = 10;
+const USERS_PER_ORG: usize = 10;
+
+/// A directory of many keys.
+struct Crowd {
+    state: Arc<Embedded>,
+    digests: Vec<KeyDigest>,
+    settings: Settings,
+    _dir: tempfile::TempDir,
+}
+
+impl Crowd {
+    fn new(keys: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { path: dir.path().join("state.db"), quota: PLENTY, concurrent: 1_000_000 };
+        let state = Arc::new(Embedded::open(&settings).unwrap());
+        let mut changes = Vec::with_capacity(BATCH);
+        let mut digests = Vec::with_capacity(keys);
+        let (mut org, mut user) = (OrgId::generate(), UserId::generate());
+        for number in 0..keys {
+            if number % (KEYS_PER_USER * USERS_PER_ORG) == 0 {
+                org = OrgId::generate();
+                changes.push(Change::CreateOrg(new_org(org, number / (KEYS_PER_USER * USERS_PER_ORG))));
+            }
+            if number % KEYS_PER_USER == 0 {
+                user = UserId::generate();
+                changes.push(Change::CreateUser(new_user(org, user)));
+            }
+            let digest = KeyDigest::of(&number.to_le_bytes());
+            digests.push(digest);
+            changes.push(Change::CreateKey { key: new_key(org, user, number), digest });
+            if changes.len() >= BATCH || number + 1 == keys {
+                make(&state, std::mem::take(&mut changes));
+            }
+        }
+        Self { state, digests, settings, _dir: dir }
+    }
+}
+
+/// Makes changes, handing over all of them before the first is waited for.
+fn make(state: &Arc<Embedded>, changes: Vec<Change>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let made: Vec<_> = changes
+        .into_iter()
+        .map(|change| {
+            let state = Arc::clone(state);
+            runtime.spawn(async move { state.change(change).await })
+        })
+        .collect();
+    runtime.block_on(async {
+        for made in made {
+            made.await.unwrap().unwrap();
+        }
+    });
+}
+
+/// A number as base62 text of this many digits.
+fn base62(mut number: usize, digits: usize) -> String {
+    let alphabet = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut text = vec![b'0'; digits];
+    for digit in text.iter_mut().rev() {
+        *digit = alphabet[number % 62];
+        number /= 62;
+    }
+    String::from_utf8(text).unwrap()
+}
+
+fn new_org(id: OrgId, number: usize) -> Org {
+    let tag: OrgTag = base62(number, 3).parse().unwrap();
+    Org { id, tag, name: format!("org {number}"), created: Micros(1), suspended: false, concurrent: None }
+}
+
+fn new_user(org: OrgId, id: UserId) -> User {
+    let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
+    User { id, org, email: id.to_string(), permissions, created: Micros(1), removed: None }
+}
+
+fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
+    let id: KeyId = base62(number, 9).parse().unwrap();
+    Key {
+        id,
+        org,
+        user,
+        name: format!("key {number}"),
+        imported: false,
+        created: Micros(1),
+        rotated: None,
+        previous_until: None,
+        revoked: None,
+        quota: None,
+        last_used: None,
+        uses: 0,
+    }
+}
+
+/// A decision and the return of its slot.
+fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micros) {
+    let decision = state.decide(Ask { digest, required: Some(required), now });
+    assert!(matches!(black_box(decision), Decision::Admitted(_)));
+}
+
+fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let crowd = Crowd::new(1);
+    let read: Permission = "queries:read".parse().unwrap();
+    let digest = crowd.digests[0];
+    group.bench_function("one_key", |b| b.iter(|| decide(&crowd.state, &digest, &read, clock::now())));
+    let unknown = KeyDigest::of(b"unknown");
+    let ask = Ask { digest: &unknown, required: None, now: clock::now() };
+    group.bench_function("unknown_key", |b| b.iter(|| black_box(crowd.state.decide(ask))));
+}
+
+fn many_keys(group: &mut BenchmarkGroup<'_, WallTime>, keys: usize) {
+    let began = Instant::now();
+    let crowd = Crowd::new(keys);
+    let created = began.elapsed();
+    let read: Permission = "queries:read".parse().unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    group.bench_function(format!("random_of_{keys}"), |b| {
+        b.iter(|| {
+            // xorshift64: good enough to defeat the caches, and cheap.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let digest = &crowd.digests[random as usize % keys];
+            decide(&crowd.state, digest, &read, clock::now());
+        });
+    });
+    let Crowd { state, settings, _dir, .. } = crowd;
+    let began = Instant::now();
+    drop(state);
+    let closed = began.elapsed();
+    let began = Instant::now();
+    drop(Embedded::open(&settings).unwrap());
+    tracing::info!(keys, ?created, ?closed, opened = ?began.elapsed(), "directory");
+}
+
+fn decisions(criterion: &mut Criterion) {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let mut group = criterion.benchmark_group("decision");
+    group.sample_size(20).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
+    one_key(&mut group);
+    many_keys(&mut group, 10);
+    many_keys(&mut group, 10_000);
+    if !std::env::args().any(|argument| argument == "--test") {
+        many_keys(&mut group, 1_000_000);
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decisions);
+criterion_main!(benches);
