@@ -73,9 +73,8 @@ fn read(number: u64, bytes: &[u8]) -> Option<Recovered> {
         match (event::kind(line), event::id(line)) {
             (Some(Kind::Use), Some(id)) => drop(begun.insert(id, line)),
             (Some(Kind::Outcome), Some(id)) => {
-                if begun.remove(&id).is_none() {
-                    found.open.remove(&id);
-                }
+                begun.remove(&id);
+                found.open.remove(&id);
             }
             (Some(Kind::Header), _) => found.header(line),
             (Some(Kind::Seal), _) => found.sealed(line),
