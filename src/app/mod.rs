@@ -113,7 +113,8 @@ impl App {
         self.phase.send_replace(Phase::Draining);
         let workers = self.threads.len() - 1;
         let deadline = Instant::now() + self.grace;
-        let drained = (0..workers).all(|_| self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok());
+        let drained =
+            (0..workers).all(|_| self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok());
         if !drained {
             tracing::warn!("the grace period is over: dropping what is still in flight");
         }
@@ -178,10 +179,12 @@ impl Bound {
 /// Opens state and journal, and hands the one's uses to the other.
 fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     let state = Embedded::open(&config.state).context("cannot open the state")?;
-    let journal = Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal")?;
+    let journal =
+        Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal")?;
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
-    let uses: Vec<Replay> = seen.iter().map(|use_| Replay { key: use_.key, time: use_.time, number: use_.number }).collect();
+    let uses: Vec<Replay> =
+        seen.iter().map(|use_| Replay { key: use_.key, time: use_.time, number: use_.number }).collect();
     let replayed = state.replay(&uses);
     if replayed > 0 {
         tracing::info!(replayed, "uses since the last write-back were replayed from the audit journal");

@@ -134,7 +134,11 @@ fn oversized_requests() {
     check(format!("PUT / HTTP/1.1\r\n{auth}Content-Length: 1048577\r\n\r\n"), 413, "body_too_large");
     assert_eq!(upstream.count(), 0);
     let chunk = format!("80000\r\n{}\r\n", "x".repeat(0x80000));
-    check(format!("PUT / HTTP/1.1\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunk}{chunk}1\r\nx\r\n"), 413, "body_too_large");
+    check(
+        format!("PUT / HTTP/1.1\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunk}{chunk}1\r\nx\r\n"),
+        413,
+        "body_too_large",
+    );
 }
 
 #[test]
@@ -168,7 +172,9 @@ fn upstream_failures() {
     let upstream = Upstream::answering(|request, stream| match request.path() {
         "/garbage" => drop(stream.write_all(b"what?\r\n\r\n")),
         "/close" => drop(stream.shutdown(std::net::Shutdown::Both)),
-        "/switch" => drop(stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")),
+        "/switch" => {
+            drop(stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"))
+        }
         "/short" => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").ok();
             stream.shutdown(std::net::Shutdown::Both).ok();

@@ -6,8 +6,18 @@ use crate::support::{Client, Gateway, Upstream, head};
 
 /// Names that the gateway alone may set, in the spelling of the contract.
 const RESERVED: [&str; 12] = [
-    "X-User-Id", "X-Org-Id", "X-Key-Id", "X-Permissions", "X-Auth-Method", "X-Request-Id", "Via", "Forwarded",
-    "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Authorization",
+    "X-User-Id",
+    "X-Org-Id",
+    "X-Key-Id",
+    "X-Permissions",
+    "X-Auth-Method",
+    "X-Request-Id",
+    "Via",
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "Authorization",
 ];
 
 /// Each name in every spelling that some server could read as it.
@@ -93,7 +103,8 @@ fn trusted_proxies_are_believed_and_no_others() {
 #[test]
 fn bodies_pass_whole_in_both_framings() {
     let upstream = Upstream::answering(|request, stream| {
-        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: x-secret\r\nx-secret: 1\r\nx-kept: 1\r\n\r\n";
+        let head =
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: x-secret\r\nx-secret: 1\r\nx-kept: 1\r\n\r\n";
         let body = format!("{:x}\r\n", request.body.len());
         stream.write_all(head.as_bytes()).ok();
         stream.write_all(body.as_bytes()).ok();

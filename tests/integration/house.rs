@@ -8,7 +8,21 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("cli", &["app", "config", "management", "admin", "audit", "state", "query_store", "transport"]),
-    ("app", &["config", "gateway", "admission", "admin", "management", "transport", "forward", "upstream", "audit", "state"]),
+    (
+        "app",
+        &[
+            "config",
+            "gateway",
+            "admission",
+            "admin",
+            "management",
+            "transport",
+            "forward",
+            "upstream",
+            "audit",
+            "state",
+        ],
+    ),
     ("config", &["gateway", "admission", "admin", "management", "transport", "forward", "upstream", "audit", "state"]),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state"]),
     ("admin", &["management", "transport", "audit", "state"]),

@@ -38,7 +38,10 @@ fn the_1001st_request_of_a_full_bucket() {
 #[test]
 fn headers_count_down() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 5, per: 1000s, burst: 5 }, org: { concurrent: 7 } }");
+    let gateway = Gateway::with(
+        &[upstream.address],
+        "limits: { key: { requests: 5, per: 1000s, burst: 5 }, org: { concurrent: 7 } }",
+    );
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     for left in (0..5).rev() {

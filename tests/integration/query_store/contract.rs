@@ -39,6 +39,7 @@ over_every_engine!(
     a_sequence_shows_its_first_page_s_moment,
     pages_of_unregistered_snapshots_are_refused,
     collection_keeps_what_a_live_snapshot_sees_and_nothing_else,
+    collection_is_not_held_up_by_snapshots_that_do_not_see_the_row,
     collection_frees_everything_once_snapshots_expire,
     a_page_extends_its_snapshot,
     a_pass_goes_on_where_a_batch_ended,
@@ -169,6 +170,24 @@ async fn collection_keeps_what_a_live_snapshot_sees_and_nothing_else(store: &Sto
     assert_eq!(store.holdings().await.unwrap(), Holdings { current: 2, ended: 2, snapshots: 2 });
     assert_eq!(page(store, org, first.next, 10).await.items, queries[1..]);
     assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
+}
+
+async fn collection_is_not_held_up_by_snapshots_that_do_not_see_the_row(store: &Store) {
+    let (org, other) = (OrgId::generate(), OrgId::generate());
+    let queries = fill(store, org, 5).await;
+    fill(store, other, 5).await;
+    // Of the same number as one that would see the row, but another organization's; and just before and after its life.
+    page(store, other, None, 1).await;
+    page(store, org, None, 1).await;
+    let created = store.create(org, UserId::generate(), draft("short"), NOW).await.unwrap();
+    store.delete(org, created.id).await.unwrap();
+    page(store, org, None, 1).await;
+    assert_eq!(collect(store, NOW).await, 1);
+    fill(store, other, 1).await;
+    page(store, other, None, 1).await;
+    let again = store.replace(org, queries[4].id, draft("edited"), NOW).await.unwrap().unwrap();
+    store.delete(org, again.id).await.unwrap();
+    assert_eq!(collect(store, NOW).await, 1, "the first version is seen, the edited one by nobody");
 }
 
 async fn collection_frees_everything_once_snapshots_expire(store: &Store) {

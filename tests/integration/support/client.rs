@@ -65,7 +65,8 @@ impl Client {
     pub fn head(&mut self) -> io::Result<(u16, Vec<(String, String)>)> {
         let first = self.line()?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not a status line: {first:?}")))?;
+        let status = status
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not a status line: {first:?}")))?;
         let mut headers = Vec::new();
         loop {
             let line = self.line()?;
@@ -85,7 +86,8 @@ impl Client {
 
     /// Whether the other side has closed.
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.stream.fill_buf(), Ok([])) || self.stream.get_ref().take_error().is_ok_and(|error| error.is_some())
+        matches!(self.stream.fill_buf(), Ok([]))
+            || self.stream.get_ref().take_error().is_ok_and(|error| error.is_some())
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -147,7 +149,8 @@ impl Response {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {:?}", String::from_utf8_lossy(&self.body)))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|_| panic!("not JSON: {:?}", String::from_utf8_lossy(&self.body)))
     }
 
     /// The problem's code; a failure when the response is no problem of the gateway's.

@@ -113,7 +113,8 @@ fn read_line(reader: &mut BufReader<TcpStream>) -> Option<String> {
 impl Received {
     /// The value of a header, when it is there exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        let mut values =
+            self.headers.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         let value = values.next()?;
         assert!(values.next().is_none(), "{name} is there more than once: {:?}", self.headers);
         Some(value)
