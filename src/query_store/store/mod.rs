@@ -24,8 +24,9 @@
 //!   of it, 25 hours by default. Sequences that started between the same two writes share one snapshot;
 //! - row versions that ended since the last full pass of the collector.
 //!
-//! In other words: a row version that no page sequence touches is gone within one pass after it ended, and one that a
-//! sequence sees is gone within 25 hours and one pass after the last page of that sequence.
+//! Only an edit or a deletion ends a row version, so what is kept of the past is at most one row version for each edit
+//! and deletion since the oldest live snapshot. In other words: a row version that no page sequence sees is gone within
+//! one pass after it ended, and one that a sequence sees within 25 hours and one pass after the sequence's last page.
 
 use uuid::Uuid;
 
@@ -126,6 +127,16 @@ impl Store {
     pub async fn create(&self, org: OrgId, user: UserId, draft: Draft, now: Micros) -> Result<Query, StoreError> {
         match self {
             Self::Sqlite(store) => store.create(org, user, draft, now).await,
+        }
+    }
+
+    /// Stores new queries, each created at its time, in this order: all of them or none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn import(&self, org: OrgId, user: UserId, drafts: Vec<(Draft, Micros)>) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => store.import(org, user, drafts).await,
         }
     }
 

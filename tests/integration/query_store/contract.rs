@@ -33,12 +33,14 @@ macro_rules! over_every_engine {
 
 over_every_engine!(
     writes_are_read_back,
+    an_import_is_many_creations,
     organizations_do_not_see_each_other,
     the_order_is_newest_first_and_edits_do_not_change_it,
     a_full_last_page_has_no_successor,
     a_sequence_shows_its_first_page_s_moment,
     pages_of_unregistered_snapshots_are_refused,
     collection_keeps_what_a_live_snapshot_sees_and_nothing_else,
+    collection_is_not_held_up_by_snapshots_that_do_not_see_the_row,
     collection_frees_everything_once_snapshots_expire,
     a_page_extends_its_snapshot,
     a_pass_goes_on_where_a_batch_ended,
@@ -95,6 +97,15 @@ async fn writes_are_read_back(store: &Store) {
     assert_eq!(store.read(org, created.id).await.unwrap(), None);
     assert_eq!(store.replace(org, created.id, draft("third"), NOW).await.unwrap(), None);
     assert!(!store.delete(org, created.id).await.unwrap());
+}
+
+async fn an_import_is_many_creations(store: &Store) {
+    let (org, user) = (OrgId::generate(), UserId::generate());
+    let later = NOW.after(KEPT);
+    store.import(org, user, vec![(draft("a"), NOW), (draft("b"), later), (draft("c"), NOW)]).await.unwrap();
+    let items = page(store, org, None, 10).await.items;
+    let shown: Vec<_> = items.iter().map(|query| (&*query.name, query.created_at, query.created_by)).collect();
+    assert_eq!(shown, [("c", NOW, user), ("b", later, user), ("a", NOW, user)]);
 }
 
 async fn organizations_do_not_see_each_other(store: &Store) {
@@ -169,6 +180,20 @@ async fn collection_keeps_what_a_live_snapshot_sees_and_nothing_else(store: &Sto
     assert_eq!(store.holdings().await.unwrap(), Holdings { current: 2, ended: 2, snapshots: 2 });
     assert_eq!(page(store, org, first.next, 10).await.items, queries[1..]);
     assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
+}
+
+async fn collection_is_not_held_up_by_snapshots_that_do_not_see_the_row(store: &Store) {
+    let (org, other) = (OrgId::generate(), OrgId::generate());
+    fill(store, org, 5).await;
+    page(store, org, None, 1).await;
+    let seen_by_nobody = store.create(org, UserId::generate(), draft("short"), NOW).await.unwrap();
+    store.delete(org, seen_by_nobody.id).await.unwrap();
+    page(store, org, None, 1).await;
+    // Its only moment was version 6, and of that there is a snapshot of another organization.
+    fill(store, other, 6).await;
+    page(store, other, None, 1).await;
+    assert_eq!(collect(store, NOW).await, 1);
+    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 11, ended: 0, snapshots: 3 });
 }
 
 async fn collection_frees_everything_once_snapshots_expire(store: &Store) {

@@ -84,6 +84,25 @@ fn what_is_not_http_gets_a_problem() {
 }
 
 #[test]
+fn a_body_that_is_too_large_is_refused_before_it_has_come_whole() {
+    let served = serve(Fixture::new());
+    let head =
+        format!("POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}", served.identity);
+    let announced = format!("{head}Content-Length: 1048577\r\n\r\n{{");
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let unannounced = format!("{head}Transfer-Encoding: chunked\r\n\r\n{}1\r\n \r\n", chunk.repeat(16));
+    for request in [announced, unannounced] {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 30];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413 Payload Too Large");
+    }
+    served.end();
+}
+
+#[test]
 fn a_request_that_does_not_end_does_not_keep_it_from_ending() {
     let served = serve(Fixture::new());
     let mut stream = TcpStream::connect(served.address).unwrap();

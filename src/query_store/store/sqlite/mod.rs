@@ -122,6 +122,18 @@ impl Sqlite {
         self.writer.run(move |connection| rows::create(connection, org, user, &draft, now)).await
     }
 
+    pub(super) async fn import(
+        &self,
+        org: OrgId,
+        user: UserId,
+        drafts: Vec<(Draft, Micros)>,
+    ) -> Result<(), StoreError> {
+        let create = move |db: &Connection| {
+            drafts.iter().try_for_each(|(draft, created)| rows::create(db, org, user, draft, *created).map(drop))
+        };
+        self.writer.run(create).await
+    }
+
     pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
         self.writer.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
     }
