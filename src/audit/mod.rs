@@ -1,16 +1,60 @@
 //! The audit journal: exactly one record per use of a key, also when the client vanishes; none is lost when the process
 //! is killed.
+//!
+//! A journal is a directory of append-only segments `NNNNNNNNNN.jsonl`, a line per event: a *use* before its request is
+//! forwarded, its *outcome* after the last byte, or both in one *record* for what ended where it began. A segment begins
+//! with a *header* that lists the uses open at that moment; closed segments are *sealed* by their SHA-256 in a later one.
+//!
+//! - **Durable first.** [`Journal::begin`] returns when the use is in the kernel (`written`) or on the disk (`synced`).
+//! - **Exactly one end.** An outcome is appended only while its use is open; what a dead gateway left open is closed as
+//!   `aborted` by the next [`Journal::open`]. A kill loses at most the outcomes of its last 10 ms, whose records are then
+//!   `aborted`; never a record.
+//! - **No hop.** With `written` the request's own thread writes, for all who came in meanwhile; with `synced` a committer
+//!   thread writes and syncs for all.
+//! - **No gap.** Lines are numbered over all segments, and each carries a checksum: [`Reader::verify`] finds what was
+//!   torn, changed, taken out or put in.
+//! - **Full disk.** What could not be written is cut off again, its requests are refused or go on unrecorded, as
+//!   configured, and the next one tries anew. Outcomes are kept until there is room.
+//! - **Failed sync.** It is never tried again: the kernel may have dropped the pages. The journal takes nothing more until
+//!   a restart. Uses refused because of it may be in the file; the restart closes them as `aborted`.
+//!
+//! What is read from requests is capped and escaped before it is written, so that a terminal may show it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::key::KeyId;
-use crate::metrics::AuditMetrics;
 
 mod record;
+mod event;
+mod escape;
 
+// Writing.
+mod journal;
+mod pending;
+mod writer;
+mod committer;
+mod keeper;
+mod segment;
+mod seal;
+mod retention;
+mod recovery;
+mod limiter;
+
+// Reading.
+mod reader;
+mod join;
+mod follow;
+mod uses;
+mod index;
+mod verify;
+
+pub use follow::Follow;
+pub use journal::{Entry, Journal};
+pub use reader::{Cursor, Filter, InvalidCursor, Page, Reader};
 pub use record::{End, Outcome, Record, Use};
+pub use verify::{Problem, Report};
 
 /// How the journal is set up.
 #[derive(Clone, Debug)]
@@ -70,6 +114,12 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// Another process writes this journal.
+    #[error("{path}: locked by another process that writes this journal")]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
 }
 
 /// A use of a key that the journal holds, for the replay at start.
@@ -81,51 +131,4 @@ pub struct Seen {
     pub time: Micros,
     /// The number of the use.
     pub number: u64,
-}
-
-/// The journal; clones share it.
-#[derive(Clone, Debug)]
-pub struct Journal;
-
-/// An open use. Dropped without [`Entry::close`], it is recorded as aborted.
-#[derive(Debug)]
-pub struct Entry;
-
-#[allow(unused_variables, clippy::unused_async, missing_docs)]
-impl Journal {
-    pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
-        unimplemented!()
-    }
-    /// The numbered uses at or after a time, from the segments; for the replay at start.
-    pub fn uses_since(&self, since: Micros) -> Result<Vec<Seen>, OpenError> {
-        unimplemented!()
-    }
-    /// Records the beginning of a use; returns when it is as durable as configured. The request may then be forwarded.
-    pub async fn begin(&self, opening: &Use<'_>) -> Result<Entry, Unavailable> {
-        unimplemented!()
-    }
-    /// Records a use that ended where it began: a refusal, or a change made by management.
-    pub async fn record(&self, opening: &Use<'_>, end: End) -> Result<(), Unavailable> {
-        unimplemented!()
-    }
-    /// Records an attempt with an unknown key, at the bounded rate. Never waits, never fails: it counts what it drops.
-    pub fn attempt(&self, opening: &Use<'_>, end: End) {
-        unimplemented!()
-    }
-    /// Whether uses can be recorded now.
-    pub fn available(&self) -> bool {
-        unimplemented!()
-    }
-    /// Writes out everything, syncs and closes. Later calls answer [`Unavailable`].
-    pub async fn close(&self) {
-        unimplemented!()
-    }
-}
-
-#[allow(unused_variables, missing_docs)]
-impl Entry {
-    /// Records the outcome.
-    pub fn close(self, end: End) {
-        unimplemented!()
-    }
 }

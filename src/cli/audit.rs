@@ -9,14 +9,12 @@ use clap::Subcommand;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{Exit, Failure, control};
-use crate::audit::{Filter, Record};
+use crate::audit::{Filter, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::{Operation, Reply};
 use crate::settings::parse_duration;
-
-pub(super) use crate::audit::Reader;
 
 /// Between two looks for new records: soon enough for a person.
 const POLL: Duration = Duration::from_millis(200);
@@ -74,8 +72,7 @@ struct Wanted {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
-        let path = &config.audit.path;
-        let reader = Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))?;
+        let reader = open(config)?;
         let filter = self.wanted.filter(config)?;
         match self.command {
             Command::List { limit } => list(&reader, &filter, limit, self.format),
@@ -163,6 +160,12 @@ fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
         1 => Err(Failure::new(Exit::Failed, anyhow!("there is something wrong with the journal"))),
         count => Err(Failure::new(Exit::Failed, anyhow!("there are {count} things wrong with the journal"))),
     }
+}
+
+/// The journal's files.
+pub(super) fn open(config: &Config) -> anyhow::Result<Reader> {
+    let path = &config.audit.path;
+    Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))
 }
 
 /// The newest records, newest first.

@@ -3,4 +3,5 @@
 
 mod command_line;
 mod config;
+mod journal;
 mod management;

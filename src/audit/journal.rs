@@ -1,0 +1,320 @@
+//! The journal's handle, and the open uses it hands out.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::event::{self, Open, OutcomeEvent, UseEvent};
+use super::index::Indexer;
+use super::limiter::Limiter;
+use super::pending::{Fate, Pending, Phase, Ticket};
+use super::recovery::{self, Recovered};
+use super::writer::{Output, Shared};
+use super::{Durability, End, OnUnavailable, OpenError, Outcome, Seen, Settings, Unavailable, Use};
+use super::{committer, keeper, segment};
+use crate::clock::{self, Micros};
+use crate::metrics::AuditMetrics;
+
+/// The file that the one writing process has locked.
+pub(super) const LOCK: &str = "lock";
+/// A reader holds the lock for an instant to see whether a gateway does; so try this often, 50 ms apart.
+const LOCK_ATTEMPTS: u32 = 20;
+
+/// The journal; clones share it.
+///
+/// - When [`Journal::begin`] has returned, the use is as durable as configured, and ends exactly once in the journal: by
+///   [`Entry::close`], by the entry's drop, or as aborted when the journal is opened again.
+/// - Only one process writes a journal.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    handle: Arc<Handle>,
+}
+
+/// What the clones share. The last one's drop writes out everything and ends the threads.
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    attempts: Mutex<Limiter>,
+    running: Mutex<Option<Running>>,
+}
+
+/// The threads and the lock of a journal that is not closed.
+#[derive(Debug)]
+struct Running {
+    keeper: JoinHandle<()>,
+    /// The keeper ends when this is dropped.
+    stop_keeper: Sender<()>,
+    committer: JoinHandle<()>,
+    /// Held until both have ended.
+    lock: File,
+}
+
+/// An open use. Dropped without [`Entry::close`], it is recorded as aborted.
+#[derive(Debug)]
+pub struct Entry {
+    journal: Journal,
+    /// None when the use was dropped instead of recorded, or has ended.
+    open: Option<Open>,
+}
+
+impl Journal {
+    /// Opens the journal in a directory, which is created when missing; closes what its last writer left open as
+    /// aborted.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] when another process writes it, [`OpenError::Io`] when the file system says no.
+    pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
+        let path = settings.path.clone();
+        let failed = |source| OpenError::Io { path: path.clone(), source };
+        segment::create_directory(&path).map_err(failed)?;
+        let lock = lock(&path)?;
+        let attempts = Mutex::new(Limiter::new(settings.unknown_per_second));
+        let shared = Arc::new(resume(settings, metrics).map_err(failed)?);
+        let running = Mutex::new(Some(start(&shared, lock).map_err(failed)?));
+        Ok(Self { handle: Arc::new(Handle { shared, attempts, running }) })
+    }
+
+    /// The numbered uses at or after a time, from the segments; for the replay at start. A clock that was set back while
+    /// no gateway ran can hide uses from it.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`] when the segments cannot be read.
+    pub fn uses_since(&self, since: Micros) -> Result<Vec<Seen>, OpenError> {
+        let shared = &self.handle.shared;
+        let path = &shared.settings.path;
+        // What fails here stays pending; it was told to whoever waits for it.
+        let _ = shared.flush(&mut shared.output());
+        super::uses::since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+    }
+
+    /// Records the beginning of a use; returns when it is as durable as configured. The request may then be forwarded.
+    /// Dropping the future before it returns records the use as aborted.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when it cannot be written and requests are refused then, or when the journal is closed.
+    pub async fn begin(&self, opening: &Use<'_>) -> Result<Entry, Unavailable> {
+        let open = Open::of(opening);
+        let ticket = event::with_body(&UseEvent::opening(opening), |body| self.append(|p| p.begin(body, open)));
+        let mut entry = Entry { journal: self.clone(), open: Some(open) };
+        if self.resolved(ticket).await == Fate::Failed {
+            entry.open = None;
+            self.not_recorded()?;
+        }
+        Ok(entry)
+    }
+
+    /// Records a use that ended where it began: a refusal, or a change made by management.
+    ///
+    /// # Errors
+    /// As [`Journal::begin`].
+    pub async fn record(&self, opening: &Use<'_>, end: End) -> Result<(), Unavailable> {
+        let ticket = event::with_body(&UseEvent::whole(opening, end), |body| self.append(|p| p.append(body)));
+        match self.resolved(ticket).await {
+            Fate::Written => Ok(()),
+            Fate::Failed => self.not_recorded(),
+        }
+    }
+
+    /// Records an attempt with an unknown key, at the bounded rate. Never waits, never fails: it counts what it drops.
+    pub fn attempt(&self, opening: &Use<'_>, end: End) {
+        let shared = &self.handle.shared;
+        let admitted = self.handle.attempts.lock().expect("the limiter does not panic").admit(opening.time);
+        if !admitted {
+            return shared.metrics.suppressed.inc();
+        }
+        let mut pending = shared.pending();
+        if event::with_body(&UseEvent::whole(opening, end), |body| pending.attempt(body)) {
+            shared.metrics.backlog.inc();
+            shared.wake_committer(&mut pending);
+        } else {
+            shared.metrics.dropped.inc();
+        }
+    }
+
+    /// Whether uses can be recorded now.
+    pub fn available(&self) -> bool {
+        let shared = &self.handle.shared;
+        !shared.failing.load(Ordering::Relaxed) && shared.pending().phase == Phase::Running
+    }
+
+    /// Writes out everything, syncs and closes. Later calls answer [`Unavailable`]; uses still open are recorded as
+    /// aborted when the journal is opened again.
+    pub async fn close(&self) {
+        let handle = Arc::clone(&self.handle);
+        let closed = tokio::task::spawn_blocking(move || handle.stop()).await;
+        closed.unwrap_or_else(|error| tracing::error!(%error, "the audit journal was not closed well"));
+    }
+
+    /// Appends a line by `append`; with `synced`, calls the committer for it.
+    fn append(&self, append: impl FnOnce(&mut Pending) -> Option<Arc<Ticket>>) -> Option<Arc<Ticket>> {
+        let shared = &self.handle.shared;
+        let mut pending = shared.pending();
+        let ticket = append(&mut pending)?;
+        shared.metrics.backlog.inc();
+        if shared.settings.durability == Durability::Synced && !pending.urgent {
+            pending.urgent = true;
+            shared.wake.notify_one();
+        }
+        Some(ticket)
+    }
+
+    /// What became of an appended line. With `written`, the first to come writes for all who appended meanwhile.
+    async fn resolved(&self, ticket: Option<Arc<Ticket>>) -> Fate {
+        let Some(ticket) = ticket else { return Fate::Failed };
+        let shared = &self.handle.shared;
+        let fate = match shared.settings.durability {
+            Durability::Synced => ticket.resolved().await,
+            Durability::Written => shared.written_by_now(&ticket),
+        };
+        if fate == Fate::Written {
+            shared.metrics.written.inc();
+        }
+        fate
+    }
+
+    /// A record could not be written: refuse the request, or go on without.
+    fn not_recorded(&self) -> Result<(), Unavailable> {
+        let shared = &self.handle.shared;
+        let closed = shared.pending().phase == Phase::Closed;
+        if closed || shared.settings.on_unavailable == OnUnavailable::Refuse {
+            shared.metrics.refused.inc();
+            return Err(Unavailable);
+        }
+        shared.metrics.dropped.inc();
+        Ok(())
+    }
+
+    fn end(&self, outcome: &OutcomeEvent) {
+        let shared = &self.handle.shared;
+        event::with_body(outcome, |body| {
+            let mut pending = shared.pending();
+            let before = pending.events;
+            if !pending.end(body, outcome.id) {
+                shared.metrics.dropped.inc();
+            }
+            shared.metrics.backlog.add(pending.events - before);
+            shared.wake_committer(&mut pending);
+        });
+    }
+}
+
+impl Shared {
+    fn written_by_now(&self, ticket: &Ticket) -> Fate {
+        let mut output = self.output();
+        ticket.fate().unwrap_or_else(|| {
+            // The failure reaches everyone it concerns by their ticket.
+            let _ = self.flush(&mut output);
+            ticket.fate().unwrap_or(Fate::Failed)
+        })
+    }
+}
+
+impl Entry {
+    /// Records the outcome.
+    pub fn close(mut self, end: End) {
+        if let Some(open) = self.open.take() {
+            self.journal.end(&open.ended(end));
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            let duration_us = Some(clock::now().since(open.time));
+            self.journal.end(&OutcomeEvent { duration_us, ..open.aborted(Outcome::Aborted) });
+        }
+    }
+}
+
+impl Handle {
+    /// Takes no more lines, writes out what there is, and gives the lock back. Only the first call does anything.
+    fn stop(&self) {
+        let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
+        let Running { keeper, stop_keeper, committer, lock } = running;
+        drop(stop_keeper);
+        let kept = keeper.join();
+        {
+            let mut pending = self.shared.pending();
+            pending.phase = Phase::Closed;
+            self.shared.wake.notify_one();
+        }
+        if committer.join().is_err() || kept.is_err() {
+            tracing::error!("a thread of the audit journal has panicked");
+        }
+        drop(lock);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Locks the journal against other writers.
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let failed = |source| OpenError::Io { path: path.clone(), source };
+    let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Err(OpenError::InUse { path })
+}
+
+/// Goes on where the journal ends: closes what is open as aborted, and begins a segment when this gateway has another
+/// name than the last.
+fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<Shared> {
+    let Recovered { file, number, length, created, gateway, next, has_events, open, unsealed } =
+        recovery::recover(&settings.path)?;
+    let begins = file.is_none() || gateway != settings.gateway;
+    let mut pending = Pending::new(number, next, open, unsealed);
+    let aborted = pending.abort_all(|open| open.aborted(Outcome::Aborted));
+    if aborted > 0 {
+        tracing::warn!(uses = aborted, "closed the uses that the last gateway left open as aborted");
+    }
+    let shared = Shared {
+        settings,
+        metrics,
+        pending: Mutex::new(pending),
+        wake: Condvar::new(),
+        output: Mutex::new(Output::new(file, number, length, created, has_events)),
+        failing: AtomicBool::new(false),
+        poisoned: AtomicBool::new(false),
+    };
+    {
+        let mut output = shared.output();
+        shared.flush(&mut output)?;
+        if begins && output.number == number {
+            shared.pending().begin_segment(&shared.settings.gateway, clock::now());
+            shared.flush(&mut output)?;
+        }
+    }
+    shared.metrics.backlog.set(0);
+    Ok(shared)
+}
+
+fn start(shared: &Arc<Shared>, lock: File) -> io::Result<Running> {
+    let end = {
+        let output = shared.output();
+        (output.number, output.length)
+    };
+    let indexer = Indexer::new(&shared.settings.path, end);
+    let (stop_keeper, stopped) = mpsc::channel();
+    let for_committer = Arc::clone(shared);
+    let for_keeper = Arc::clone(shared);
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
+    let keeper = thread("audit-keep").spawn(move || keeper::run(&for_keeper, indexer, &stopped))?;
+    Ok(Running { keeper, stop_keeper, committer, lock })
+}

@@ -1,0 +1,185 @@
+//! Reading a journal: by whoever may read its files, while a gateway writes it and while none does.
+//!
+//! - Readers take no lock and change nothing. They read whole lines, so a line half written is not seen yet.
+//! - A use and its outcome are joined into one [`Record`]; without an outcome it is `in_progress`.
+//! - The index says which blocks to read. Where there is none, or it does not reach yet, everything is read: the answers
+//!   are the same.
+//! - The order is that of the journal, which is that in which uses were decided, as near as several threads have one.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::Record;
+use super::follow::Follow;
+use super::index::{self, Point};
+use super::join::Scan;
+use super::segment::{self, Block, Segment};
+use super::verify::{self, Report};
+use crate::clock::Micros;
+use crate::identity::{OrgId, UserId};
+use crate::key::KeyId;
+
+/// A journal's directory, for reading.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    directory: PathBuf,
+}
+
+/// Which records are wanted: those that satisfy all that is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Uses of this key.
+    pub key: Option<KeyId>,
+    /// Uses by this user.
+    pub user: Option<UserId>,
+    /// Uses within this organization.
+    pub org: Option<OrgId>,
+    /// Begun at this time or later.
+    pub since: Option<Micros>,
+    /// Begun before this time.
+    pub until: Option<Micros>,
+}
+
+/// A place in the journal: that of a record already listed. Text form `SEGMENT-OFFSET`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    pub(super) point: Point,
+}
+
+/// The text is not a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a cursor of the form SEGMENT-OFFSET")]
+pub struct InvalidCursor;
+
+/// Some records, newest first.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Where to go on for older ones; none when there are none.
+    pub next: Option<Cursor>,
+}
+
+impl Filter {
+    /// Whether a use is wanted.
+    pub(super) fn admits(&self, time: Micros, key: Option<KeyId>, user: Option<UserId>, org: Option<OrgId>) -> bool {
+        self.since.is_none_or(|since| time >= since)
+            && self.until.is_none_or(|until| time < until)
+            && (self.key.is_none() || self.key == key)
+            && (self.user.is_none() || self.user == user)
+            && (self.org.is_none() || self.org == org)
+    }
+}
+
+impl Reader {
+    /// Opens a journal's directory.
+    ///
+    /// # Errors
+    /// When it is not there or may not be read.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        segment::list(directory)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Up to `limit` records, newest first, older than `before` when that is given.
+    ///
+    /// # Errors
+    /// When the segments cannot be read.
+    pub fn list(&self, filter: &Filter, limit: usize, before: Option<Cursor>) -> io::Result<Page> {
+        let mut found = self.newest(filter, limit.saturating_add(1), before)?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|(point, _)| Cursor { point: *point });
+        Ok(Page { records: found.into_iter().map(|(_, record)| record).collect(), next })
+    }
+
+    /// Calls `each` with every record, oldest first. Memory is bounded, however large the journal is.
+    ///
+    /// # Errors
+    /// When the segments cannot be read, or what `each` answers.
+    pub fn export(&self, filter: &Filter, each: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+        let (mut scan, blocks) = self.plan(filter)?;
+        for block in blocks {
+            for (_, record) in scan.records(block, filter)? {
+                each(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the journal: the first poll gives up to `last` records already complete, each later one those completed
+    /// since.
+    ///
+    /// # Errors
+    /// When the segments cannot be read.
+    pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follow> {
+        let mut follow = Follow::at_end(self.directory.clone(), filter)?;
+        let mut found = self.newest(&filter, last, None)?;
+        found.retain(|(point, record)| follow.has_passed(*point, record));
+        follow.first = found.into_iter().rev().map(|(_, record)| record).collect();
+        Ok(follow)
+    }
+
+    /// Checks the whole journal.
+    ///
+    /// # Errors
+    /// When the segments cannot be read; what is wrong with their content is in the report.
+    pub fn verify(&self) -> io::Result<Report> {
+        verify::verify(&self.directory)
+    }
+
+    /// The newest `limit` records and their places.
+    fn newest(&self, filter: &Filter, limit: usize, before: Option<Cursor>) -> io::Result<Vec<(Point, Record)>> {
+        let (mut scan, blocks) = self.plan(filter)?;
+        let mut found = Vec::new();
+        for block in blocks.into_iter().rev().filter_map(|block| clip(block, before)) {
+            if found.len() >= limit {
+                break;
+            }
+            found.extend(scan.records(block, filter)?.into_iter().rev());
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// The blocks to read for a filter, oldest first.
+    fn plan(&self, filter: &Filter) -> io::Result<(Scan, Vec<Block>)> {
+        let segments = segment::list(&self.directory)?;
+        let indexed = index::candidates(&self.directory, filter).unwrap_or_else(|error| {
+            tracing::debug!(%error, "the audit journal is read without its index");
+            None
+        });
+        let fits = |point: Point| segments.iter().any(|s: &Segment| s.number == point.0 && s.length >= point.1);
+        let (mut blocks, covered) = indexed.filter(|(_, point)| fits(*point)).unwrap_or_default();
+        for segment in segments.iter().filter(|segment| segment.number >= covered.0) {
+            let from = if segment.number == covered.0 { covered.1 } else { 0 };
+            blocks.extend(segment::blocks(segment.number, from, segment.length));
+        }
+        Ok((Scan::new(self.directory.clone(), segments), blocks))
+    }
+}
+
+/// The part of a block that lies before a cursor.
+fn clip(block: Block, before: Option<Cursor>) -> Option<Block> {
+    let Some(Cursor { point }) = before else { return Some(block) };
+    let end = if block.segment == point.0 { block.end.min(point.1) } else { block.end };
+    ((block.segment, block.start) < point).then_some(Block { end, ..block })
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.point.0, self.point.1)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let (segment, offset) = text.split_once('-').ok_or(InvalidCursor)?;
+        let number = |text: &str| text.parse().map_err(|_| InvalidCursor);
+        Ok(Self { point: (number(segment)?, number(offset)?) })
+    }
+}

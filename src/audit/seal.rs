@@ -1,0 +1,31 @@
+//! The digest of a closed segment.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::event::{Kind, Seal};
+use super::segment;
+
+/// Reads a segment and digests it; none when it is gone.
+pub(super) fn of(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
+    let mut file = match File::open(segment::path(directory, number)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut digest = Sha256::new();
+    let mut lines = 0;
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        let read = file.read(&mut piece)?;
+        if read == 0 {
+            break;
+        }
+        digest.update(&piece[..read]);
+        lines += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+    Ok(Some(Seal { e: Kind::Seal, segment: number, lines, sha256 }))
+}
