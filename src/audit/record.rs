@@ -58,6 +58,8 @@ pub enum Outcome {
     OrgSuspended,
     /// Refused: the user lacks the permission.
     Forbidden,
+    /// Refused: no route leads there.
+    NotFound,
     /// Refused: the bucket is empty.
     RateLimited,
     /// Refused: no slot.

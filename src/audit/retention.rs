@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_what_is_held_stays() {
         let now = SystemTime::now();
-        let hours = |hours| Duration::from_secs(hours * 3600);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let of = |number, age| Segment { number, length: 10, modified: now - hours(age) };
         let segments = [of(1, 9), of(2, 8), of(3, 2), of(4, 1)];
         let limits = |age, size| Limits { age, size, now };

@@ -1,19 +1,249 @@
-//! `keygate demo`: everything on this machine, to be tried out.
+//! `keygate demo`: gateway and query-store on one machine, with an organization, two users, their keys and 250 queries.
+//!
+//! Everything is as in production but for one thing: the demo keeps its keys in a file, so that it can print them again
+//! when it is started again over the same directory. A gateway never does.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::serve::wait_for_signal;
+use crate::app::App;
+use crate::clock;
+use crate::config::Config;
+use crate::identity::{OrgId, UserId};
+use crate::management::{ApiKey, Management, Operation, Reply};
+use crate::query_store::service::Caller;
+use crate::query_store::{self, Service};
+use crate::telemetry;
+
+/// Queries in the demo: enough for thirteen pages of the default size.
+const QUERIES: u32 = 250;
+const ORG: &str = "demo";
+/// Where `/metrics` is, unless the port is taken.
+const ADMIN_PORT: u16 = 9090;
+const KEYS_FILE: &str = "demo-keys.json";
+
+/// The demo's keys, as its own file has them.
+#[derive(Serialize, Deserialize)]
+struct Keys {
+    org: OrgId,
+    writer_id: UserId,
+    reader: ApiKey,
+    writer: ApiKey,
+}
 
 /// What can be chosen.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Where the gateway listens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub(super) listen: SocketAddr,
-    /// Where to keep the demo's state; default: a new temporary directory
+    listen: SocketAddr,
+    /// Where the demo keeps its state; default: a new temporary directory
     #[arg(long, value_name = "DIR")]
-    pub(super) dir: Option<PathBuf>,
+    dir: Option<PathBuf>,
 }
 
-pub(super) fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("this command is not there yet")
+/// Runs the demo until SIGINT or SIGTERM.
+///
+/// # Errors
+/// What could not be bound, opened or started, and why.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let Args { listen, dir } = args;
+    telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
+    let dir = directory(dir)?;
+    let store = Store::start(&dir)?;
+    let app = App::start(configuration(&dir, listen, store.address)?)
+        .context("cannot start the demo's gateway; if the address is in use, choose another with --listen")?;
+    let keys = prepare(&dir, &app.management, &store)?;
+    super::output::line(page(&app, &dir, &keys))?;
+    wait_for_signal()?;
+    super::output::note("stopping; everything stays in the directory");
+    app.stop();
+    store.stop()
+}
+
+/// The demo's directory, made when it is missing; a new one under the temporary directory when none is named.
+fn directory(dir: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let dir = dir.unwrap_or_else(|| {
+        let name = format!("keygate-demo-{}", &Uuid::new_v4().simple().to_string()[..8]);
+        std::env::temp_dir().join(name)
+    });
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    fs::canonicalize(&dir).with_context(|| format!("cannot use the directory {}", dir.display()))
+}
+
+/// The query store, embedded on a thread of its own.
+struct Store {
+    address: SocketAddr,
+    /// For the seed; a second service over the same file, as another process could have.
+    dir: PathBuf,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Store {
+    fn start(dir: &Path) -> anyhow::Result<Self> {
+        let settings = settings(dir);
+        let service = query_store::open(&settings)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("query-store".into()).spawn(move || {
+            let told = async {
+                // The sender is dropped only together with the demo.
+                stopped.await.ok();
+            };
+            query_store::run(listener, service, settings.drain, told)
+        })?;
+        Ok(Self { address, dir: dir.to_owned(), stop, thread })
+    }
+
+    /// Stores the demo's queries.
+    fn seed(&self, caller: Caller) -> anyhow::Result<()> {
+        let service: Service = query_store::open(&settings(&self.dir))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(query_store::seed(&service, caller, QUERIES, clock::now()))?;
+        Ok(())
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        // A store that has ended already has said why.
+        self.stop.send(()).ok();
+        match self.thread.join() {
+            Ok(ended) => ended.context("the query store ended"),
+            Err(_) => bail!("the query store panicked"),
+        }
+    }
+}
+
+fn settings(dir: &Path) -> query_store::Settings {
+    query_store::Settings::embedded(dir.join("queries.db"))
+}
+
+/// Writes the gateway's configuration into the directory, where the other commands find it, and reads it back.
+fn configuration(dir: &Path, listen: SocketAddr, store: SocketAddr) -> anyhow::Result<Config> {
+    let admin = free_address(ADMIN_PORT)?;
+    let text = format!(
+        r#"# Written by `keygate demo` at every start. Every key is explained in the project's config/keygate.yaml.
+listen:
+  - address: "{listen}"
+admin:
+  socket: admin.sock
+  address: "{admin}"
+upstream:
+  endpoints: ["http://{store}"]
+state:
+  embedded: {{ path: state.db }}
+limits:
+  key: {{ requests: 1000, per: 1h, burst: 1000 }}
+  org: {{ concurrent: 100 }}
+audit: {{ path: audit }}
+routes:
+  - {{ name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }}
+  - {{ name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }}
+  - {{ name: queries.read, methods: [GET], path: "/api/queries/{{id}}", permission: "queries:read" }}
+  - {{ name: queries.update, methods: [PUT], path: "/api/queries/{{id}}", permission: "queries:write" }}
+  - {{ name: queries.delete, methods: [DELETE], path: "/api/queries/{{id}}", permission: "queries:write" }}
+"#
+    );
+    let path = dir.join("keygate.yaml");
+    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Config::parse(&path, &text)?)
+}
+
+/// An address on this machine with a port that nobody has, the preferred one if possible.
+fn free_address(preferred: u16) -> anyhow::Result<SocketAddr> {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let listener = TcpListener::bind((loopback, preferred)).or_else(|_| TcpListener::bind((loopback, 0)));
+    Ok(listener.context("there is no free port")?.local_addr()?)
+}
+
+/// The keys of an earlier start; else everything anew. The file comes last, so a demo that was interrupted begins again.
+fn prepare(dir: &Path, management: &Management, store: &Store) -> anyhow::Result<Keys> {
+    let path = dir.join(KEYS_FILE);
+    if let Ok(text) = fs::read_to_string(&path) {
+        return serde_json::from_str(&text).with_context(|| format!("{} is not what the demo wrote", path.display()));
+    }
+    let keys = create(management)?;
+    store.seed(Caller { org: keys.org, user: keys.writer_id })?;
+    let text = zeroize::Zeroizing::new(serde_json::to_string(&keys)?);
+    write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(keys)
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// The organization, its two users and their keys.
+fn create(management: &Management) -> anyhow::Result<Keys> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let perform = |operation| runtime.block_on(management.perform(operation, clock::now()));
+    let Reply::Orgs { orgs } = perform(Operation::ListOrgs {})? else { bail!("the organizations were not listed") };
+    // One that is left over from an interrupted start gets a companion; nothing of it is lost or shown twice.
+    let name = if orgs.iter().any(|org| org.name == ORG) { format!("{ORG}-{}", orgs.len()) } else { ORG.to_owned() };
+    let Reply::Org { org } = perform(Operation::CreateOrg { name })? else { bail!("no organization was made") };
+    let user = |email: &str, permissions: &[&str]| -> anyhow::Result<(UserId, ApiKey)> {
+        let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
+        let (org, email) = (org.id.to_string(), email.to_owned());
+        let create = Operation::CreateUser { org: org.clone(), email, permissions };
+        let Reply::User { user } = perform(create)? else { bail!("no user was made") };
+        let create = Operation::CreateKey { org, user: user.id.to_string(), name: "demo".into() };
+        let Reply::NewKey { api_key, .. } = perform(create)? else { bail!("no key was made") };
+        Ok((user.id, api_key))
+    };
+    let (_, reader) = user("reader@demo.example", &["queries:read"])?;
+    let (writer_id, writer) = user("writer@demo.example", &["queries:read", "queries:write"])?;
+    Ok(Keys { org: org.id, writer_id, reader, writer })
+}
+
+/// What the demo prints: where everything is, the keys, and lines to paste.
+fn page(app: &App, dir: &Path, keys: &Keys) -> String {
+    let (gateway, admin, dir) = (app.addresses[0], app.admin_address, dir.display());
+    let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
+    let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| path.display().to_string());
+    format!(
+        r#"keygate demo: gateway and query-store are running, with {QUERIES} queries of one organization
+
+  gateway     http://{gateway}
+  admin       http://{admin}   (/metrics /live /ready)
+  directory   {dir}
+              configuration, state and audit; go on with them later: keygate demo --dir {dir}
+
+Keys, one for each user:
+  may read             {reader}
+  may read and write   {writer}
+
+The first page:
+curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'
+
+The next page, by the cursor of the first:
+curl -s -H 'Authorization: Bearer {reader}' "http://{gateway}/api/queries?limit=2&cursor=$(curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2' | sed -E 's/.*"nextCursor":"([^"]+)".*/\1/')"
+
+A new query, by the one who may write:
+curl -s -i -H 'Authorization: Bearer {writer}' -H 'Content-Type: application/json' -d '{{"name":"mine","sql":"select 1"}}' http://{gateway}/api/queries
+
+A refused request, by the one who may not:
+curl -s -i -H 'Authorization: Bearer {reader}' -H 'Content-Type: application/json' -d '{{"name":"mine","sql":"select 1"}}' http://{gateway}/api/queries
+
+The metrics:
+curl -s http://{admin}/metrics
+
+Who did what:
+{keygate} audit list --config {dir}/keygate.yaml
+
+Ctrl-C stops the demo."#
+    )
 }

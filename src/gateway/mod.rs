@@ -1,1 +1,176 @@
-//! Not yet.
+//! The story of a request, from its head to the last frame of its response.
+//!
+//! [`Gateway::handle`] reads like the list in the crate's documentation. What holds throughout:
+//!
+//! - Exactly one audit record per use of a key, also when the client vanishes: the entry is opened before the request
+//!   leaves for the upstream, and closed by what the response body holds, wherever that is dropped.
+//! - The permit lives in the same place: it is given back after the last frame of the response body, or when the future
+//!   is dropped at any of its awaits.
+//! - A request that is refused costs no token and holds no slot. The one exception is a journal that fails between the
+//!   look at it and the write: that request has paid its token.
+//! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
+
+mod guarded_body;
+mod rate_limit;
+mod refused;
+mod rejection;
+mod request;
+
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use crate::admission::Admission;
+use crate::audit::{Entry, Journal, Outcome};
+use crate::forward::{self, Facts, TrustedProxies};
+use crate::identity::{Peer, X_REQUEST_ID};
+use crate::metrics::Metrics;
+use crate::quota::Standing;
+use crate::state::Admitted;
+use crate::transport::{RequestBody, Settings};
+use crate::upstream::{Failure, Pool, ResponseBody};
+
+use guarded_body::{Exchange, Held};
+use rate_limit::Wait;
+use rejection::{Reason, Rejection};
+use request::Arrival;
+
+pub use guarded_body::GuardedBody;
+pub use refused::Unread;
+
+/// One worker's gateway.
+pub struct Gateway {
+    /// Who may enter.
+    pub admission: Admission,
+    /// The way on.
+    pub upstream: Pool<RequestBody>,
+    /// What is remembered.
+    pub journal: Journal,
+    /// Whose word on addresses is taken.
+    pub trusted: TrustedProxies,
+    /// Sizes and time-outs.
+    pub settings: Settings,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is counted of requests that never got a route.
+    pub unread: Unread,
+}
+
+impl Gateway {
+    /// Answers one request. Never fails: every "no" is a response.
+    pub async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Response<GuardedBody> {
+        let (head, body) = request.into_parts();
+        let arrival = Arrival::new(peer, &head, &self.trusted);
+        let id = HeaderValue::from_str(&arrival.id.to_string()).expect("a UUID is visible ASCII");
+        let mut response = match self.check(&head, &body) {
+            Ok(()) => self.admit(&arrival, &id, head, body).await,
+            Err(reason) => self.unread.refuse(reason, arrival.id),
+        };
+        response.headers_mut().insert(X_REQUEST_ID, id);
+        response
+    }
+
+    /// What can be refused by its head alone.
+    fn check(&self, head: &Parts, body: &Incoming) -> Result<(), Reason> {
+        if head.uri.path_and_query().map_or(0, |target| target.as_str().len()) > self.settings.max_target {
+            return Err(Reason::TargetTooLong);
+        }
+        if body.size_hint().lower() > self.settings.max_body {
+            return Err(Reason::BodyTooLarge);
+        }
+        if !self.journal.available() {
+            return Err(Reason::AuditUnavailable);
+        }
+        Ok(())
+    }
+
+    /// Asks admission, records the use, and sends the request on; or records the refusal.
+    async fn admit(
+        &self,
+        arrival: &Arrival<'_>,
+        id: &HeaderValue,
+        head: Parts,
+        body: Incoming,
+    ) -> Response<GuardedBody> {
+        let ruling = self.admission.rule(&head, arrival.time).await;
+        let admitted = match ruling.verdict {
+            Ok(admitted) => admitted,
+            Err(denial) => return self.refuse(arrival, &head, ruling.route, &denial).await,
+        };
+        let action = arrival.action(&head, ruling.route);
+        let opening = arrival.opening(&head, ruling.route, &action, Some(&admitted.principal), Some(admitted.number));
+        let Ok(entry) = self.journal.begin(&opening).await else {
+            let rejection = Rejection { reason: Reason::AuditUnavailable, standing: Some(admitted.standing) };
+            return arrival.reject(&rejection, &ruling.route.metrics);
+        };
+        let facts =
+            Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
+        let request = forward::outbound(head, facts);
+        let body = RequestBody::new(body, self.settings.max_body, self.settings.body_idle_timeout);
+        let standing = admitted.standing;
+        let mut exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
+        self.metrics.overhead.observe(arrival.seconds());
+
+        let upload = body.upload();
+        match self.upstream.send(request.map(|()| body), || upload.received()).await {
+            Ok(response) => {
+                ruling.route.metrics.answered(response.status());
+                respond(response, exchange, &standing)
+            }
+            Err(failure) => {
+                let rejection = failed(&failure, &mut exchange, standing);
+                let response = arrival.reject(&rejection, &ruling.route.metrics);
+                exchange.status = Some(response.status());
+                response
+            }
+        }
+    }
+
+    /// What the request holds from now on.
+    fn exchange(
+        &self,
+        arrival: &Arrival<'_>,
+        admitted: Admitted,
+        entry: Entry,
+        body: &RequestBody,
+        route: &crate::admission::Route,
+    ) -> Exchange {
+        self.metrics.in_flight.inc();
+        Exchange {
+            _permit: admitted.permit,
+            entry: Some(entry),
+            arrived: arrival.time,
+            upload: body.upload(),
+            status: None,
+            sent: 0,
+            outcome: None,
+            in_flight: self.metrics.in_flight.clone(),
+            duration: route.metrics.duration.clone(),
+        }
+    }
+}
+
+/// The upstream's response, with what the request holds in its body.
+fn respond(
+    response: Response<ResponseBody<RequestBody>>,
+    mut exchange: Exchange,
+    standing: &Standing,
+) -> Response<GuardedBody> {
+    exchange.status = Some(response.status());
+    let mut response = response.map(|body| GuardedBody::Upstream { body, exchange: Box::new(Held(exchange)) });
+    forward::inbound(response.headers_mut());
+    rate_limit::set(response.headers_mut(), standing, Wait::None);
+    response
+}
+
+/// Whose fault it was that there is no response: the client's, when its body failed.
+fn failed(failure: &Failure, exchange: &mut Exchange, standing: Standing) -> Rejection {
+    let (reason, outcome) = match exchange.upload.error() {
+        Some(error) => (Reason::from(error), Outcome::ClientError),
+        None => (Reason::from(failure), Outcome::UpstreamError),
+    };
+    exchange.end(outcome);
+    tracing::debug!(%failure, "no response from the upstream");
+    Rejection { reason, standing: Some(standing) }
+}

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -64,7 +65,7 @@ where
     let progress = Rc::new(Progress::new());
     let service = Watched { service, progress: Rc::clone(&progress) };
     let http2 = first.starts_with(PREFACE);
-    let io = TokioIo::new(Io::new(stream, first, Rc::clone(&progress), serving.answer));
+    let io = TokioIo::new(Io::new(stream, first, Rc::clone(&progress), Rc::clone(&serving.answer)));
     let watchdog = Watchdog::new(progress, &serving.settings);
     if http2 {
         run_http2(io, &serving.settings, &member, watchdog, service).await;
@@ -240,14 +241,17 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let ongoing = Ongoing::new(&self.progress);
-        Exchange { future: Box::pin(self.service.call(request)), ongoing: Some(ongoing) }
+        Exchange { future: self.service.call(request), ongoing: Some(ongoing) }
     }
 }
 
-/// The time from a request's head to its response's head.
-struct Exchange<F> {
-    future: Pin<Box<F>>,
-    ongoing: Option<Ongoing>,
+pin_project! {
+    /// The time from a request's head to its response's head.
+    struct Exchange<F> {
+        #[pin]
+        future: F,
+        ongoing: Option<Ongoing>,
+    }
 }
 
 impl<F, B> Future for Exchange<F>
@@ -256,25 +260,29 @@ where
 {
     type Output = Result<Response<WatchedBody<B>>, Infallible>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Ok(response) = ready!(self.future.as_mut().poll(cx));
-        let ongoing = self.ongoing.take();
-        Poll::Ready(Ok(response.map(|body| WatchedBody { body: Box::pin(body), _ongoing: ongoing })))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Ok(response) = ready!(this.future.poll(cx));
+        let ongoing = this.ongoing.take();
+        Poll::Ready(Ok(response.map(|body| WatchedBody { body, _ongoing: ongoing })))
     }
 }
 
-/// A response body that keeps its exchange going until it is dropped.
-struct WatchedBody<B> {
-    body: Pin<Box<B>>,
-    _ongoing: Option<Ongoing>,
+pin_project! {
+    /// A response body that keeps its exchange going until it is dropped.
+    struct WatchedBody<B> {
+        #[pin]
+        body: B,
+        _ongoing: Option<Ongoing>,
+    }
 }
 
 impl<B: Body> Body for WatchedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        self.body.as_mut().poll_frame(cx)
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().body.poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

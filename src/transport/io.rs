@@ -82,7 +82,7 @@ pub(super) struct Io {
     /// What was read to find out the protocol.
     prefix: Bytes,
     progress: Rc<Progress>,
-    answer: fn(Unreadable) -> Bytes,
+    answer: Rc<dyn Fn(Unreadable) -> Bytes>,
     /// What is left to write of our answer in place of the library's.
     answering: Option<Bytes>,
 }
@@ -92,7 +92,7 @@ impl Io {
         stream: TcpStream,
         prefix: Bytes,
         progress: Rc<Progress>,
-        answer: fn(Unreadable) -> Bytes,
+        answer: Rc<dyn Fn(Unreadable) -> Bytes>,
     ) -> Self {
         progress.received(&prefix);
         Self { stream, prefix, progress, answer, answering: None }

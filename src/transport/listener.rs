@@ -56,12 +56,12 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 }
 
 /// What one listener serves.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Serving {
     /// Sizes and time-outs.
     pub settings: Rc<Settings>,
     /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
-    pub answer: fn(Unreadable) -> Bytes,
+    pub answer: Rc<dyn Fn(Unreadable) -> Bytes>,
     /// Open connections.
     pub connections: IntGauge,
 }

@@ -1,6 +1,7 @@
 //! One worker's connections to the endpoints.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -78,16 +79,22 @@ where
 
     /// Sends a request and returns the response, whose body keeps the connection until it has ended.
     ///
+    /// `uploaded` says how many bytes of the request's body have gone so far: while they go, the upstream is not late.
+    ///
     /// # Errors
     /// [`Failure`] says whose fault it was.
-    pub async fn send(&self, mut request: Request<B>) -> Result<Response<ResponseBody<B>>, Failure> {
+    pub async fn send(
+        &self,
+        mut request: Request<B>,
+        uploaded: impl Fn() -> u64,
+    ) -> Result<Response<ResponseBody<B>>, Failure> {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
         let mut tried = Vec::new();
         while let Some(index) = self.0.endpoints.least_busy(start, &tried) {
             let in_flight = self.0.endpoints.enter(index);
             request.headers_mut().insert(HOST, in_flight.shared().host.clone());
-            match self.send_to(request, in_flight).await {
+            match self.send_to(request, in_flight, &uploaded).await {
                 Ok(sent) => return sent,
                 Err(unsent) => request = *unsent,
             }
@@ -101,9 +108,10 @@ where
         &self,
         mut request: Request<B>,
         in_flight: InFlight,
+        uploaded: &impl Fn() -> u64,
     ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Box<Request<B>>> {
         while let Some(sender) = self.idle_connection(in_flight.index()) {
-            match self.exchange(sender, request).await {
+            match self.exchange(sender, request, uploaded).await {
                 Ok((sender, sent)) => return Ok(self.received(sender, sent, in_flight)),
                 Err(unsent) => request = *unsent,
             }
@@ -119,7 +127,7 @@ where
             }
         };
         shared.metrics.up.set(1);
-        let (sender, sent) = self.exchange(sender, request).await?;
+        let (sender, sent) = self.exchange(sender, request, uploaded).await?;
         Ok(self.received(sender, sent, in_flight))
     }
 
@@ -136,8 +144,19 @@ where
         &self,
         mut sender: SendRequest<B>,
         request: Request<B>,
+        uploaded: &impl Fn() -> u64,
     ) -> Result<(SendRequest<B>, Result<Response<Incoming>, Failure>), Box<Request<B>>> {
-        match tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await {
+        let sent = {
+            let mut response = pin!(sender.try_send_request(request));
+            loop {
+                let before = uploaded();
+                match tokio::time::timeout(self.0.response_timeout, &mut response).await {
+                    Err(_elapsed) if uploaded() != before => {}
+                    sent => break sent,
+                }
+            }
+        };
+        match sent {
             Ok(Ok(response)) => Ok((sender, Ok(response))),
             Ok(Err(mut error)) => match error.take_message() {
                 Some(unsent) => Err(Box::new(unsent)),

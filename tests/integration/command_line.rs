@@ -5,16 +5,17 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use keygate::admin;
-use keygate::audit::Journal;
+use keygate::audit::Use;
 use keygate::config::Config;
-use keygate::key;
+use keygate::identity::AuthMethod;
+use keygate::key::{self, KeyDigest};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
-use keygate::state::State;
-use keygate::state::embedded::Embedded;
+use keygate::state::{Ask, Decision};
+use keygate::{admin, app, clock};
 use serde_json::Value;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 /// A configuration in a directory of its own.
 struct Installation {
@@ -70,6 +71,39 @@ audit: { path: audit }
         created.out
     }
 
+    /// Uses a key, as a gateway would.
+    fn with_use_of(&self, presented: &str) {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (state, journal) = app::open(&config, &Metrics::new()).unwrap();
+            let digest = KeyDigest::of(presented.as_bytes());
+            let now = clock::now();
+            let Decision::Admitted(admitted) = state.decide(Ask { digest: &digest, required: None, now }).await.unwrap()
+            else {
+                panic!("admitted")
+            };
+            let opening = Use {
+                id: Uuid::now_v7(),
+                time: now,
+                number: Some(admitted.number),
+                key_id: admitted.principal.key_id,
+                user_id: Some(admitted.principal.user_id),
+                org_id: Some(admitted.principal.org_id),
+                auth_method: AuthMethod::ApiKey,
+                ip: None,
+                user_agent: None,
+                action: "GET /",
+                method: "GET",
+                path: "/",
+            };
+            drop(journal.begin(&opening).await.unwrap());
+            drop(admitted);
+            journal.close().await;
+            state.close().await;
+        });
+    }
+
     /// Serves the admin socket, as a gateway would, while something is done.
     fn with_gateway<T>(&self, then: impl FnOnce() -> T) -> T {
         let config = Config::load(&self.config).unwrap();
@@ -88,14 +122,13 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let metrics = Metrics::new();
-        let state = Arc::new(State::Embedded(Embedded::open(&config.state).unwrap()));
-        let journal = Journal::open(config.audit.clone(), metrics.audit.clone()).unwrap();
+        let (state, journal) = app::open(config, &metrics).unwrap();
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let listener = admin::bind_socket(&config.admin.socket).unwrap();
         started.send(()).unwrap();
         admin::serve_socket(listener, management, async { drop(stopped.await) }).await;
-        state.close().await;
         journal.close().await;
+        state.close().await;
     });
 }
 
@@ -174,6 +207,22 @@ fn a_state_in_use_without_a_socket_is_a_clear_error() {
         assert_eq!(ended.code, 75, "{ended:?}");
         assert!(ended.err.contains("nobody listens on") && ended.err.contains("in use"), "{ended:?}");
     });
+}
+
+/// A crash is the state's file as it was before a use that the journal has.
+#[test]
+fn uses_before_a_crash_are_replayed_offline_too() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let presented = printed.trim();
+    let id = key::parse(presented.as_bytes()).unwrap();
+    let state = installation.directory.path().join("state.db");
+    let before = std::fs::read(&state).unwrap();
+    installation.with_use_of(presented);
+    std::fs::write(&state, before).unwrap();
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 1);
+    let explained = installation.json(&format!("explain {id}"));
+    assert_eq!(explained["explanation"]["standing"]["remaining"], 999, "the bucket is no fuller than it was");
 }
 
 #[test]

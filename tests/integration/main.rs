@@ -1,7 +1,22 @@
-//! The integration tests: one binary, a file per behaviour.
+//! The integration tests: one binary, a file per behaviour, on real sockets.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
-mod command_line;
+mod support;
+
+// The gateway, as its users see it.
+mod answers;
+mod forwarding;
+mod limits;
+mod revocation;
+
+// What it is made of.
 mod config;
 mod journal;
 mod management;
+mod command_line;
+
+// The service behind it.
+mod query_store;
+
+// The code.
+mod house;

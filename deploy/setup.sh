@@ -1,0 +1,29 @@
+#!/bin/sh
+# Installs what the build and the tests need and this machine lacks: on Debian by its packages, elsewhere it says what.
+set -eu
+
+missing=""
+need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+
+need cc gcc
+need curl curl
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo)" >&2
+        exit 1
+    fi
+    sudo=""
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 || { echo "setup: as root, run: apt-get install$missing" >&2; exit 1; }
+        sudo="sudo"
+    fi
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086 # one word a package
+    $sudo apt-get install -y -qq --no-install-recommends $missing libc6-dev
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "setup: please install Rust 1.95 or newer, with rustfmt and clippy, from https://rustup.rs" >&2
+    exit 1
+fi

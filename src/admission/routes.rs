@@ -1,0 +1,205 @@
+//! What a request is: its action, and the permission that it needs.
+
+use http::Method;
+use http::request::Parts;
+use uuid::Uuid;
+
+use super::settings::RouteSettings;
+use crate::identity::Permission;
+use crate::metrics::{Metrics, RouteMetrics};
+
+/// The metrics' name of what no listed route matches.
+const NO_ROUTE: &str = "none";
+/// The metrics' name of everything when no routes are listed.
+const UNLISTED: &str = "unlisted";
+
+/// The routes, in the order of the configuration: the first that matches is the one.
+#[derive(Debug)]
+pub struct Routes {
+    listed: Vec<(Pattern, Route)>,
+    /// What a request is that no listed route matches.
+    otherwise: Route,
+}
+
+/// What a request is.
+#[derive(Debug)]
+pub struct Route {
+    /// The action, when the route is listed.
+    pub name: Option<String>,
+    /// Whether there is such a route. When there is not, `permission` is one that nobody can have.
+    pub exists: bool,
+    /// What the user must be permitted.
+    pub permission: Option<Permission>,
+    /// Whether audit records show the query string.
+    pub query_in_audit: bool,
+    /// Its metrics.
+    pub metrics: RouteMetrics,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    methods: Vec<Method>,
+    segments: Vec<Segment>,
+    /// Whether any rest may follow the segments.
+    open: bool,
+}
+
+#[derive(Debug)]
+enum Segment {
+    Literal(String),
+    Any,
+}
+
+impl Routes {
+    /// The routes of the configuration; with none, everything is allowed.
+    pub fn new(settings: &[RouteSettings], metrics: &Metrics) -> Self {
+        let listed = settings.iter().map(|route| (Pattern::new(route), Route::listed(route, metrics))).collect();
+        let otherwise = if settings.is_empty() { Route::unlisted(metrics) } else { Route::none(metrics) };
+        Self { listed, otherwise }
+    }
+
+    /// What this request is.
+    pub fn find(&self, head: &Parts) -> &Route {
+        let path = head.uri.path();
+        let found = self.listed.iter().find(|(pattern, _)| pattern.matches(&head.method, path));
+        match found {
+            Some((_, route)) if is_plain(path) => route,
+            _ => &self.otherwise,
+        }
+    }
+}
+
+impl Route {
+    fn listed(route: &RouteSettings, metrics: &Metrics) -> Self {
+        Self {
+            name: Some(route.name.clone()),
+            exists: true,
+            permission: route.permission.clone(),
+            query_in_audit: route.query_in_audit,
+            metrics: metrics.route(&route.name),
+        }
+    }
+
+    fn unlisted(metrics: &Metrics) -> Self {
+        Self { name: None, exists: true, permission: None, query_in_audit: false, metrics: metrics.route(UNLISTED) }
+    }
+
+    /// No such route. Its permission is made of a random number at start, so that the one decision refuses everybody,
+    /// after it has told good keys from bad ones.
+    fn none(metrics: &Metrics) -> Self {
+        let nobody = format!("nobody.{}", Uuid::new_v4()).parse().expect("hexadecimal digits and dashes are allowed");
+        let metrics = metrics.route(NO_ROUTE);
+        Self { name: None, exists: false, permission: Some(nobody), query_in_audit: false, metrics }
+    }
+}
+
+impl Pattern {
+    fn new(route: &RouteSettings) -> Self {
+        let (path, open) = route.path.strip_suffix("/**").map_or((&*route.path, false), |path| (path, true));
+        let segment = |text: &str| match text.starts_with('{') && text.ends_with('}') {
+            true => Segment::Any,
+            false => Segment::Literal(text.to_owned()),
+        };
+        Self { methods: route.methods.clone(), segments: path.split('/').skip(1).map(segment).collect(), open }
+    }
+
+    fn matches(&self, method: &Method, path: &str) -> bool {
+        self.allows(method) && self.leads_to(path)
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        let get = |listed: &Method| listed == Method::GET && method == Method::HEAD;
+        self.methods.is_empty() || self.methods.iter().any(|listed| listed == method || get(listed))
+    }
+
+    fn leads_to(&self, path: &str) -> bool {
+        let mut given = path.split('/').skip(1);
+        let each = self.segments.iter().all(|segment| match (segment, given.next()) {
+            (Segment::Literal(literal), Some(given)) => literal == given,
+            (Segment::Any, Some(given)) => !given.is_empty(),
+            (_, None) => false,
+        });
+        each && (self.open || given.next().is_none())
+    }
+}
+
+/// Whether every server reads this path as the same segments. One with empty or dot segments, or with an encoded or
+/// backward slash, a dot or a NUL in disguise, may lead elsewhere behind us than the permission was checked for.
+fn is_plain(path: &str) -> bool {
+    let disguised = |at: usize| {
+        matches!(path.as_bytes().get(at + 1..at + 3), Some(b"2f" | b"2F" | b"5c" | b"5C" | b"2e" | b"2E" | b"00"))
+    };
+    !path.contains("//")
+        && !path.contains('\\')
+        && !path.split('/').any(|segment| segment == "." || segment == "..")
+        && !path.match_indices('%').any(|(at, _)| disguised(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn routes() -> Routes {
+        let route = |name: &str, methods: &[Method], path: &str| RouteSettings {
+            name: name.into(),
+            methods: methods.to_vec(),
+            path: path.into(),
+            permission: None,
+            query_in_audit: false,
+        };
+        let all = [
+            route("list", &[Method::GET], "/api/queries"),
+            route("one", &[Method::GET], "/api/queries/{id}"),
+            route("files", &[], "/files/**"),
+        ];
+        Routes::new(&all, &Metrics::new())
+    }
+
+    fn found<'a>(routes: &'a Routes, method: &str, path: &str) -> Option<&'a str> {
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let route = routes.find(&request.into_parts().0);
+        assert_eq!(route.exists, route.name.is_some());
+        route.name.as_deref()
+    }
+
+    #[test]
+    fn finds_by_method_and_path() {
+        let routes = routes();
+        assert_eq!(found(&routes, "GET", "/api/queries?limit=1"), Some("list"));
+        assert_eq!(found(&routes, "HEAD", "/api/queries"), Some("list"));
+        assert_eq!(found(&routes, "POST", "/api/queries"), None);
+        assert_eq!(found(&routes, "GET", "/api/queries/7"), Some("one"));
+        assert_eq!(found(&routes, "GET", "/api/queries/"), None);
+        assert_eq!(found(&routes, "GET", "/api/queries/7/8"), None);
+        assert_eq!(found(&routes, "PATCH", "/files/a/b"), Some("files"));
+        assert_eq!(found(&routes, "GET", "/other"), None);
+    }
+
+    #[test]
+    fn ambiguous_paths_lead_nowhere() {
+        let routes = routes();
+        for path in [
+            "/files/../api",
+            "/files/./a",
+            "/files//a",
+            "/files/%2e%2E/a",
+            "/files/a%2fb",
+            "/files/%00",
+            "/files/a%5Cb",
+        ] {
+            assert_eq!(found(&routes, "GET", path), None, "{path}");
+        }
+        assert_eq!(found(&routes, "GET", "/files/a%20b/.hidden"), Some("files"));
+    }
+
+    #[test]
+    fn with_no_routes_everything_is_allowed() {
+        let routes = Routes::new(&[], &Metrics::new());
+        let request = Request::get("/any/../thing").body(()).unwrap();
+        let parts = request.into_parts().0;
+        let route = routes.find(&parts);
+        assert!(route.exists && route.permission.is_none());
+    }
+}

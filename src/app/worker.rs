@@ -1,0 +1,115 @@
+//! One worker: a thread with its own runtime, its own listeners and its own upstream connections.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use hyper::service::service_fn;
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+use super::{Phase, reached};
+use crate::admission::{Admission, Routes};
+use crate::audit::Journal;
+use crate::config::Config;
+use crate::forward::TrustedProxies;
+use crate::gateway::{Gateway, Unread};
+use crate::metrics::Metrics;
+use crate::state::State;
+use crate::transport::{self, Serving};
+use crate::upstream::{Endpoints, Pool};
+
+/// What a worker is made of. The listeners are its own; the rest it shares.
+pub(super) struct Worker {
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) config: Arc<Config>,
+    pub(super) state: Arc<State>,
+    pub(super) journal: Journal,
+    pub(super) metrics: Metrics,
+    pub(super) endpoints: Endpoints,
+    pub(super) phase: watch::Receiver<Phase>,
+    /// Told when the worker has drained.
+    pub(super) ended: mpsc::Sender<()>,
+}
+
+impl Worker {
+    /// Starts the thread.
+    pub(super) fn start(self, number: usize) -> anyhow::Result<JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name(format!("worker-{number}"));
+        Ok(thread.spawn(move || {
+            let local = LocalSet::new();
+            let ended = self.ended.clone();
+            local.block_on(&runtime, self.serve());
+            // Whatever is still in flight is dropped here, which closes its audit entries and gives back its slots.
+            drop(local);
+            // The other end is gone only when nobody waits for us.
+            ended.send(()).ok();
+        })?)
+    }
+
+    async fn serve(self) {
+        let gateway = Rc::new(self.gateway());
+        let serving = self.serving(&gateway);
+        let served: Vec<_> = self
+            .listeners
+            .into_iter()
+            .map(|listener| {
+                let draining = reached(self.phase.clone(), Phase::Draining);
+                let gateway = Rc::clone(&gateway);
+                tokio::task::spawn_local(serve(listener, serving.clone(), draining, gateway))
+            })
+            .collect();
+        let drained = async {
+            for listener in served {
+                if let Ok(Err(error)) = listener.await {
+                    tracing::error!(%error, "a listener ended");
+                }
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            () = reached(self.phase.clone(), Phase::Ending) => {}
+        }
+    }
+
+    fn gateway(&self) -> Gateway {
+        let routes = Routes::new(&self.config.routes, &self.metrics);
+        Gateway {
+            admission: Admission::new(Arc::clone(&self.state), routes, self.metrics.clone()),
+            upstream: Pool::new(self.endpoints.clone(), &self.config.upstream),
+            journal: self.journal.clone(),
+            trusted: TrustedProxies(self.config.trusted_proxies.clone()),
+            settings: self.config.transport.clone(),
+            metrics: self.metrics.clone(),
+            unread: Unread::new(&self.metrics),
+        }
+    }
+
+    fn serving(&self, gateway: &Rc<Gateway>) -> Serving {
+        let gateway = Rc::clone(gateway);
+        Serving {
+            settings: Rc::new(self.config.transport.clone()),
+            answer: Rc::new(move |why| gateway.unread.answer(why)),
+            connections: self.metrics.connections.clone(),
+        }
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    serving: Serving,
+    draining: impl Future<Output = ()>,
+    gateway: Rc<Gateway>,
+) -> std::io::Result<()> {
+    transport::serve(listener, serving, draining, |peer| {
+        let (gateway, peer) = (Rc::clone(&gateway), Rc::new(peer));
+        service_fn(move |request| {
+            let (gateway, peer) = (Rc::clone(&gateway), Rc::clone(&peer));
+            async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
+        })
+    })
+    .await
+}

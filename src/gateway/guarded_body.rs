@@ -1,0 +1,127 @@
+//! The response body that keeps what a request holds until its last frame.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use prometheus::{Histogram, IntGauge};
+
+use crate::audit::{End, Entry, Outcome};
+use crate::clock::{self, Micros};
+use crate::state::Permit;
+use crate::transport::{RequestBody, Upload};
+use crate::upstream::{ResponseBody, ResponseError};
+
+/// What an admitted request holds: its slot and its open audit entry.
+///
+/// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless it was told otherwise.
+pub(super) struct Exchange {
+    pub(super) _permit: Permit,
+    pub(super) entry: Option<Entry>,
+    pub(super) arrived: Micros,
+    pub(super) upload: Upload,
+    pub(super) status: Option<StatusCode>,
+    pub(super) sent: u64,
+    /// How it ended, once that is known.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) in_flight: IntGauge,
+    pub(super) duration: Histogram,
+}
+
+impl Exchange {
+    /// It ended; the first to say how is right.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let duration_us = clock::now().since(self.arrived);
+        self.in_flight.dec();
+        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        self.duration.observe(duration_us as f64 / 1e6);
+        if let Some(entry) = self.entry.take() {
+            entry.close(End {
+                outcome: self.outcome.unwrap_or(Outcome::Aborted),
+                status: self.status.map(|status| status.as_u16()),
+                duration_us,
+                request_bytes: self.upload.received(),
+                response_bytes: self.sent,
+            });
+        }
+    }
+}
+
+/// The body of a response to a client.
+pub enum GuardedBody {
+    /// The gateway's own words.
+    Own(Full<Bytes>),
+    /// The upstream's, with what the request holds.
+    Upstream {
+        /// The upstream's body.
+        body: ResponseBody<RequestBody>,
+        /// What is held until it ends. Boxed: it is moved with every response, and larger than the body itself.
+        exchange: Box<Held>,
+    },
+}
+
+/// What a response body holds on to until it is dropped.
+pub struct Held(pub(super) Exchange);
+
+impl Body for GuardedBody {
+    type Data = Bytes;
+    type Error = ResponseError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
+        match &mut *self {
+            Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Upstream { body, exchange } => {
+                let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
+                exchange.0.note(frame.as_ref());
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(body) => body.is_end_stream(),
+            Self::Upstream { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(body) => body.size_hint(),
+            Self::Upstream { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+impl Exchange {
+    fn note(&mut self, frame: Option<&Result<Frame<Bytes>, ResponseError>>) {
+        match frame {
+            Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a response broke off");
+                self.end(Outcome::UpstreamError);
+            }
+            None => self.end(Outcome::Completed),
+        }
+    }
+}
+
+impl Drop for GuardedBody {
+    /// A body without a frame left is complete, also when nobody asked for the end that was plain to see.
+    fn drop(&mut self) {
+        if let Self::Upstream { body, exchange } = self
+            && body.is_end_stream()
+        {
+            exchange.0.end(Outcome::Completed);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The fields that tell callers where they stand: draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 lists.
+
+use std::fmt::Write as _;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::quota::Standing;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// The longest of the values, with every number at its largest.
+const LONGEST: usize = 80;
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// What a caller should wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing.
+    None,
+    /// The next token.
+    Token,
+    /// A slot: nobody knows when, so a second.
+    Slot,
+}
+
+/// Sets `RateLimit` and `RateLimit-Policy`, and `Retry-After` when there is something to wait for.
+pub(super) fn set(headers: &mut HeaderMap, standing: &Standing, wait: Wait) {
+    let token = whole_seconds(standing.token_in_us).max(1);
+    let (remaining, seconds) = match wait {
+        Wait::Token => (0, token),
+        Wait::None | Wait::Slot => (standing.remaining, whole_seconds(standing.full_in_us)),
+    };
+    let slots = standing.concurrent.saturating_sub(standing.in_flight);
+    let slots = if wait == Wait::Slot { 0 } else { slots };
+    headers.insert(RATELIMIT, value(format_args!("\"key\";r={remaining};t={seconds}, \"org\";r={slots}")));
+    headers.insert(RATELIMIT_POLICY, policy(standing));
+    match wait {
+        Wait::None => {}
+        Wait::Token => drop(headers.insert(RETRY_AFTER, HeaderValue::from(token))),
+        Wait::Slot => drop(headers.insert(RETRY_AFTER, HeaderValue::from(1))),
+    }
+}
+
+fn policy(standing: &Standing) -> HeaderValue {
+    let quota = standing.quota;
+    value(format_args!(
+        "\"key\";q={};w={}, \"org\";q={};qu=\"concurrent-requests\"",
+        quota.requests,
+        quota.per.as_secs(),
+        standing.concurrent
+    ))
+}
+
+fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
+    let mut buffer = String::with_capacity(LONGEST);
+    buffer.write_fmt(text).expect("a String takes every write");
+    HeaderValue::try_from(buffer).expect("digits and quotes are visible ASCII")
+}
+
+fn whole_seconds(micros: u64) -> u64 {
+    micros.div_ceil(MICROS_PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    fn fields(standing: &Standing, wait: Wait) -> [String; 3] {
+        let mut headers = HeaderMap::new();
+        set(&mut headers, standing, wait);
+        [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
+            .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
+    }
+
+    #[test]
+    fn reads_as_the_contract_shows_it() {
+        let quota = Quota::DEFAULT;
+        let mut standing =
+            Standing { quota, remaining: 873, full_in_us: 456_300_000, token_in_us: 0, concurrent: 100, in_flight: 59 };
+        let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
+        let shown = fields(&standing, Wait::None);
+        assert_eq!(shown, ["\"key\";r=873;t=457, \"org\";r=41", policy, ""]);
+        standing = Standing { remaining: 0, full_in_us: 3_600_000_000, token_in_us: 3_500_001, ..standing };
+        let shown = fields(&standing, Wait::Token);
+        assert_eq!(shown, ["\"key\";r=0;t=4, \"org\";r=41", policy, "4"]);
+        let shown = fields(&standing, Wait::Slot);
+        assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Every "no" of the gateway, as `application/problem+json` (RFC 9457): one exhaustive match.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::rate_limit::{self, Wait};
+use crate::admission::{Denial, Route};
+use crate::quota::Standing;
+use crate::state::Refusal;
+use crate::transport::{BodyError, Unreadable};
+use crate::upstream::Failure;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+/// When to come back where nobody can know: soon, but not at once.
+const RETRY_SOON: u32 = 1;
+
+/// Why a request is answered by the gateway itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    Unauthenticated,
+    InvalidRequest(&'static str),
+    InvalidToken,
+    OrgSuspended,
+    InsufficientScope(String),
+    NotFound,
+    RateLimited,
+    TooManyInFlight,
+    Malformed,
+    HeadTooLarge,
+    TargetTooLong,
+    BodyTooLarge,
+    TooSlow,
+    StateUnavailable,
+    AuditUnavailable,
+    UpstreamUnavailable,
+    UpstreamFailed,
+    UpstreamTimedOut,
+}
+
+/// A "no", and where the caller stands when it is an authenticated one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rejection {
+    pub(super) reason: Reason,
+    pub(super) standing: Option<Standing>,
+}
+
+/// The words of a "no". The same for unknown, malformed and revoked keys: the difference is in the audit record.
+struct Words {
+    status: StatusCode,
+    code: &'static str,
+    detail: &'static str,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    request_id: Uuid,
+    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
+    violated_policies: &'a [&'a str],
+}
+
+impl Reason {
+    #[rustfmt::skip]
+    fn words(&self) -> Words {
+        let words = |status, code, detail| Words { status, code, detail };
+        match self {
+            Self::Unauthenticated => words(StatusCode::UNAUTHORIZED, "unauthenticated",
+                "This request needs an API key: send it as 'Authorization: Bearer <API_KEY>'."),
+            Self::InvalidRequest(detail) => words(StatusCode::BAD_REQUEST, "invalid_request", detail),
+            Self::InvalidToken => words(StatusCode::UNAUTHORIZED, "invalid_token",
+                "This API key is not valid. Check that it is complete, or ask an administrator of your organization."),
+            Self::OrgSuspended => words(StatusCode::FORBIDDEN, "insufficient_scope",
+                "Your organization is suspended. Ask the operator of this service."),
+            Self::InsufficientScope(_) => words(StatusCode::FORBIDDEN, "insufficient_scope",
+                "The owner of this API key lacks the permission that this request needs."),
+            Self::NotFound => words(StatusCode::NOT_FOUND, "not_found",
+                "There is nothing here for this method and path."),
+            Self::RateLimited => words(StatusCode::TOO_MANY_REQUESTS, "rate_limited",
+                "This API key has used up its requests. Come back after the seconds in Retry-After."),
+            Self::TooManyInFlight => words(StatusCode::TOO_MANY_REQUESTS, "too_many_in_flight",
+                "Your organization has as many requests in flight as it may. Wait for some of them to end."),
+            Self::Malformed => words(StatusCode::BAD_REQUEST, "malformed_request",
+                "This is not a well-formed HTTP request."),
+            Self::HeadTooLarge => words(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large",
+                "The header fields of this request are too many or too large."),
+            Self::TargetTooLong => words(StatusCode::URI_TOO_LONG, "target_too_long",
+                "The path and query of this request are too long."),
+            Self::BodyTooLarge => words(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large",
+                "The body of this request is too large."),
+            Self::TooSlow => words(StatusCode::REQUEST_TIMEOUT, "request_timeout",
+                "This request did not arrive in time."),
+            Self::StateUnavailable => words(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable",
+                "API keys cannot be checked at the moment. Try again soon."),
+            Self::AuditUnavailable => words(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable",
+                "This request cannot be recorded at the moment, so it is not served. Try again soon."),
+            Self::UpstreamUnavailable => words(StatusCode::SERVICE_UNAVAILABLE, "upstream_unavailable",
+                "The service behind this gateway cannot be reached at the moment. Try again soon."),
+            Self::UpstreamFailed => words(StatusCode::BAD_GATEWAY, "upstream_failed",
+                "The service behind this gateway broke off or answered badly."),
+            Self::UpstreamTimedOut => words(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout",
+                "The service behind this gateway did not answer in time."),
+        }
+    }
+
+    fn problem_type(&self) -> &'static str {
+        match self {
+            Self::RateLimited | Self::TooManyInFlight => QUOTA_EXCEEDED,
+            Self::StateUnavailable => REDUCED_CAPACITY,
+            _ => "about:blank",
+        }
+    }
+
+    fn violated_policies(&self) -> &'static [&'static str] {
+        match self {
+            Self::RateLimited => &["key"],
+            Self::TooManyInFlight => &["org"],
+            _ => &[],
+        }
+    }
+
+    fn wait(&self) -> Wait {
+        match self {
+            Self::RateLimited => Wait::Token,
+            Self::TooManyInFlight => Wait::Slot,
+            _ => Wait::None,
+        }
+    }
+
+    /// The fields that go with this "no" alone.
+    fn set_fields(&self, headers: &mut HeaderMap) {
+        if let Some(challenge) = self.challenge() {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        match self {
+            Self::StateUnavailable | Self::AuditUnavailable | Self::UpstreamUnavailable => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON));
+            }
+            Self::Malformed | Self::HeadTooLarge | Self::TargetTooLong | Self::BodyTooLarge | Self::TooSlow => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+    }
+
+    /// `WWW-Authenticate` (RFC 6750, section 3).
+    fn challenge(&self) -> Option<HeaderValue> {
+        let text = match self {
+            Self::Unauthenticated => "Bearer realm=\"keygate\"",
+            Self::InvalidRequest(_) => "Bearer realm=\"keygate\", error=\"invalid_request\"",
+            Self::InvalidToken => "Bearer realm=\"keygate\", error=\"invalid_token\"",
+            Self::OrgSuspended => "Bearer realm=\"keygate\", error=\"insufficient_scope\"",
+            Self::InsufficientScope(scope) => {
+                let text = format!("Bearer realm=\"keygate\", error=\"insufficient_scope\", scope=\"{scope}\"");
+                return Some(HeaderValue::try_from(text).expect("permissions are visible ASCII"));
+            }
+            _ => return None,
+        };
+        Some(HeaderValue::from_static(text))
+    }
+
+    fn body(&self, words: &Words, request_id: Uuid) -> Bytes {
+        let problem = Problem {
+            kind: self.problem_type(),
+            title: words.status.canonical_reason().unwrap_or("Error"),
+            status: words.status.as_u16(),
+            detail: words.detail,
+            code: words.code,
+            request_id,
+            violated_policies: self.violated_policies(),
+        };
+        serde_json::to_vec(&problem).expect("text and numbers are JSON").into()
+    }
+}
+
+impl Rejection {
+    /// The response.
+    pub(super) fn response(&self, request_id: Uuid) -> Response<Bytes> {
+        let words = self.reason.words();
+        let mut response = Response::new(self.reason.body(&words, request_id));
+        *response.status_mut() = words.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(standing) = &self.standing {
+            rate_limit::set(headers, standing, self.reason.wait());
+        }
+        self.reason.set_fields(headers);
+        response
+    }
+
+    /// Why admission denied a request to this route.
+    pub(super) fn of_denial(denial: &Denial, route: &Route) -> Self {
+        let (reason, standing) = match denial {
+            Denial::NoCredential => (Reason::Unauthenticated, None),
+            Denial::BadCredential(detail) => (Reason::InvalidRequest(detail), None),
+            Denial::Malformed => (Reason::InvalidToken, None),
+            Denial::StateUnavailable => (Reason::StateUnavailable, None),
+            Denial::Refused { refusal, standing, .. } => (Reason::of_refusal(*refusal, route), *standing),
+        };
+        Self { reason, standing }
+    }
+}
+
+impl Reason {
+    fn of_refusal(refusal: Refusal, route: &Route) -> Self {
+        match refusal {
+            Refusal::Unknown | Refusal::Revoked | Refusal::Expired | Refusal::UserRemoved => Self::InvalidToken,
+            Refusal::OrgSuspended => Self::OrgSuspended,
+            Refusal::Forbidden if !route.exists => Self::NotFound,
+            Refusal::Forbidden => {
+                Self::InsufficientScope(route.permission.as_ref().map(ToString::to_string).unwrap_or_default())
+            }
+            Refusal::RateLimited => Self::RateLimited,
+            Refusal::TooManyInFlight => Self::TooManyInFlight,
+        }
+    }
+}
+
+impl From<&Failure> for Reason {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Unavailable => Self::UpstreamUnavailable,
+            Failure::BadResponse(_) | Failure::Unasked => Self::UpstreamFailed,
+            Failure::TimedOut => Self::UpstreamTimedOut,
+        }
+    }
+}
+
+impl From<BodyError> for Reason {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge => Self::BodyTooLarge,
+            BodyError::TooSlow => Self::TooSlow,
+            BodyError::Broken => Self::Malformed,
+        }
+    }
+}
+
+impl From<Unreadable> for Reason {
+    fn from(why: Unreadable) -> Self {
+        match why {
+            Unreadable::Malformed => Self::Malformed,
+            Unreadable::HeadTooLarge => Self::HeadTooLarge,
+            Unreadable::TargetTooLong => Self::TargetTooLong,
+            Unreadable::TooSlow => Self::TooSlow,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_carries_what_a_caller_needs() {
+        let rejection = Rejection { reason: Reason::InsufficientScope("queries:write".into()), standing: None };
+        let id = Uuid::now_v7();
+        let response = rejection.response(id);
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        let challenge = "Bearer realm=\"keygate\", error=\"insufficient_scope\", scope=\"queries:write\"";
+        assert_eq!(response.headers()[WWW_AUTHENTICATE], challenge);
+        let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(problem["status"], 403);
+        assert_eq!(problem["code"], "insufficient_scope");
+        assert_eq!(problem["request_id"], id.to_string());
+        assert!(problem.get("violated-policies").is_none());
+    }
+}

@@ -1,0 +1,207 @@
+//! The service in HTTP: which request asks for what, and the answers.
+//!
+//! ```text
+//! GET    /api/queries?cursor&limit    a page                     200 {"items":[…],"nextCursor":"…"}
+//! POST   /api/queries                 a new query                201, Location
+//! GET    /api/queries/{id}            one query                  200
+//! PUT    /api/queries/{id}            replaces name and text     200
+//! DELETE /api/queries/{id}            deletes it                 204
+//! GET    /live, /ready                for whoever runs it        200 or 503
+//! ```
+//!
+//! - Everything under `/api` needs the identity headers of the gateway ([`caller`]); without them it is refused.
+//! - `HEAD` is answered like `GET`; the connection leaves the body out.
+//! - Every refusal is a problem document ([`refusal`]).
+
+use std::error::Error as StdError;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
+use http_body_util::Full;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::clock::Micros;
+use crate::query_store::query::Query;
+use crate::query_store::service::{Caller, Listing, Service};
+use crate::transport::Unreadable;
+
+mod body;
+mod caller;
+mod list;
+mod refusal;
+
+use refusal::Refusal;
+
+/// What a body of a request may fail with.
+pub type BodyError = Box<dyn StdError + Send + Sync>;
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resource {
+    Queries,
+    Query(Uuid),
+    Live,
+    Ready,
+}
+
+/// Answers one request.
+pub async fn handle<B>(service: &Service, request: Request<B>, now: Micros) -> Response<Full<Bytes>>
+where
+    B: Body<Error: Into<BodyError>>,
+{
+    let request_id = caller::request_id(request.headers());
+    answer(service, request, now).await.unwrap_or_else(|refusal| refusal.response(&request_id))
+}
+
+/// The whole response, head and body, to a head that cannot be read.
+pub fn unreadable(why: Unreadable) -> Bytes {
+    refusal::unreadable(why)
+}
+
+async fn answer<B>(service: &Service, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Error: Into<BodyError>>,
+{
+    match resource(request.uri().path()).ok_or(Refusal::NotFound)? {
+        Resource::Live => live(request.method()),
+        Resource::Ready => ready(service, request.method()).await,
+        Resource::Queries => queries(service, request, now).await,
+        Resource::Query(id) => query(service, id, request, now).await,
+    }
+}
+
+fn resource(path: &str) -> Option<Resource> {
+    match path {
+        "/live" => Some(Resource::Live),
+        "/ready" => Some(Resource::Ready),
+        "/api/queries" => Some(Resource::Queries),
+        _ => path.strip_prefix("/api/queries/").and_then(query_id).map(Resource::Query),
+    }
+}
+
+/// An id in the one form in which it is shown, so that each query has one address.
+fn query_id(text: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(text).ok()?;
+    (id.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text).then_some(id)
+}
+
+async fn queries<B>(service: &Service, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Error: Into<BodyError>>,
+{
+    let caller = caller::read(request.headers())?;
+    match *request.method() {
+        Method::GET | Method::HEAD => list(service, caller, request.uri().query(), now).await,
+        Method::POST => create(service, caller, request, now).await,
+        _ => Err(Refusal::Method { allow: "GET, HEAD, POST" }),
+    }
+}
+
+async fn query<B>(
+    service: &Service,
+    id: Uuid,
+    request: Request<B>,
+    now: Micros,
+) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Error: Into<BodyError>>,
+{
+    let Caller { org, .. } = caller::read(request.headers())?;
+    match *request.method() {
+        Method::GET | Method::HEAD => {
+            let query = service.read(org, id).await?.ok_or(Refusal::NotFound)?;
+            Ok(json(StatusCode::OK, &query))
+        }
+        Method::PUT => {
+            let draft = body::draft(request, service.limits().body).await?;
+            let query = service.replace(org, id, draft, now).await?.ok_or(Refusal::NotFound)?;
+            Ok(json(StatusCode::OK, &query))
+        }
+        Method::DELETE if service.delete(org, id).await? => Ok(empty(StatusCode::NO_CONTENT)),
+        Method::DELETE => Err(Refusal::NotFound),
+        _ => Err(Refusal::Method { allow: "GET, HEAD, PUT, DELETE" }),
+    }
+}
+
+async fn list(
+    service: &Service,
+    caller: Caller,
+    parameters: Option<&str>,
+    now: Micros,
+) -> Result<Response<Full<Bytes>>, Refusal> {
+    #[derive(Serialize)]
+    struct Shown {
+        items: Vec<Query>,
+        #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
+        next: Option<String>,
+    }
+    let list::Parameters { cursor, limit } = list::parameters(parameters.unwrap_or_default())?;
+    let Listing { items, next } = service.list(caller.org, cursor.as_deref(), limit, now).await?;
+    Ok(json(StatusCode::OK, &Shown { items, next }))
+}
+
+async fn create<B>(
+    service: &Service,
+    caller: Caller,
+    request: Request<B>,
+    now: Micros,
+) -> Result<Response<Full<Bytes>>, Refusal>
+where
+    B: Body<Error: Into<BodyError>>,
+{
+    let draft = body::draft(request, service.limits().body).await?;
+    let query = service.create(caller, draft, now).await?;
+    let mut response = json(StatusCode::CREATED, &query);
+    let location = HeaderValue::try_from(format!("/api/queries/{}", query.id)).expect("ids are visible ASCII");
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(response)
+}
+
+fn live(method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
+    match *method {
+        Method::GET | Method::HEAD => Ok(empty(StatusCode::OK)),
+        _ => Err(Refusal::Method { allow: "GET, HEAD" }),
+    }
+}
+
+async fn ready(service: &Service, method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
+    let response = live(method)?;
+    service.check().await?;
+    Ok(response)
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
+    let text = serde_json::to_vec(value).expect("texts, times and ids are always JSON");
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // What is shown belongs to one organization; no cache on the way may keep it.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_resources_in_one_form_only() {
+        let id = "0190163d-8694-739b-aea5-966c26f8ad91";
+        assert_eq!(resource("/api/queries"), Some(Resource::Queries));
+        assert_eq!(resource(&format!("/api/queries/{id}")), Some(Resource::Query(id.parse().unwrap())));
+        for path in ["/", "/api/queries/", "/api/queries/1", "//api/queries", "/api/queries/../queries", "/LIVE"] {
+            assert_eq!(resource(path), None, "{path}");
+        }
+        assert_eq!(resource(&format!("/api/queries/{}", id.to_uppercase())), None);
+        assert_eq!(resource(&format!("/api/queries/{id}/")), None);
+        assert_eq!(resource(&format!("/api/queries/{}", id.replace('-', ""))), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Every "no" of the service: one type, one match for status and code, one form (RFC 9457).
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use serde::Serialize;
+
+use super::BodyError;
+use crate::query_store::cursor::CursorError;
+use crate::query_store::query::InvalidDraft;
+use crate::query_store::service::ListError;
+use crate::query_store::store::StoreError;
+use crate::transport::Unreadable;
+
+/// Why a request is refused. The text is the problem's detail.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("this service is reached through its gateway only: {header} must be there once, and be valid")]
+    NoIdentity { header: HeaderName },
+    #[error("there is no such resource")]
+    NotFound,
+    #[error("this resource answers {allow}")]
+    Method { allow: &'static str },
+    #[error("unknown parameter `{name}`; a list takes `cursor` and `limit`")]
+    UnknownParameter { name: String },
+    #[error("parameter `{name}` is given more than once")]
+    RepeatedParameter { name: String },
+    #[error("`limit` must be an integer of at least 1; more than 100 is served as 100")]
+    Limit,
+    #[error("{0}; begin again without one")]
+    Cursor(CursorError),
+    #[error("the body must be application/json, not compressed")]
+    MediaType,
+    #[error("the body has more than {limit} bytes")]
+    TooLarge { limit: u64 },
+    #[error("the body took too long")]
+    Slow,
+    #[error("the body broke off")]
+    Broken(#[source] BodyError),
+    #[error("the body is not the JSON object expected: {0}")]
+    Json(#[source] serde_json::Error),
+    #[error("{0}")]
+    Draft(InvalidDraft),
+    #[error("the store cannot answer at the moment")]
+    Store(#[source] StoreError),
+    #[error("no cursor could be made")]
+    Randomness(#[source] getrandom::Error),
+}
+
+/// RFC 9457, section 3.1, and our `code` and `request_id`.
+#[derive(Serialize)]
+struct Problem<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    code: &'static str,
+    request_id: &'a str,
+}
+
+impl Refusal {
+    /// The answer. What is our own failure is logged here.
+    pub(super) fn response(&self, request_id: &str) -> Response<Full<Bytes>> {
+        let (status, code) = self.status();
+        if status.is_server_error() {
+            tracing::error!(request_id, code, error = self.cause(), "request failed");
+        }
+        let mut response = Response::new(Full::from(problem(status, code, &self.to_string(), request_id)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Self::Method { allow } = self {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+
+    fn status(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NoIdentity { .. } => (StatusCode::FORBIDDEN, "no_identity"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::UnknownParameter { .. } | Self::RepeatedParameter { .. } | Self::Limit => {
+                (StatusCode::BAD_REQUEST, "invalid_parameter")
+            }
+            Self::Cursor(CursorError::Invalid) => (StatusCode::BAD_REQUEST, "invalid_cursor"),
+            Self::Cursor(CursorError::Expired) => (StatusCode::GONE, "expired_cursor"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+            Self::Broken(_) | Self::Json(_) | Self::Draft(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+            Self::Randomness(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+        }
+    }
+
+    fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Randomness(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn problem(status: StatusCode, code: &'static str, detail: &str, request_id: &str) -> Vec<u8> {
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let problem = Problem { r#type: "about:blank", title, status: status.as_u16(), detail, code, request_id };
+    serde_json::to_vec(&problem).expect("texts and numbers are always JSON")
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ListError> for Refusal {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Cursor(error) => Self::Cursor(error),
+            ListError::Store(error) => Self::Store(error),
+            ListError::Randomness(error) => Self::Randomness(error),
+        }
+    }
+}
+
+/// The whole response, head and body, to a head that cannot be read.
+pub(super) fn unreadable(why: Unreadable) -> Bytes {
+    let (status, code, detail) = match why {
+        Unreadable::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
+        Unreadable::HeadTooLarge => {
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "the request's head is too large")
+        }
+        Unreadable::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
+        Unreadable::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
+    };
+    let body = problem(status, code, detail, &uuid::Uuid::now_v7().to_string());
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat().into()
+}

@@ -1,0 +1,126 @@
+//! The running service: requests in, housekeeping beside, and an orderly end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::query_store::http;
+use crate::query_store::service::Service;
+use crate::{clock, transport};
+
+/// Between two passes of the collector: what ends meanwhile is all that waits for it.
+const SWEEP: Duration = Duration::from_secs(60);
+/// Between two looks at the wall clock.
+const TICK: Duration = Duration::from_secs(1);
+/// How long an idle connection is kept. Long, because whenever we close one, the gateway may be sending a request into it;
+/// and the gateways are few.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
+
+/// Serves a listener on a runtime of the calling thread's own; returns when [`serve`] does.
+///
+/// # Errors
+/// The runtime or the listener cannot be set up.
+pub fn run(
+    listener: TcpListener,
+    service: Service,
+    drain: Duration,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, serve(listener, service, drain, shutdown))
+}
+
+/// Serves a listener until `shutdown` completes and the last request has ended, or `drain` has passed. Must be called
+/// within a `LocalSet`.
+///
+/// # Errors
+/// The listener cannot be registered with the runtime.
+pub async fn serve(
+    listener: TcpListener,
+    service: Service,
+    drain: Duration,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let service = Rc::new(service);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = transport::serve(
+        listener,
+        serving(),
+        async {
+            // The sender lives as long as we wait.
+            let _ = stopped.await;
+        },
+        |_peer| Connection(Rc::clone(&service)),
+    );
+    let deadline = async {
+        shutdown.await;
+        let _ = stop.send(());
+        tokio::time::sleep(drain).await;
+    };
+    tokio::select! {
+        served = serving => served,
+        () = deadline => {
+            tracing::warn!("some requests did not end in time and are cut off");
+            Ok(())
+        }
+        never = keep_house(&service) => match never {},
+    }
+}
+
+fn serving() -> transport::Serving {
+    let settings = transport::Settings { keep_alive_timeout: KEEP_ALIVE, ..transport::Settings::default() };
+    let connections = prometheus::IntGauge::new("query_store_connections", "Open connections.");
+    transport::Serving {
+        settings: Rc::new(settings),
+        answer: Rc::new(http::unreadable),
+        connections: connections.expect("the name is a valid one"),
+    }
+}
+
+/// Follows the wall clock, and runs the collector again and again.
+async fn keep_house(service: &Service) -> Infallible {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next_sweep = Instant::now();
+    loop {
+        ticks.tick().await;
+        clock::follow_wall();
+        if Instant::now() >= next_sweep {
+            next_sweep = Instant::now() + SWEEP;
+            sweep(service).await;
+        }
+    }
+}
+
+async fn sweep(service: &Service) {
+    match service.sweep(clock::now()).await {
+        Ok(swept) => tracing::debug!(swept.snapshots, swept.removed, "old versions collected"),
+        Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "old versions cannot be collected"),
+    }
+}
+
+/// One connection's service.
+struct Connection(Rc<Service>);
+
+impl hyper::service::Service<Request<Incoming>> for Connection {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let service = Rc::clone(&self.0);
+        Box::pin(async move { Ok(http::handle(&service, request, clock::now()).await) })
+    }
+}

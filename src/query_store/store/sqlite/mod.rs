@@ -1,0 +1,181 @@
+//! The store in one SQLite file: the operations, each one transaction's worth of [`rows`].
+//!
+//! - One thread owns the connection and does everything in order of arrival ([`writer`]); the async side waits.
+//! - A write is durable when it returns: WAL with `synchronous=FULL`, and the answer goes out after the commit.
+//! - Reads take part in the same transactions. A page is read and its snapshot registered in one, and no transaction
+//!   stays open between pages.
+//! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
+//!   takes the write lock when it begins.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, UserId};
+use crate::query_store::query::{Draft, Query};
+use crate::query_store::store::{Bookmark, Collected, Holdings, Keep, Page, Progress, StoreError};
+
+mod collection;
+mod rows;
+mod writer;
+
+use writer::Writer;
+
+/// How long to wait for another process's transaction: they are as short as ours, so longer means that one hangs.
+const BUSY: Duration = Duration::from_secs(5);
+/// The prepared statements that are kept: all there are, with room.
+const STATEMENTS: usize = 32;
+/// The layout of the tables below, in `user_version`. A file of another layout is not touched.
+const LAYOUT: i64 = 1;
+
+/// Tables and what holds about them:
+/// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
+/// - a query has at most one current row version (`queries_by_id` is unique);
+/// - `position` is the `version_created` of a query's first row version.
+const TABLES: &str = "
+    CREATE TABLE orgs (
+        number  INTEGER PRIMARY KEY,
+        org     TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE queries (
+        org             INTEGER NOT NULL REFERENCES orgs(number),
+        id              BLOB NOT NULL,
+        version_created INTEGER NOT NULL,
+        version_ended   INTEGER,
+        name            TEXT NOT NULL,
+        sql             TEXT NOT NULL,
+        created_at      INTEGER NOT NULL,
+        updated_at      INTEGER NOT NULL,
+        created_by      TEXT NOT NULL,
+        position        INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX queries_by_position ON queries (org, position, version_created, version_ended);
+    CREATE UNIQUE INDEX queries_by_id ON queries (org, id) WHERE version_ended IS NULL;
+    CREATE UNIQUE INDEX queries_by_end ON queries (org, version_ended) WHERE version_ended IS NOT NULL;
+    CREATE TABLE snapshots (
+        org        INTEGER NOT NULL REFERENCES orgs(number),
+        version    INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        PRIMARY KEY (org, version)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX snapshots_by_expiry ON snapshots (expires_at);
+";
+
+/// A store in one SQLite file. When it is dropped, what was accepted is done and the file is closed.
+#[derive(Debug)]
+pub struct Sqlite {
+    writer: Writer,
+}
+
+/// The file cannot be opened as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be made.
+    #[error("cannot create the directory of the database")]
+    Directory(#[source] std::io::Error),
+    /// The file cannot be made or opened.
+    #[error("cannot open the file of the database")]
+    File(#[source] std::io::Error),
+    /// SQLite cannot open it.
+    #[error("cannot open the database")]
+    Database(#[from] rusqlite::Error),
+    /// The thread cannot be started.
+    #[error("cannot start the database's thread")]
+    Thread(#[source] std::io::Error),
+    /// It was written by another release.
+    #[error("the database has layout {found}, this release knows layout {LAYOUT}")]
+    Layout {
+        /// The layout found.
+        found: i64,
+    },
+}
+
+impl Sqlite {
+    /// Opens the file, and makes it (mode 0600), with its directory, when there is none.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(OpenError::Directory)?;
+        }
+        // SQLite gives its other files the mode of this one.
+        OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
+        let mut connection = Connection::open(path)?;
+        prepare(&mut connection)?;
+        Writer::start(connection).map(|writer| Self { writer }).map_err(OpenError::Thread)
+    }
+
+    pub(super) async fn create(
+        &self,
+        org: OrgId,
+        user: UserId,
+        draft: Draft,
+        now: Micros,
+    ) -> Result<Query, StoreError> {
+        self.writer.run(move |connection| rows::create(connection, org, user, &draft, now)).await
+    }
+
+    pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
+        self.writer.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
+    }
+
+    pub(super) async fn replace(
+        &self,
+        org: OrgId,
+        id: Uuid,
+        draft: Draft,
+        now: Micros,
+    ) -> Result<Option<Query>, StoreError> {
+        self.writer.run(move |connection| rows::replace(connection, org, id, &draft, now)).await
+    }
+
+    pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| rows::delete(connection, org, id)).await
+    }
+
+    pub(super) async fn page(
+        &self,
+        org: OrgId,
+        after: Option<Bookmark>,
+        limit: usize,
+        keep: Keep,
+    ) -> Result<Option<Page>, StoreError> {
+        self.writer.run(move |connection| rows::page(connection, org, after, limit, keep)).await
+    }
+
+    pub(super) async fn collect(&self, from: Progress, batch: usize, now: Micros) -> Result<Collected, StoreError> {
+        self.writer.run(move |connection| collection::collect(connection, from, batch, now)).await
+    }
+
+    pub(super) async fn holdings(&self) -> Result<Holdings, StoreError> {
+        self.writer.run(collection::holdings).await
+    }
+
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        self.writer.run(|connection| connection.query_row("SELECT 1", [], |_| Ok(()))).await
+    }
+}
+
+/// Sets the connection up and makes the tables when the file is new.
+fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    match transaction.query_row("PRAGMA user_version", [], |row| row.get(0))? {
+        0 => {
+            transaction.execute_batch(TABLES)?;
+            transaction.pragma_update(None, "user_version", LAYOUT)?;
+        }
+        LAYOUT => {}
+        found => return Err(OpenError::Layout { found }),
+    }
+    Ok(transaction.commit()?)
+}

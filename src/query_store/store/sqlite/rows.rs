@@ -1,0 +1,208 @@
+//! Row versions: writing them, and reading the current ones and those of a snapshot. Each function is one transaction's
+//! worth; the caller holds the transaction.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params};
+use uuid::Uuid;
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, UserId};
+use crate::query_store::query::{Draft, Query};
+use crate::query_store::store::{Bookmark, Keep, Page, Version};
+
+/// The columns of [`Positioned::read`], in its order.
+macro_rules! columns {
+    () => {
+        "position, id, sql, name, created_at, updated_at, created_by"
+    };
+}
+
+/// A query and its place in the order.
+pub(super) struct Positioned {
+    position: Version,
+    pub(super) query: Query,
+}
+
+/// An organization's number in this file, and its version.
+struct Org {
+    number: i64,
+    version: Version,
+}
+
+/// Stores a new query.
+pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &Draft, now: Micros) -> Result<Query> {
+    let org = next_version(db, org)?;
+    let query = Query {
+        id: Uuid::now_v7(),
+        sql: draft.sql().to_owned(),
+        name: draft.name().to_owned(),
+        created_at: now,
+        updated_at: now,
+        created_by: user,
+    };
+    let row = Positioned { position: org.version, query };
+    insert(db, &org, &row)?;
+    Ok(row.query)
+}
+
+/// The current version of one query.
+pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Positioned>> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM queries WHERE org = (SELECT number FROM orgs WHERE org = :org) AND id = :id AND version_ended IS NULL"
+    );
+    let parameters = named_params! { ":org": org.to_string(), ":id": id.as_bytes() };
+    db.prepare_cached(sql)?.query_row(parameters, Positioned::read).optional()
+}
+
+/// Ends the current version of a query and creates the next one, in the same place of the order.
+pub(super) fn replace(db: &Connection, org: OrgId, id: Uuid, draft: &Draft, now: Micros) -> Result<Option<Query>> {
+    let Some(mut row) = current(db, org, id)? else { return Ok(None) };
+    let org = next_version(db, org)?;
+    end(db, &org, id)?;
+    row.query.sql = draft.sql().to_owned();
+    row.query.name = draft.name().to_owned();
+    row.query.updated_at = now.max(row.query.updated_at);
+    insert(db, &org, &row)?;
+    Ok(Some(row.query))
+}
+
+/// Ends the current version of a query.
+pub(super) fn delete(db: &Connection, org: OrgId, id: Uuid) -> Result<bool> {
+    if current(db, org, id)?.is_none() {
+        return Ok(false);
+    }
+    end(db, &next_version(db, org)?, id)?;
+    Ok(true)
+}
+
+/// A page, and the registration of its snapshot when another page follows. None when the snapshot is not live.
+pub(super) fn page(
+    db: &Connection,
+    org: OrgId,
+    after: Option<Bookmark>,
+    limit: usize,
+    keep: Keep,
+) -> Result<Option<Page>> {
+    let Some(org) = find(db, org)? else {
+        return Ok(after.is_none().then_some(Page { items: Vec::new(), next: None }));
+    };
+    let snapshot = after.map_or(org.version, |bookmark| bookmark.snapshot);
+    let registered = registration(db, org.number, snapshot)?;
+    if after.is_some() && registered.is_none() {
+        return Ok(None);
+    }
+    // One more than asked for tells whether another page follows.
+    let mut rows = visible(db, org.number, snapshot, after, limit.saturating_add(1))?;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| more).map(|last| Bookmark { snapshot, after: last.position });
+    if next.is_some() && registered.is_none_or(|until| until < keep.at_least) {
+        register(db, org.number, snapshot, keep.until)?;
+    }
+    Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next }))
+}
+
+/// What a snapshot sees after a position, newest first.
+fn visible(
+    db: &Connection,
+    org: i64,
+    snapshot: Version,
+    after: Option<Bookmark>,
+    limit: usize,
+) -> Result<Vec<Positioned>> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM queries WHERE org = :org AND position < :before AND version_created <= :snapshot
+            AND (version_ended IS NULL OR version_ended > :snapshot)
+          ORDER BY position DESC LIMIT :limit"
+    );
+    // What was created after the snapshot has a position above it, so a first page does not even look there.
+    let before = after.map_or(snapshot.0.saturating_add(1), |bookmark| bookmark.after.0);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot.0, ":limit": limit };
+    db.prepare_cached(sql)?.query_map(parameters, Positioned::read)?.collect()
+}
+
+/// Until when a snapshot is registered; none when it is not.
+fn registration(db: &Connection, org: i64, snapshot: Version) -> Result<Option<Micros>> {
+    let sql = "SELECT expires_at FROM snapshots WHERE org = ? AND version = ?";
+    db.prepare_cached(sql)?.query_row((org, snapshot.0), |row| time(row, 0)).optional()
+}
+
+fn register(db: &Connection, org: i64, snapshot: Version, until: Micros) -> Result<()> {
+    let sql = "INSERT INTO snapshots (org, version, expires_at) VALUES (?, ?, ?)
+               ON CONFLICT DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)";
+    db.prepare_cached(sql)?.execute((org, snapshot.0, stored(until))).map(drop)
+}
+
+fn find(db: &Connection, org: OrgId) -> Result<Option<Org>> {
+    let sql = "SELECT number, version FROM orgs WHERE org = ?";
+    db.prepare_cached(sql)?.query_row([org.to_string()], Org::read).optional()
+}
+
+/// Takes the organization's next version for a write of this transaction.
+fn next_version(db: &Connection, org: OrgId) -> Result<Org> {
+    let sql = "INSERT INTO orgs (org, version) VALUES (?, 1)
+               ON CONFLICT (org) DO UPDATE SET version = version + 1 RETURNING number, version";
+    db.prepare_cached(sql)?.query_row([org.to_string()], Org::read)
+}
+
+fn insert(db: &Connection, org: &Org, row: &Positioned) -> Result<()> {
+    let sql = "INSERT INTO queries (org, id, version_created, position, name, sql, created_at, updated_at, created_by)
+               VALUES (:org, :id, :version, :position, :name, :sql, :created_at, :updated_at, :created_by)";
+    let parameters = named_params! {
+        ":org": org.number,
+        ":id": row.query.id.as_bytes(),
+        ":version": org.version.0,
+        ":position": row.position.0,
+        ":name": row.query.name,
+        ":sql": row.query.sql,
+        ":created_at": stored(row.query.created_at),
+        ":updated_at": stored(row.query.updated_at),
+        ":created_by": row.query.created_by.to_string(),
+    };
+    db.prepare_cached(sql)?.execute(parameters).map(drop)
+}
+
+fn end(db: &Connection, org: &Org, id: Uuid) -> Result<()> {
+    let sql = "UPDATE queries SET version_ended = ? WHERE org = ? AND id = ? AND version_ended IS NULL";
+    db.prepare_cached(sql)?.execute((org.version.0, org.number, id.as_bytes())).map(drop)
+}
+
+impl Positioned {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        let created_by: String = row.get(6)?;
+        let query = Query {
+            id: Uuid::from_bytes(row.get(1)?),
+            sql: row.get(2)?,
+            name: row.get(3)?,
+            created_at: time(row, 4)?,
+            updated_at: time(row, 5)?,
+            created_by: created_by.parse().map_err(|error| unreadable(6, Type::Text, error))?,
+        };
+        Ok(Self { position: Version(row.get(0)?), query })
+    }
+}
+
+impl Org {
+    fn read(row: &Row<'_>) -> Result<Self> {
+        Ok(Self { number: row.get(0)?, version: Version(row.get(1)?) })
+    }
+}
+
+/// A time as the file has it: microseconds, saturating in the year 294247.
+pub(super) fn stored(time: Micros) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+fn time(row: &Row<'_>, column: usize) -> Result<Micros> {
+    let micros: i64 = row.get(column)?;
+    u64::try_from(micros).map(Micros).map_err(|error| unreadable(column, Type::Integer, error))
+}
+
+fn unreadable(column: usize, kind: Type, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
+}

@@ -1,0 +1,234 @@
+//! Every refusal, as the contract's table has it, on the wire.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+
+use crate::support::{Client, Gateway, Response, Upstream, eventually};
+
+const ROUTES: &str = "
+routes:
+  - { name: queries.list, methods: [GET], path: /api/queries, permission: 'queries:read' }
+  - { name: queries.create, methods: [POST], path: /api/queries, permission: 'queries:write' }
+";
+
+fn refused(response: &Response, status: u16, code: &str, challenge: Option<&str>) {
+    assert_eq!((response.status, response.code().as_str()), (status, code), "{response:?}");
+    let challenge = challenge.map(|error| format!("Bearer realm=\"keygate\"{error}"));
+    assert_eq!(response.header("www-authenticate"), challenge.as_deref(), "{response:?}");
+}
+
+#[test]
+fn credentials() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    refused(&client.get("/x", ""), 401, "unauthenticated", Some(""));
+    let basic = client.request("GET", "/x", "", &[("authorization", "Basic YTpi")], b"");
+    refused(&basic, 401, "unauthenticated", Some(""));
+    for header in ["Bearer", "Bearer  "] {
+        let empty = client.request("GET", "/x", "", &[("authorization", header)], b"");
+        refused(&empty, 400, "invalid_request", Some(", error=\"invalid_request\""));
+    }
+    let two = client.request("GET", "/x", &key.text, &[("authorization", "Basic YTpi")], b"");
+    refused(&two, 400, "invalid_request", Some(", error=\"invalid_request\""));
+
+    gateway.revoke(&gateway.key());
+    let revoked = gateway.key();
+    gateway.revoke(&revoked);
+    let mut changed = key.text.clone();
+    changed.replace_range(20..21, if &changed[20..21] == "A" { "B" } else { "A" });
+    let mut details = Vec::new();
+    for bad in [&*revoked.text, &changed, "sk_live_short", "another-systems-key"] {
+        let response = client.get("/x", bad);
+        refused(&response, 401, "invalid_token", Some(", error=\"invalid_token\""));
+        assert_eq!(response.header("ratelimit"), None);
+        details.push(response.json()["detail"].clone());
+    }
+    details.dedup();
+    assert_eq!(details.len(), 1, "unknown, malformed and revoked keys must read the same: {details:?}");
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(client.get("/x", &key.text).status, 200);
+}
+
+#[test]
+fn permissions_and_routes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], ROUTES);
+    let reader = gateway.key_with(&["queries:read"]);
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/api/queries?limit=3", &reader.text).status, 200);
+    let denied = client.request("POST", "/api/queries", &reader.text, &[], b"{}");
+    refused(&denied, 403, "insufficient_scope", Some(", error=\"insufficient_scope\", scope=\"queries:write\""));
+    assert!(denied.header("ratelimit").is_some(), "the caller is authenticated");
+    refused(&client.get("/api/other", &reader.text), 404, "not_found", None);
+    refused(&client.get("/api/other", "sk_live_garbage"), 401, "invalid_token", Some(", error=\"invalid_token\""));
+    refused(&client.get("/api//queries", &reader.text), 404, "not_found", None);
+
+    gateway.permit(&reader, &["queries:read", "queries:write"]);
+    assert_eq!(client.request("POST", "/api/queries", &reader.text, &[], b"{}").status, 200);
+    gateway.permit(&reader, &[]);
+    assert_eq!(client.get("/api/queries", &reader.text).status, 403);
+    gateway.suspend(&reader);
+    let suspended = client.get("/api/queries", &reader.text);
+    refused(&suspended, 403, "insufficient_scope", Some(", error=\"insufficient_scope\""));
+    assert_eq!(upstream.count(), 2);
+
+    let mut outcomes: Vec<String> = gateway.records().iter().map(|record| format!("{:?}", record.outcome)).collect();
+    outcomes.retain(|outcome| outcome != "Completed");
+    outcomes.sort();
+    assert_eq!(outcomes, ["Forbidden", "Forbidden", "NotFound", "NotFound", "OrgSuspended", "Unknown"]);
+}
+
+#[test]
+fn a_key_follows_its_user() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key.text).status, 200);
+    gateway.remove_user(&key);
+    refused(&client.get("/", &key.text), 401, "invalid_token", Some(", error=\"invalid_token\""));
+}
+
+#[test]
+fn malformed_requests() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    for bytes in [
+        "GET / HTTP/1.1\r\nHost: h\r\nbad header\r\n\r\n".to_owned(),
+        "NOT HTTP\r\n\r\n".into(),
+        "GET / HTTP/1.1\r\nHost: h\r\nx: \u{0}\r\n\r\n".into(),
+        "GET / HTTP/9.9\r\nHost: h\r\n\r\n".into(),
+        format!("POST / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\nContent-Length: 1, 2\r\n\r\n"),
+    ] {
+        let mut client = Client::connect(gateway.address);
+        let response = client.send(&bytes).response();
+        refused(&response, 400, "malformed_request", None);
+        assert_eq!(response.header("connection"), Some("close"));
+        assert!(client.is_closed(), "{bytes:?}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn oversized_requests() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "http: { max_head: 16KiB, max_target: 4KiB, max_body: 1MiB }");
+    let key = gateway.key().text;
+    let check = |bytes: String, status, code| {
+        let mut client = Client::connect(gateway.address);
+        // The answer may come before all was sent, and the rest then finds nobody.
+        client.try_send(bytes).ok();
+        let response = client.response();
+        refused(&response, status, code, None);
+        assert_eq!(response.header("connection"), Some("close"));
+    };
+    let auth = format!("Host: h\r\nAuthorization: Bearer {key}\r\n");
+    check(format!("GET / HTTP/1.1\r\n{auth}x: {}\r\n\r\n", "x".repeat(20_000)), 431, "head_too_large");
+    let many: String = (0..101).map(|i| format!("x-{i}: 1\r\n")).collect();
+    check(format!("GET / HTTP/1.1\r\n{auth}{many}\r\n"), 431, "head_too_large");
+    check(format!("GET /{} HTTP/1.1\r\n{auth}\r\n", "x".repeat(5000)), 414, "target_too_long");
+    check(format!("GET /{} HTTP/1.1\r\n{auth}\r\n", "x".repeat(20_000)), 414, "target_too_long");
+    check(format!("PUT / HTTP/1.1\r\n{auth}Content-Length: 1048577\r\n\r\n"), 413, "body_too_large");
+    assert_eq!(upstream.count(), 0);
+    let chunk = format!("80000\r\n{}\r\n", "x".repeat(0x80000));
+    check(format!("PUT / HTTP/1.1\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunk}{chunk}1\r\nx\r\n"), 413, "body_too_large");
+}
+
+#[test]
+fn slow_requests() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 200ms, body_idle: 200ms, keep_alive: 300ms }");
+    let key = gateway.key().text;
+    let mut slow_head = Client::connect(gateway.address);
+    refused(&slow_head.send("GET / HTTP/1.1\r\nHost:").response(), 408, "request_timeout", None);
+    assert!(slow_head.is_closed());
+    let mut slow_body = Client::connect(gateway.address);
+    slow_body.send(format!("PUT / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\nx"));
+    let response = slow_body.response();
+    refused(&response, 408, "request_timeout", None);
+    assert_eq!(response.header("connection"), Some("close"));
+    let mut idle = Client::connect(gateway.address);
+    assert_eq!(idle.get("/", &key).status, 200);
+    assert!(idle.is_closed(), "an idle connection is closed without a word");
+    assert!(Client::connect(gateway.address).is_closed(), "so is one that never says anything");
+}
+
+#[test]
+fn upstream_failures() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::with(&[nobody], "");
+    let unreachable = Client::connect(gateway.address).get("/", &gateway.key().text);
+    refused(&unreachable, 503, "upstream_unavailable", None);
+    assert_eq!(unreachable.header("retry-after"), Some("1"));
+    assert!(unreachable.header("ratelimit").is_some());
+
+    let upstream = Upstream::answering(|request, stream| match request.path() {
+        "/garbage" => drop(stream.write_all(b"what?\r\n\r\n")),
+        "/close" => drop(stream.shutdown(std::net::Shutdown::Both)),
+        "/switch" => drop(stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")),
+        "/short" => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").ok();
+            stream.shutdown(std::net::Shutdown::Both).ok();
+        }
+        _ => {}
+    });
+    let gateway = Gateway::with(&[upstream.address], "timeouts: { response: 300ms }");
+    let key = gateway.key().text;
+    for path in ["/garbage", "/close", "/switch"] {
+        refused(&Client::connect(gateway.address).get(path, &key), 502, "upstream_failed", None);
+    }
+    refused(&Client::connect(gateway.address).get("/silence", &key), 504, "upstream_timeout", None);
+    let mut client = Client::connect(gateway.address);
+    client.send(crate::support::head("GET", "/short", &key, &[], 0));
+    assert!(client.try_response_to("GET").is_err(), "a truncated body must be visibly truncated");
+    eventually("all slots are back", || gateway.metric("keygate_in_flight") == 0.0);
+    let records = gateway.records();
+    assert!(records.iter().all(|record| format!("{:?}", record.outcome) == "UpstreamError"), "{records:?}");
+    assert_eq!(records.len(), 5);
+}
+
+#[test]
+fn an_endpoint_that_is_down_is_passed_over() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[nobody, upstream.address], "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..10 {
+        assert_eq!(client.request("POST", "/", &key, &[], b"body").status, 200);
+    }
+    assert_eq!(upstream.count(), 10);
+    assert!(upstream.received().iter().all(|request| request.body == b"body"));
+}
+
+#[test]
+fn requests_go_to_the_endpoint_with_the_fewest_in_flight() {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let slow = Upstream::answering(move |_, stream| {
+        wait.lock().unwrap().recv().ok();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok();
+    });
+    let fast = Upstream::start();
+    let gateway = Gateway::with(&[slow.address, fast.address], "");
+    let key = gateway.key().text;
+    let mut held = Client::connect(gateway.address);
+    let mut client = Client::connect(gateway.address);
+    let mut sent = 0;
+    while slow.count() == 0 {
+        held = Client::connect(gateway.address);
+        held.send(crate::support::head("GET", "/", &key, &[], 0));
+        sent += 1;
+        eventually("the request arrives", || slow.count() + fast.count() == sent);
+    }
+    let before = fast.count();
+    for _ in 0..10 {
+        assert_eq!(client.get("/", &key).status, 200);
+    }
+    assert_eq!((slow.count(), fast.count()), (1, before + 10));
+    release.send(()).unwrap();
+    assert_eq!(held.response().status, 200);
+}

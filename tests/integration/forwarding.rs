@@ -1,0 +1,155 @@
+//! What reaches the upstream, and what comes back, to the byte.
+
+use std::io::Write as _;
+
+use crate::support::{Client, Gateway, Upstream, head};
+
+/// Names that the gateway alone may set, in the spelling of the contract.
+const RESERVED: [&str; 12] = [
+    "X-User-Id", "X-Org-Id", "X-Key-Id", "X-Permissions", "X-Auth-Method", "X-Request-Id", "Via", "Forwarded",
+    "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Authorization",
+];
+
+/// Each name in every spelling that some server could read as it.
+fn spellings() -> Vec<String> {
+    let mut all = Vec::new();
+    for name in RESERVED.iter().filter(|name| **name != "Authorization") {
+        all.extend([name.to_string(), name.to_lowercase(), name.to_uppercase()]);
+        for separator in ["_", ".", "~", "!", "'", "*", "+", "|", "^", "`", "#", "$", "%", "&"] {
+            if name.contains('-') {
+                all.push(name.replace('-', separator));
+                all.push(name.replacen('-', separator, 1));
+                all.push(name.replace('-', separator).to_uppercase());
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn no_spelling_of_an_identity_header_arrives() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    let spellings = spellings();
+    assert!(spellings.len() >= 40, "{}", spellings.len());
+    for spelling in &spellings {
+        for connection in ["keep-alive".to_owned(), format!("keep-alive, {spelling}"), RESERVED.join(", ")] {
+            let twice = [(spelling.as_str(), "forged"), (spelling.as_str(), "forged"), ("Connection", &connection)];
+            assert_eq!(client.request("GET", "/", &key.text, &twice, b"").status, 200, "{spelling}");
+            let received = upstream.last();
+            assert!(!received.headers.iter().any(|(_, value)| value.contains("forged")), "{spelling}: {received:?}");
+            assert_eq!(received.header("x-user-id"), Some(&*key.user.to_string()), "{spelling}");
+            assert_eq!(received.header("x-org-id"), Some(&*key.org.to_string()), "{spelling}");
+            assert_eq!(received.header("x-key-id"), Some(key.id.as_str()), "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn the_upstream_learns_who_it_is_once_each() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key_with(&["queries:write", "queries:read"]);
+    let mut client = Client::connect(gateway.address);
+    let response = client.request("GET", "/a%20b?c=%2F", &key.text, &[("Accept", "x/y"), ("TE", "trailers")], b"");
+    let received = upstream.last();
+    assert_eq!(received.line, "GET /a%20b?c=%2F HTTP/1.1");
+    assert_eq!(received.header("x-permissions"), Some("queries:read,queries:write"));
+    assert_eq!(received.header("x-auth-method"), Some("api-key"));
+    assert_eq!(received.header("x-request-id"), response.header("x-request-id"));
+    assert_eq!(received.header("via"), Some("1.1 keygate"));
+    assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(received.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(received.header("x-forwarded-host"), Some("gateway.test"));
+    assert_eq!(received.header("forwarded"), Some("for=127.0.0.1;host=\"gateway.test\";proto=http"));
+    assert_eq!(received.header("host"), Some(&*upstream.address.to_string()));
+    assert_eq!(received.header("accept"), Some("x/y"));
+    for gone in ["authorization", "te", "connection"] {
+        assert_eq!(received.header(gone), None);
+    }
+    let id = uuid::Uuid::parse_str(response.header("x-request-id").unwrap()).unwrap();
+    assert_eq!(id.get_version_num(), 7);
+    assert_eq!(gateway.records()[0].id, id);
+}
+
+#[test]
+fn trusted_proxies_are_believed_and_no_others() {
+    let upstream = Upstream::start();
+    let forwarded = [("X-Forwarded-For", "6.6.6.6, 203.0.113.9"), ("X-Forwarded-For", "10.1.2.3")];
+    let gateway = Gateway::with(&[upstream.address], "trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]");
+    let key = gateway.key().text;
+    assert_eq!(Client::connect(gateway.address).request("GET", "/", &key, &forwarded, b"").status, 200);
+    assert_eq!(upstream.last().header("x-forwarded-for"), Some("203.0.113.9, 10.1.2.3, 127.0.0.1"));
+    assert_eq!(gateway.records()[0].ip, Some("203.0.113.9".parse().unwrap()));
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    assert_eq!(Client::connect(gateway.address).request("GET", "/", &key, &forwarded, b"").status, 200);
+    assert_eq!(upstream.last().header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(gateway.records()[0].ip, Some("127.0.0.1".parse().unwrap()));
+}
+
+#[test]
+fn bodies_pass_whole_in_both_framings() {
+    let upstream = Upstream::answering(|request, stream| {
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: x-secret\r\nx-secret: 1\r\nx-kept: 1\r\n\r\n";
+        let body = format!("{:x}\r\n", request.body.len());
+        stream.write_all(head.as_bytes()).ok();
+        stream.write_all(body.as_bytes()).ok();
+        stream.write_all(&request.body).ok();
+        stream.write_all(b"\r\n0\r\n\r\n").ok();
+    });
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let body: Vec<u8> = (0..100_000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    let response = client.request("POST", "/", &key, &[], &body);
+    assert!(response.body == body);
+    assert_eq!(response.header("x-secret"), None);
+    assert_eq!(response.header("x-kept"), Some("1"));
+    assert_eq!(upstream.last().header("content-length"), Some("100000"));
+
+    client.send(head("POST", "/", &key, &[("Transfer-Encoding", "chunked")], 0));
+    client.send(format!("186a0;ext=1\r\n")).send(&body).send("\r\n0\r\nX-User-Id: forged\r\n\r\n");
+    assert!(client.response().body == body);
+    let received = upstream.last();
+    assert!(received.body == body);
+    assert_eq!(received.header("transfer-encoding"), Some("chunked"));
+    let record = &gateway.records()[0];
+    assert_eq!((record.request_bytes, record.response_bytes), (Some(100_000), Some(100_000)));
+}
+
+#[test]
+fn connections_are_kept_on_both_sides() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..50 {
+        assert_eq!(client.get("/", &key).status, 200);
+    }
+    assert_eq!(upstream.connections(), 1);
+    let head = client.request("HEAD", "/", &key, &[], b"");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("2")));
+    let pipelined = crate::support::head("GET", "/", &key, &[], 0).repeat(3);
+    client.send(pipelined);
+    for _ in 0..3 {
+        assert_eq!(client.response().body, b"ok");
+    }
+}
+
+#[test]
+fn a_refusal_comes_before_the_body_is_asked_for() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    client.send(head("POST", "/", &key, &[("Expect", "100-continue")], 5));
+    assert_eq!(client.head().unwrap().0, 100);
+    client.send("hello");
+    assert_eq!(client.response().status, 200);
+    let mut client = Client::connect(gateway.address);
+    client.send(head("POST", "/", "sk_live_bad", &[("Expect", "100-continue")], 5));
+    assert_eq!(client.head().unwrap().0, 401);
+}

@@ -1,0 +1,156 @@
+//! The limits on the wire: the bucket of a key, and the slots of an organization.
+
+use std::io::{Read as _, Write as _};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::support::{Client, Gateway, Upstream, eventually, head};
+
+#[test]
+fn the_1001st_request_of_a_full_bucket() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
+    let mut admitted = 0;
+    let refused = loop {
+        let response = client.get("/", &key);
+        assert_eq!(response.header("ratelimit-policy"), Some(policy));
+        if response.status != 200 {
+            break response;
+        }
+        admitted += 1;
+        assert!(admitted <= 1010, "the bucket never empties");
+    };
+    // A token every 3.6 s: as many as the requests took time may have come in meanwhile.
+    assert!((1000..=1010).contains(&admitted), "{admitted}");
+    assert_eq!(refused.code(), "rate_limited");
+    let problem = refused.json();
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(problem["violated-policies"], serde_json::json!(["key"]));
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=4).contains(&retry), "{retry}");
+    assert_eq!(refused.header("ratelimit"), Some(&*format!("\"key\";r=0;t={retry}, \"org\";r=100")));
+    assert_eq!(upstream.count(), admitted);
+    assert_eq!(client.get("/", &gateway.key().text).status, 200, "another key has a bucket of its own");
+}
+
+#[test]
+fn headers_count_down() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 5, per: 1000s, burst: 5 }, org: { concurrent: 7 } }");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for left in (0..5).rev() {
+        let response = client.get("/", &key);
+        let shown = response.header("ratelimit").unwrap().to_owned();
+        assert!(shown.starts_with(&format!("\"key\";r={left};t=")), "{shown}");
+        assert!(shown.ends_with("\"org\";r=6"), "{shown}");
+    }
+    assert_eq!(client.get("/", &key).status, 429);
+}
+
+/// An upstream that answers at once, with a body that ends when it is told to.
+struct Gate {
+    open: Arc<(Mutex<bool>, Condvar)>,
+    upstream: Upstream,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let open = Arc::new((Mutex::new(false), Condvar::new()));
+        let gate = Arc::clone(&open);
+        let upstream = Upstream::answering(move |request, stream| {
+            if request.path() == "/fast" {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok();
+                return;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").ok();
+            let (open, changed) = &*gate;
+            drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+            stream.write_all(b"0\r\n\r\n").ok();
+        });
+        Self { open, upstream }
+    }
+
+    fn open(&self) {
+        *self.open.0.lock().unwrap() = true;
+        self.open.1.notify_all();
+    }
+}
+
+#[test]
+fn the_101st_in_flight() {
+    let gate = Gate::new();
+    let gateway = Gateway::start(&gate.upstream);
+    let (ours, theirs) = (gateway.key(), gateway.key());
+    let mut waiting: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = Client::connect(gateway.address);
+            client.send(head("GET", "/slow", &ours.text, &[], 0));
+            assert_eq!(client.head().unwrap().0, 200, "the slot is held by the body, not by the head");
+            client
+        })
+        .collect();
+    let mut client = Client::connect(gateway.address);
+    let refused = client.get("/fast", &ours.text);
+    assert_eq!(refused.code(), "too_many_in_flight");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["org"]));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.header("ratelimit").unwrap().ends_with("\"org\";r=0"));
+    assert_eq!(client.get("/fast", &theirs.text).status, 200, "another organization is not affected");
+
+    drop(waiting.pop());
+    eventually("a client that leaves gives its slot back", || client.get("/fast", &ours.text).status == 200);
+    gate.open();
+    eventually("responses that end give theirs back", || gateway.metric("keygate_in_flight") == 0.0);
+    assert_eq!(client.get("/fast", &ours.text).status, 200);
+}
+
+#[test]
+fn a_failing_upstream_gives_the_slot_back() {
+    let upstream = Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both)));
+    let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
+    let key = gateway.key().text;
+    for _ in 0..10 {
+        assert_eq!(Client::connect(gateway.address).get("/", &key).status, 502);
+    }
+}
+
+#[test]
+fn ten_thousand_random_aborts_leave_nothing_in_flight() {
+    let upstream = Upstream::answering(|_, stream| {
+        let body = "x".repeat(3000);
+        stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: 6000\r\n\r\n{body}").as_bytes()).ok();
+        stream.write_all(body.as_bytes()).ok();
+    });
+    let gateway = Gateway::with(
+        &[upstream.address],
+        "limits: { key: { requests: 1000000, per: 1s, burst: 1000000 }, org: { concurrent: 1000 } }",
+    );
+    let owner = gateway.key();
+    let key = owner.text.clone();
+    let bytes = head("POST", "/x", &key, &[], 100) + &"b".repeat(100);
+    let abort = |seed: usize| {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+        let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+        let sent = random % (bytes.len() + 1);
+        stream.write_all(&bytes.as_bytes()[..sent]).unwrap();
+        random /= 1000;
+        if sent == bytes.len() && random % 2 == 0 {
+            let mut buffer = vec![0; random % 7000 + 1];
+            stream.read(&mut buffer).ok();
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || (0..2500).for_each(|i| abort(thread * 2500 + i)));
+        }
+    });
+    eventually("nothing is in flight", || gateway.metric("keygate_in_flight") == 0.0);
+    eventually("all connections are gone", || gateway.metric("keygate_connections") == 0.0);
+    let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(gateway.address)).collect();
+    assert!(clients.iter_mut().all(|client| client.get("/", &key).status == 200));
+    assert_eq!(gateway.explain_in_flight(&owner), 0);
+}

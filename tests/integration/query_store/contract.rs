@@ -1,0 +1,241 @@
+//! The contract of the store: the same cases over every engine.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use keygate::clock::Micros;
+use keygate::identity::{OrgId, UserId};
+use keygate::query_store::query::Query;
+use keygate::query_store::store::{Bookmark, Holdings, Keep, Page, Progress, Sqlite, Store};
+
+use super::support::{NOW, draft, runtime};
+
+/// How long the pages of these tests ask their snapshots to be kept.
+pub const KEPT: Duration = Duration::from_secs(1000);
+
+/// Runs each case over each engine.
+macro_rules! over_every_engine {
+    ($($case:ident),+ $(,)?) => {
+        mod sqlite {
+            $(
+                #[test]
+                fn $case() {
+                    let directory = tempfile::tempdir().unwrap();
+                    let store = super::sqlite(directory.path());
+                    super::runtime().block_on(super::$case(&store));
+                }
+            )+
+        }
+    };
+}
+
+over_every_engine!(
+    writes_are_read_back,
+    organizations_do_not_see_each_other,
+    the_order_is_newest_first_and_edits_do_not_change_it,
+    a_full_last_page_has_no_successor,
+    a_sequence_shows_its_first_page_s_moment,
+    pages_of_unregistered_snapshots_are_refused,
+    collection_keeps_what_a_live_snapshot_sees_and_nothing_else,
+    collection_frees_everything_once_snapshots_expire,
+    a_page_extends_its_snapshot,
+    a_pass_goes_on_where_a_batch_ended,
+    concurrent_writes_all_count,
+);
+
+pub fn sqlite(directory: &Path) -> Store {
+    Store::Sqlite(Sqlite::open(&directory.join("queries.db")).unwrap())
+}
+
+pub fn keep(now: Micros) -> Keep {
+    Keep { at_least: now.after(KEPT), until: now.after(KEPT) }
+}
+
+/// One whole pass.
+pub async fn collect(store: &Store, now: Micros) -> usize {
+    let (mut removed, mut from) = (0, Some(Progress::default()));
+    while let Some(progress) = from {
+        let batch = store.collect(progress, 3, now).await.unwrap();
+        removed += batch.removed;
+        from = batch.next;
+    }
+    removed
+}
+
+async fn page(store: &Store, org: OrgId, after: Option<Bookmark>, limit: usize) -> Page {
+    store.page(org, after, limit, keep(NOW)).await.unwrap().expect("the snapshot is live")
+}
+
+async fn fill(store: &Store, org: OrgId, count: usize) -> Vec<Query> {
+    let mut newest_first = Vec::new();
+    for number in 0..count {
+        let query = store.create(org, UserId::generate(), draft(&format!("query {number}")), NOW).await.unwrap();
+        newest_first.insert(0, query);
+    }
+    newest_first
+}
+
+async fn writes_are_read_back(store: &Store) {
+    let (org, user) = (OrgId::generate(), UserId::generate());
+    let created = store.create(org, user, draft("first"), NOW).await.unwrap();
+    assert_eq!((&*created.name, &*created.sql), ("first", "select 'first'"));
+    assert_eq!((created.created_at, created.updated_at, created.created_by), (NOW, NOW, user));
+    assert_eq!(created.id.get_version_num(), 7);
+    assert_eq!(store.read(org, created.id).await.unwrap(), Some(created.clone()));
+
+    let later = NOW.after(KEPT);
+    let replaced = store.replace(org, created.id, draft("second"), later).await.unwrap().unwrap();
+    assert_eq!((&*replaced.name, &*replaced.sql), ("second", "select 'second'"));
+    assert_eq!((replaced.created_at, replaced.updated_at, replaced.created_by), (NOW, later, user));
+    assert_eq!(store.read(org, created.id).await.unwrap(), Some(replaced));
+
+    assert!(store.delete(org, created.id).await.unwrap());
+    assert_eq!(store.read(org, created.id).await.unwrap(), None);
+    assert_eq!(store.replace(org, created.id, draft("third"), NOW).await.unwrap(), None);
+    assert!(!store.delete(org, created.id).await.unwrap());
+}
+
+async fn organizations_do_not_see_each_other(store: &Store) {
+    let (one, other) = (OrgId::generate(), OrgId::generate());
+    let query = &fill(store, one, 2).await[0];
+    assert_eq!(page(store, other, None, 10).await, Page { items: Vec::new(), next: None });
+    fill(store, other, 3).await;
+    assert_eq!(store.read(other, query.id).await.unwrap(), None);
+    assert_eq!(store.replace(other, query.id, draft("mine"), NOW).await.unwrap(), None);
+    assert!(!store.delete(other, query.id).await.unwrap());
+    assert_eq!(page(store, one, None, 10).await.items.len(), 2);
+    assert_eq!(page(store, other, None, 10).await.items.len(), 3);
+}
+
+async fn the_order_is_newest_first_and_edits_do_not_change_it(store: &Store) {
+    let org = OrgId::generate();
+    let mut queries = fill(store, org, 5).await;
+    queries[3] = store.replace(org, queries[3].id, draft("edited"), NOW).await.unwrap().unwrap();
+    queries[1] = store.replace(org, queries[1].id, draft("edited"), NOW).await.unwrap().unwrap();
+    assert_eq!(page(store, org, None, 10).await.items, queries);
+}
+
+async fn a_full_last_page_has_no_successor(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 4).await;
+    let first = page(store, org, None, 2).await;
+    let second = page(store, org, first.next, 2).await;
+    assert_eq!([first.items, second.items].concat(), queries);
+    assert_eq!(second.next, None);
+    assert_eq!(page(store, org, None, 4).await.next, None);
+    assert_eq!(store.holdings().await.unwrap().snapshots, 1, "sequences of one page register nothing");
+}
+
+async fn a_sequence_shows_its_first_page_s_moment(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 6).await;
+    let first = page(store, org, None, 2).await;
+    store.delete(org, queries[0].id).await.unwrap();
+    store.delete(org, queries[3].id).await.unwrap();
+    store.replace(org, queries[4].id, draft("edited"), NOW).await.unwrap();
+    store.replace(org, queries[5].id, draft("edited"), NOW).await.unwrap();
+    store.delete(org, queries[5].id).await.unwrap();
+    fill(store, org, 3).await;
+    let rest = page(store, org, first.next, 10).await;
+    assert_eq!([first.items, rest.items].concat(), queries);
+    assert_eq!(page(store, org, None, 10).await.items.len(), 6, "six, less three, and three");
+}
+
+async fn pages_of_unregistered_snapshots_are_refused(store: &Store) {
+    let org = OrgId::generate();
+    fill(store, org, 5).await;
+    let next = page(store, org, None, 2).await.next;
+    let refused = async |after| store.page(org, after, 2, keep(NOW)).await.unwrap().is_none();
+    assert!(!refused(next).await);
+    collect(store, NOW.after(KEPT)).await;
+    assert!(refused(next).await, "its registration was forgotten");
+    let page = store.page(OrgId::generate(), next, 2, keep(NOW)).await.unwrap();
+    assert_eq!(page, None, "an organization without anything");
+}
+
+async fn collection_keeps_what_a_live_snapshot_sees_and_nothing_else(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 3).await;
+    let first = page(store, org, None, 1).await;
+    for name in ["a", "b", "c"] {
+        // The first of these ends what the snapshot sees; the others end what nobody has seen.
+        store.replace(org, queries[1].id, draft(name), NOW).await.unwrap();
+    }
+    store.delete(org, queries[2].id).await.unwrap();
+    let newest = page(store, org, None, 1).await;
+    assert_eq!(collect(store, NOW).await, 2);
+    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 2, ended: 2, snapshots: 2 });
+    assert_eq!(page(store, org, first.next, 10).await.items, queries[1..]);
+    assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
+}
+
+async fn collection_frees_everything_once_snapshots_expire(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 10).await;
+    page(store, org, None, 1).await;
+    for query in &queries[..7] {
+        store.delete(org, query.id).await.unwrap();
+    }
+    let expiry = NOW.after(KEPT);
+    assert_eq!(collect(store, Micros(expiry.0 - 1)).await, 0);
+    assert_eq!(collect(store, expiry).await, 7);
+    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 3, ended: 0, snapshots: 0 });
+}
+
+async fn a_page_extends_its_snapshot(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 6).await;
+    let first = page(store, org, None, 1).await;
+    let later = NOW.after(KEPT / 2);
+    let second = store.page(org, first.next, 1, keep(later)).await.unwrap().unwrap();
+    // A first cursor that is used again early must not shorten what the second was promised.
+    page(store, org, first.next, 1).await;
+    for query in &queries {
+        store.delete(org, query.id).await.unwrap();
+    }
+    collect(store, NOW.after(KEPT)).await;
+    assert_eq!(page(store, org, second.next, 10).await.items, queries[2..]);
+    assert_eq!(collect(store, later.after(KEPT)).await, 6);
+}
+
+async fn a_pass_goes_on_where_a_batch_ended(store: &Store) {
+    for _ in 0..3 {
+        let org = OrgId::generate();
+        for query in fill(store, org, 4).await {
+            store.delete(org, query.id).await.unwrap();
+        }
+    }
+    let (mut removed, mut from) = (Vec::new(), Some(Progress::default()));
+    while let Some(progress) = from {
+        let batch = store.collect(progress, 5, NOW).await.unwrap();
+        removed.push(batch.removed);
+        from = batch.next;
+    }
+    assert_eq!(removed, [5, 5, 2]);
+}
+
+async fn concurrent_writes_all_count(store: &Store) {
+    let org = OrgId::generate();
+    let queries = fill(store, org, 1).await;
+    let creations = (0..200).map(|_| fill(store, org, 1));
+    let edits = (0..200).map(|_| store.replace(org, queries[0].id, draft("edited"), NOW));
+    let mut all: Vec<Work<'_>> = Vec::new();
+    all.extend(creations.map(|work| Box::pin(async { drop(work.await) }) as _));
+    all.extend(edits.map(|work| Box::pin(async { drop(work.await.unwrap().unwrap()) }) as _));
+    join_all(all).await;
+    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 201, ended: 200, snapshots: 0 });
+}
+
+/// One of several things done at once.
+type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Polls all of them until the last is done.
+async fn join_all(mut all: Vec<Work<'_>>) {
+    std::future::poll_fn(|cx| {
+        all.retain_mut(|work| work.as_mut().poll(cx).is_pending());
+        if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,79 @@
+//! What lies on the disk: the settings file, the database, the key beside it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use keygate::query_store::{self, OpenError, Settings, StoreSettings};
+use keygate::settings::Problems;
+
+use super::support::{Fixture, runtime};
+
+fn parse(text: &str) -> Result<Settings, Problems> {
+    Settings::parse(Path::new("etc/query-store.yaml"), text)
+}
+
+#[test]
+fn the_settings_file_that_ships_shows_the_defaults() {
+    let shipped = Settings::load(Path::new("config/query-store.yaml")).unwrap();
+    let defaults = Settings::embedded("config/../data/queries.db".into());
+    assert_eq!(format!("{shipped:#?}"), format!("{defaults:#?}"));
+}
+
+#[test]
+fn paths_are_relative_to_the_settings_file() {
+    let settings = parse("store: {sqlite: {path: data/queries.db}}").unwrap();
+    assert_eq!(settings.store, StoreSettings::Sqlite { path: "etc/data/queries.db".into() });
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_and_secrets_are_not() {
+    let text = "listen: everywhere\nstore: {sqlite: {file: x}}\ncursor:\n  lifetime: 24\n  keys:\n    \
+                - {id: 256, secret: hunter2}\nhttp: {max_body: 0}\nlimits: {}\n";
+    let problems: Vec<String> = parse(text).unwrap_err().iter().map(ToString::to_string).collect();
+    let starts = ["1:", "2:", "2:", "4:", "6:", "6:", "7:", "8:"].map(|line| format!("etc/query-store.yaml:{line}"));
+    assert_eq!(problems.len(), starts.len(), "{problems:#?}");
+    assert!(problems.iter().zip(starts).all(|(problem, start)| problem.starts_with(&start)), "{problems:#?}");
+    assert!(!problems.concat().contains("hunter2"));
+    let twice = "store: {sqlite: {path: x}}\ncursor: {keys: [{id: 1, secret: 0123456789abcdef0123456789abcdef}, \
+                 {id: 1, secret: 0123456789abcdef0123456789abcdef}]}";
+    assert!(parse(twice).unwrap_err().to_string().contains("key 1 is given twice"));
+}
+
+#[test]
+fn only_the_owner_can_read_the_files() {
+    runtime().block_on(async {
+        let fixture = Fixture::new().seeded(3).await;
+        let files: Vec<_> = std::fs::read_dir(fixture.directory.path().join("data")).unwrap().collect();
+        assert!(files.len() >= 3, "{files:?}");
+        for file in files {
+            let file = file.unwrap();
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+        }
+    });
+}
+
+#[test]
+fn two_processes_may_share_the_file() {
+    runtime().block_on(async {
+        let running = Fixture::new().seeded(10).await;
+        let all = running.collection().await;
+        let first = running.get("/api/queries?limit=4").await;
+        let beside = query_store::open(&running.settings).unwrap();
+        query_store::seed(&beside, running.caller, 5, super::support::NOW).await.unwrap();
+        let rest = running.get(&format!("/api/queries?cursor={}", first.cursor().unwrap())).await;
+        assert_eq!([first.items(), rest.items()].concat(), all);
+        assert_eq!(running.collection().await.len(), 15);
+    });
+}
+
+#[test]
+fn a_file_of_another_release_is_not_touched() {
+    let fixture = Fixture::new();
+    let Fixture { directory, settings, service, .. } = fixture;
+    drop(service);
+    let database = directory.path().join("data/queries.db");
+    rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = query_store::open(&settings).unwrap_err();
+    assert!(matches!(error, OpenError::Store { .. }), "{error}");
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("layout 99"));
+}

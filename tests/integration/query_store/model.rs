@@ -1,0 +1,181 @@
+//! The store against a model that keeps whole copies: random interleavings of writes, several page sequences at once,
+//! expiry and collection.
+
+use std::collections::HashMap;
+
+use keygate::clock::Micros;
+use keygate::identity::{OrgId, UserId};
+use keygate::query_store::query::Query;
+use keygate::query_store::store::{Bookmark, Holdings, Progress, Store};
+use proptest::prelude::*;
+
+use super::contract::{KEPT, collect, keep, sqlite};
+use super::support::{NOW, draft, runtime};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create {
+        org: usize,
+    },
+    Edit {
+        org: usize,
+        which: usize,
+    },
+    Delete {
+        org: usize,
+        which: usize,
+    },
+    Begin {
+        org: usize,
+        limit: usize,
+    },
+    /// Reads a page, at any cursor that any sequence was ever given.
+    Continue {
+        which: usize,
+        limit: usize,
+    },
+    CollectSome {
+        batch: usize,
+    },
+    CollectAll,
+    /// Seconds; a cursor lives for 1000 of them.
+    Wait {
+        seconds: u64,
+    },
+}
+
+/// A cursor as a client holds it, and what the rest of its sequence must be.
+#[derive(Clone)]
+struct Held {
+    org: usize,
+    bookmark: Bookmark,
+    rest: Vec<Query>,
+    expires: Micros,
+}
+
+struct World {
+    store: Store,
+    orgs: [OrgId; 2],
+    /// The collections as they are now, newest first.
+    collections: HashMap<usize, Vec<Query>>,
+    held: Vec<Held>,
+    progress: Progress,
+    now: Micros,
+    created: usize,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (org, any) = (0..2_usize, any::<usize>());
+    prop_oneof![
+        4 => org.clone().prop_map(|org| Step::Create { org }),
+        3 => (org.clone(), any).prop_map(|(org, which)| Step::Edit { org, which }),
+        3 => (org.clone(), any).prop_map(|(org, which)| Step::Delete { org, which }),
+        2 => (org, 1..5_usize).prop_map(|(org, limit)| Step::Begin { org, limit }),
+        6 => (any, 1..5_usize).prop_map(|(which, limit)| Step::Continue { which, limit }),
+        2 => (1..4_usize).prop_map(|batch| Step::CollectSome { batch }),
+        1 => Just(Step::CollectAll),
+        1 => (1..700_u64).prop_map(|seconds| Step::Wait { seconds }),
+    ]
+}
+
+impl World {
+    fn new(store: Store) -> Self {
+        let orgs = [OrgId::generate(), OrgId::generate()];
+        let collections = HashMap::from([(0, Vec::new()), (1, Vec::new())]);
+        Self { store, orgs, collections, held: Vec::new(), progress: Progress::default(), now: NOW, created: 0 }
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Create { org } => self.create(org).await,
+            Step::Edit { org, which } => self.edit(org, which).await,
+            Step::Delete { org, which } => self.delete(org, which).await,
+            Step::Begin { org, limit } => {
+                let expected = self.collections[&org].clone();
+                self.page(org, None, expected, limit).await;
+            }
+            Step::Continue { which, limit } => self.go_on(which, limit).await,
+            Step::CollectSome { batch } => {
+                let collected = self.store.collect(self.progress, batch, self.now).await.unwrap();
+                self.progress = collected.next.unwrap_or_default();
+            }
+            Step::CollectAll => drop(collect(&self.store, self.now).await),
+            Step::Wait { seconds } => self.now = self.now.after(std::time::Duration::from_secs(seconds)),
+        }
+    }
+
+    async fn create(&mut self, org: usize) {
+        self.created += 1;
+        let draft = draft(&format!("query {}", self.created));
+        let query = self.store.create(self.orgs[org], UserId::generate(), draft, self.now).await.unwrap();
+        self.collections.get_mut(&org).unwrap().insert(0, query);
+    }
+
+    async fn edit(&mut self, org: usize, which: usize) {
+        let collection = self.collections.get_mut(&org).unwrap();
+        if collection.is_empty() {
+            return;
+        }
+        let edited = which % collection.len();
+        let draft = draft(&format!("edit {which}"));
+        let replaced = self.store.replace(self.orgs[org], collection[edited].id, draft, self.now).await.unwrap();
+        collection[edited] = replaced.unwrap();
+    }
+
+    async fn delete(&mut self, org: usize, which: usize) {
+        let collection = self.collections.get_mut(&org).unwrap();
+        if collection.is_empty() {
+            return;
+        }
+        let deleted = collection.remove(which % collection.len());
+        assert!(self.store.delete(self.orgs[org], deleted.id).await.unwrap());
+    }
+
+    async fn go_on(&mut self, which: usize, limit: usize) {
+        // Expired cursors are refused before the store is asked.
+        self.held.retain(|held| held.expires > self.now);
+        if self.held.is_empty() {
+            return;
+        }
+        let Held { org, bookmark, rest, .. } = self.held[which % self.held.len()].clone();
+        self.page(org, Some(bookmark), rest, limit).await;
+    }
+
+    /// Reads a page, holds it against what is left of its sequence, and keeps its cursor.
+    async fn page(&mut self, org: usize, after: Option<Bookmark>, expected: Vec<Query>, limit: usize) {
+        let page = self.store.page(self.orgs[org], after, limit, keep(self.now)).await.unwrap();
+        let page = page.expect("a cursor that has not expired leads to a page");
+        let (shown, rest) = expected.split_at(limit.min(expected.len()));
+        assert_eq!(page.items, shown);
+        assert_eq!(page.next.is_some(), !rest.is_empty());
+        let expires = self.now.after(KEPT);
+        self.held.extend(page.next.map(|bookmark| Held { org, bookmark, rest: rest.to_vec(), expires }));
+    }
+
+    /// Every sequence can still be read to its end, and once all have expired nothing is kept for them.
+    async fn end(mut self) {
+        self.held.retain(|held| held.expires > self.now);
+        for held in self.held.clone() {
+            self.page(held.org, Some(held.bookmark), held.rest, 1000).await;
+        }
+        collect(&self.store, self.now.after(KEPT)).await;
+        let current = self.collections.values().map(|collection| collection.len() as u64).sum();
+        assert_eq!(self.store.holdings().await.unwrap(), Holdings { current, ended: 0, snapshots: 0 });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sequences_show_their_first_moment(steps in prop::collection::vec(step(), 1..120)) {
+        let directory = tempfile::tempdir().unwrap();
+        runtime().block_on(async {
+            let mut world = World::new(sqlite(directory.path()));
+            for step in steps {
+                world.take(step).await;
+            }
+            world.end().await;
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! The service on a real socket.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use keygate::query_store;
+use tokio::sync::oneshot;
+
+use super::support::{Fixture, runtime};
+
+struct Served {
+    address: SocketAddr,
+    identity: String,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<std::io::Result<()>>,
+    _directory: tempfile::TempDir,
+}
+
+/// A fixture's service on a port of its own.
+fn serve(fixture: Fixture) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let identity = format!("X-Org-Id: {}\r\nX-User-Id: {}\r\n", fixture.caller.org, fixture.caller.user);
+    let Fixture { directory, service, .. } = fixture;
+    let shutdown = async { drop(stopped.await) };
+    let thread = std::thread::spawn(move || query_store::run(listener, service, Duration::from_millis(500), shutdown));
+    Served { address, identity, stop, thread, _directory: directory }
+}
+
+impl Served {
+    /// One exchange on a connection of its own, to its end.
+    fn exchange(&self, head: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let length = body.len();
+        write!(stream, "{head}Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn end(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn serves_over_a_socket_and_ends_when_told() {
+    let served = serve(runtime().block_on(Fixture::new().seeded(30)));
+    let identity = served.identity.clone();
+    let list = served.exchange(&format!("GET /api/queries?limit=2 HTTP/1.1\r\n{identity}"), "");
+    assert!(list.starts_with("HTTP/1.1 200 OK\r\n"), "{list}");
+    assert!(list.contains("content-type: application/json\r\n") && list.contains(r#""nextCursor":""#), "{list}");
+    let post = format!("POST /api/queries HTTP/1.1\r\nContent-Type: application/json\r\n{identity}");
+    assert!(served.exchange(&post, r#"{"name":"x","sql":"select 1"}"#).starts_with("HTTP/1.1 201 Created\r\n"));
+    let head = served.exchange(&format!("HEAD /api/queries HTTP/1.1\r\n{identity}"), "");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    let address = served.address;
+    served.end();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn refuses_whoever_comes_around_the_gateway() {
+    let served = serve(runtime().block_on(Fixture::new().seeded(1)));
+    let answer = served.exchange("GET /api/queries HTTP/1.1\r\nAuthorization: Bearer anything\r\n", "");
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.contains("no_identity"), "{answer}");
+    assert!(served.exchange("GET /live HTTP/1.1\r\n", "").starts_with("HTTP/1.1 200 OK\r\n"));
+    served.end();
+}
+
+#[test]
+fn what_is_not_http_gets_a_problem() {
+    let served = serve(Fixture::new());
+    let answer = served.exchange("nonsense\r\n", "");
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    assert!(answer.contains("application/problem+json") && answer.contains("invalid_request"), "{answer}");
+    served.end();
+}
+
+#[test]
+fn a_request_that_does_not_end_does_not_keep_it_from_ending() {
+    let served = serve(Fixture::new());
+    let mut stream = TcpStream::connect(served.address).unwrap();
+    let identity = &served.identity;
+    let head = "POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100";
+    write!(stream, "{head}\r\n{identity}\r\n{{").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    served.end();
+}

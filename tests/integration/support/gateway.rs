@@ -1,0 +1,167 @@
+//! A gateway as its configuration makes it, in a directory of its own, on ports of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use keygate::app::App;
+use keygate::audit::{Filter, Reader};
+use keygate::audit::{Outcome, Record};
+use keygate::clock;
+use keygate::config::Config;
+use keygate::identity::{OrgId, UserId};
+use keygate::key::KeyId;
+use keygate::management::{Operation, Reply};
+use tempfile::TempDir;
+
+use super::{Client, Upstream, eventually};
+
+pub struct Gateway {
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    pub dir: TempDir,
+    app: Option<App>,
+}
+
+/// A key, its text included, as its owner has it.
+pub struct Key {
+    pub text: String,
+    pub id: KeyId,
+    pub org: OrgId,
+    pub user: UserId,
+}
+
+impl Gateway {
+    /// The default configuration, one upstream.
+    pub fn start(upstream: &Upstream) -> Self {
+        Self::with(&[upstream.address], "")
+    }
+
+    /// Further blocks of configuration.
+    pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path(), upstreams, blocks);
+        let app = App::start(config).unwrap();
+        Self { address: app.addresses[0], admin: app.admin_address, dir, app: Some(app) }
+    }
+
+    pub fn perform(&self, operation: Operation) -> Reply {
+        let management = &self.app.as_ref().expect("the gateway runs").management;
+        block_on(management.perform(operation, clock::now())).unwrap()
+    }
+
+    /// A new organization, with a user without permissions, and a key of theirs.
+    pub fn key(&self) -> Key {
+        self.key_with(&[])
+    }
+
+    pub fn key_with(&self, permissions: &[&str]) -> Key {
+        let name = format!("org-{}", uuid::Uuid::new_v4());
+        let Reply::Org { org } = self.perform(Operation::CreateOrg { name }) else { panic!("not an org") };
+        let user = Operation::CreateUser {
+            org: org.id.to_string(),
+            email: "user@example.com".into(),
+            permissions: permissions.iter().map(|permission| permission.parse().unwrap()).collect(),
+        };
+        let Reply::User { user } = self.perform(user) else { panic!("not a user") };
+        self.key_of(org.id, user.id)
+    }
+
+    /// Another key of the same user.
+    pub fn another_key(&self, key: &Key) -> Key {
+        self.key_of(key.org, key.user)
+    }
+
+    fn key_of(&self, org: OrgId, user: UserId) -> Key {
+        let create = Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "test".into() };
+        let Reply::NewKey { api_key, key } = self.perform(create) else { panic!("not a key") };
+        Key { text: api_key.expose().to_owned(), id: key.id, org, user }
+    }
+
+    pub fn revoke(&self, key: &Key) {
+        self.perform(Operation::RevokeKey { key: key.id });
+    }
+
+    pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
+        let Reply::NewKey { api_key, key: shown } = self.perform(Operation::RotateKey { key: key.id, overlap }) else {
+            panic!("not a key")
+        };
+        Key { text: api_key.expose().to_owned(), id: shown.id, org: key.org, user: key.user }
+    }
+
+    pub fn permit(&self, key: &Key, permissions: &[&str]) {
+        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
+        let (org, user) = (key.org.to_string(), key.user.to_string());
+        self.perform(Operation::PermitUser { org, user, permissions });
+    }
+
+    pub fn suspend(&self, key: &Key) {
+        self.perform(Operation::SuspendOrg { org: key.org.to_string() });
+    }
+
+    pub fn remove_user(&self, key: &Key) {
+        self.perform(Operation::RemoveUser { org: key.org.to_string(), user: key.user.to_string() });
+    }
+
+    /// What the key's organization has in flight.
+    pub fn explain_in_flight(&self, key: &Key) -> u32 {
+        let Reply::Explanation { explanation } = self.perform(Operation::Explain { key: key.id }) else {
+            panic!("not an explanation")
+        };
+        explanation.standing.in_flight
+    }
+
+    /// The audit records of all requests, newest first, once all of them have ended.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        eventually("all requests have ended and are recorded", || {
+            let reader = Reader::open(&self.dir.path().join("audit")).unwrap();
+            records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
+            records.retain(|record| record.method != "ADMIN");
+            !records.iter().any(|record| record.outcome == Outcome::InProgress)
+        });
+        records
+    }
+
+    /// A metric without labels, or with exactly these.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = Client::connect(self.admin).get("/metrics", "").body;
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')));
+        line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}")).trim().parse().unwrap()
+    }
+
+    /// Stops it as SIGTERM does, and starts it again over the same directory.
+    pub fn restart(&mut self, upstream: &Upstream) {
+        self.app.take().expect("the gateway runs").stop();
+        let app = App::start(config(self.dir.path(), &[upstream.address], "")).unwrap();
+        (self.address, self.admin) = (app.addresses[0], app.admin_address);
+        self.app = Some(app);
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(app) = self.app.take() {
+            app.stop();
+        }
+    }
+}
+
+fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
+    let endpoints: Vec<String> = upstreams.iter().map(|address| format!("\"http://{address}\"")).collect();
+    let mut text = format!(
+        "listen: [{{ address: 127.0.0.1:0 }}]\n\
+         admin: {{ socket: admin.sock, address: 127.0.0.1:0 }}\n\
+         upstream: {{ endpoints: [{}] }}\n\
+         state: {{ embedded: {{ path: state.db }} }}\n\
+         audit: {{ path: audit }}\n",
+        endpoints.join(", ")
+    );
+    text.push_str(blocks);
+    Config::parse(&dir.join("keygate.yaml"), &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
