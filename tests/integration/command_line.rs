@@ -79,7 +79,8 @@ audit: { path: audit }
             let (state, journal) = app::open(&config, &Metrics::new()).unwrap();
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
-            let Decision::Admitted(admitted) = state.decide(Ask { digest: &digest, required: None, now }).await.unwrap()
+            let Decision::Admitted(admitted) =
+                state.decide(Ask { digest: &digest, required: None, now }).await.unwrap()
             else {
                 panic!("admitted")
             };
