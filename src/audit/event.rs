@@ -316,3 +316,44 @@ pub(super) fn lines(piece: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         line.strip_suffix(b"\n").map(|line| (from, line))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_carries_its_number_and_checksum() {
+        let open = Open {
+            segment: 0,
+            number: None,
+            key_id: None,
+            user_id: None,
+            org_id: None,
+            id: Uuid::nil(),
+            time: Micros(1),
+        };
+        let mut lines = Vec::new();
+        with_body(&open.aborted(Outcome::Aborted), |body| body.frame(41, &mut lines));
+        let line = lines.strip_suffix(b"\n").unwrap();
+        assert_eq!(check(line), Some(41));
+        assert_eq!(kind(line), Some(Kind::Outcome));
+        assert_eq!(id(line), Some(0));
+        let mut again = Vec::new();
+        body(line).unwrap().frame(42, &mut again);
+        assert_eq!(check(again.trim_ascii_end()), Some(42));
+        for at in 0..line.len() {
+            for bit in 0..8 {
+                let mut changed = line.to_vec();
+                changed[at] ^= 1 << bit;
+                assert_eq!(check(&changed), None, "byte {at}, bit {bit}");
+            }
+        }
+        assert_eq!(check(b""), None);
+        assert_eq!(check(&line[1..]), None);
+    }
+
+    #[test]
+    fn only_whole_lines_are_given() {
+        assert_eq!(lines(b"a\nbc\nd").collect::<Vec<_>>(), [(0, b"a".as_slice()), (2, b"bc")]);
+    }
+}

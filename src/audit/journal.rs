@@ -318,3 +318,121 @@ fn start(shared: &Arc<Shared>, lock: File) -> io::Result<Running> {
     let keeper = thread("audit-keep").spawn(move || keeper::run(&for_keeper, indexer, &stopped))?;
     Ok(Running { keeper, stop_keeper, committer, lock })
 }
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::audit::Reader;
+    use crate::identity::AuthMethod;
+    use crate::metrics::Metrics;
+
+    const END: End =
+        End { outcome: Outcome::Completed, status: Some(200), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+
+    fn settings(directory: &TempDir, durability: Durability) -> Settings {
+        Settings {
+            path: directory.path().to_owned(),
+            durability,
+            on_unavailable: OnUnavailable::Refuse,
+            segment_size: 1 << 20,
+            segment_age: Duration::from_secs(3600),
+            retention_age: None,
+            retention_size: None,
+            unknown_per_second: 1,
+            gateway: "gw".into(),
+        }
+    }
+
+    fn opening() -> Use<'static> {
+        Use {
+            id: Uuid::now_v7(),
+            time: clock::now(),
+            number: None,
+            key_id: None,
+            user_id: None,
+            org_id: None,
+            auth_method: AuthMethod::ApiKey,
+            ip: None,
+            user_agent: None,
+            action: "a",
+            method: "GET",
+            path: "/",
+        }
+    }
+
+    fn replace_file(journal: &Journal, path: &str) -> File {
+        let file = File::options().write(true).open(path).unwrap();
+        journal.handle.shared.output().file.replace(file).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_or_cut_off_is_neither_lost_nor_doubled() {
+        let directory = TempDir::new().unwrap();
+        let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
+        let open = journal.begin(&opening()).await.unwrap();
+        // A device without room, and which cannot be truncated either.
+        let good = replace_file(&journal, "/dev/full");
+        open.close(END);
+        assert!(journal.begin(&opening()).await.is_err());
+        assert!(!journal.available());
+        journal.handle.shared.output().file = Some(good);
+        journal.begin(&opening()).await.unwrap().close(END);
+        assert!(journal.available());
+        journal.close().await;
+        let report = Reader::open(directory.path()).unwrap().verify().unwrap();
+        assert_eq!((report.records, report.events, report.problem_count), (2, 5, 0));
+    }
+
+    #[tokio::test]
+    async fn a_failed_sync_ends_the_journal_until_a_restart() {
+        let directory = TempDir::new().unwrap();
+        let settings = settings(&directory, Durability::Synced);
+        let journal = Journal::open(settings.clone(), Metrics::new().audit).unwrap();
+        let open = journal.begin(&opening()).await.unwrap();
+        // A device that takes every write and no sync.
+        let good = replace_file(&journal, "/dev/null");
+        assert!(journal.begin(&opening()).await.is_err());
+        journal.handle.shared.output().file = Some(good);
+        open.close(END);
+        assert!(!journal.available());
+        assert!(journal.begin(&opening()).await.is_err(), "it is not tried again");
+        journal.close().await;
+        let journal = Journal::open(settings, Metrics::new().audit).unwrap();
+        journal.begin(&opening()).await.unwrap().close(END);
+        journal.close().await;
+        let report = Reader::open(directory.path()).unwrap().verify().unwrap();
+        assert_eq!((report.records, report.problem_count), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_rotation_that_fails_is_made_up_for() {
+        let directory = TempDir::new().unwrap();
+        let settings = Settings { segment_size: 2000, ..settings(&directory, Durability::Written) };
+        let journal = Journal::open(settings, Metrics::new().audit).unwrap();
+        let mut begun = 0;
+        for _ in 0..4 {
+            // A directory stands where the next segment is to be.
+            let blocked = {
+                let output = journal.handle.shared.output();
+                let next = segment::path(directory.path(), output.number + 1);
+                std::fs::create_dir(&next).map(|()| next).unwrap()
+            };
+            let mut open = Vec::new();
+            while let Ok(entry) = journal.begin(&opening()).await {
+                open.push(entry);
+            }
+            begun += open.len() as u64 + 1;
+            assert!(!open.is_empty() && !journal.available());
+            open.into_iter().for_each(|entry| entry.close(END));
+            std::fs::remove_dir(&blocked).unwrap();
+            journal.begin(&opening()).await.unwrap().close(END);
+            assert!(journal.available());
+        }
+        journal.close().await;
+        let report = Reader::open(directory.path()).unwrap().verify().unwrap();
+        assert_eq!((report.records, report.problems), (begun, vec![]));
+    }
+}

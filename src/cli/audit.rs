@@ -1,6 +1,6 @@
 //! `keygate audit`: who used which key, from where, when, to do what. Reads the journal's files; no gateway is asked.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -77,7 +77,7 @@ impl Args {
         match self.command {
             Command::List { limit } => list(&reader, &filter, limit, self.format),
             Command::Tail { limit } => tail(&reader, filter, limit, self.format),
-            Command::Export => Ok(reader.export(&filter, &mut |record| output::json(&record))?),
+            Command::Export => export(&reader, &filter),
             Command::Verify => verify(&reader, self.format),
         }
     }
@@ -140,6 +140,13 @@ fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// Buffered: a journal may have millions of records.
+fn export(reader: &Reader, filter: &Filter) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    reader.export(filter, &mut |record| writeln!(out, "{}", serde_json::to_string(&record)?))?;
+    Ok(out.flush()?)
 }
 
 fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ mod revocation;
 // What it is made of.
 mod config;
 mod journal;
+mod state_contract;
 mod management;
 mod command_line;
 

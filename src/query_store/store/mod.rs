@@ -176,7 +176,7 @@ impl Store {
         }
     }
 
-    /// One batch of collection: looks at `batch` snapshots and row versions at most. A pass begins at the default
+    /// One batch of collection: looks at `batch` snapshots or row versions at most, at least one. A pass begins at the default
     /// [`Progress`] and goes on with [`Collected::next`].
     ///
     /// # Errors

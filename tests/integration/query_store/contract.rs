@@ -10,7 +10,7 @@ use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::Query;
 use keygate::query_store::store::{Bookmark, Holdings, Keep, Page, Progress, Sqlite, Store};
 
-use super::support::{NOW, draft, runtime};
+use super::support::{NOW, directory, draft, runtime};
 
 /// How long the pages of these tests ask their snapshots to be kept.
 pub const KEPT: Duration = Duration::from_secs(1000);
@@ -22,7 +22,7 @@ macro_rules! over_every_engine {
             $(
                 #[test]
                 fn $case() {
-                    let directory = tempfile::tempdir().unwrap();
+                    let directory = super::directory();
                     let store = super::sqlite(directory.path());
                     super::runtime().block_on(super::$case(&store));
                 }

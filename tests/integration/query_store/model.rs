@@ -10,7 +10,7 @@ use keygate::query_store::store::{Bookmark, Holdings, Progress, Store};
 use proptest::prelude::*;
 
 use super::contract::{KEPT, collect, keep, sqlite};
-use super::support::{NOW, draft, runtime};
+use super::support::{NOW, directory, draft, runtime};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -169,7 +169,7 @@ proptest! {
 
     #[test]
     fn sequences_show_their_first_moment(steps in prop::collection::vec(step(), 1..120)) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory();
         runtime().block_on(async {
             let mut world = World::new(sqlite(directory.path()));
             for step in steps {

@@ -35,7 +35,9 @@ impl Served {
     fn exchange(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = body.len();
-        write!(stream, "{head}Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        // In one piece: the answer may come, and the connection close, before a second one is written.
+        let request = format!("{head}Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer

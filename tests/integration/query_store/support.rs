@@ -31,6 +31,11 @@ pub struct Answer {
     pub body: Value,
 }
 
+/// A directory in memory where there is one: these tests write a lot and survive no power cut.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 pub fn caller() -> Caller {
     Caller { org: OrgId::generate(), user: UserId::generate() }
 }
@@ -58,7 +63,7 @@ impl Fixture {
     }
 
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory();
         let mut settings = Settings::embedded(directory.path().join("data/queries.db"));
         change(&mut settings);
         let service = query_store::open(&settings).unwrap();

@@ -10,18 +10,19 @@ use super::rows::stored;
 use crate::clock::Micros;
 use crate::query_store::store::{Collected, Holdings, Progress};
 
-/// Forgets snapshots whose time is over, then looks at the next `batch` ended row versions and removes those that no
-/// snapshot sees.
+/// Forgets `batch` snapshots whose time is over. Only when no more are left, looks at the next `batch` ended row versions
+/// and removes those that no snapshot sees.
 pub(super) fn collect(db: &Connection, from: Progress, batch: usize, now: Micros) -> Result<Collected> {
-    let batch = i64::try_from(batch).unwrap_or(i64::MAX);
     let snapshots = forget_snapshots(db, batch, now)?;
+    if snapshots == batch {
+        return Ok(Collected { snapshots, removed: 0, next: Some(from) });
+    }
     let ended = ended_after(db, from, batch)?;
     let mut removed = 0;
     for row in &ended {
         removed += remove_unseen(db, *row)?;
     }
-    let full = i64::try_from(ended.len()).is_ok_and(|count| count == batch);
-    let next = ended.last().filter(|_| full).map(|row| row.end);
+    let next = ended.last().filter(|_| ended.len() == batch).map(|row| row.end);
     Ok(Collected { snapshots, removed, next })
 }
 
@@ -45,17 +46,17 @@ struct Ended {
     end: Progress,
 }
 
-fn forget_snapshots(db: &Connection, batch: i64, now: Micros) -> Result<usize> {
+fn forget_snapshots(db: &Connection, batch: usize, now: Micros) -> Result<usize> {
     let sql = "DELETE FROM snapshots WHERE (org, version) IN
                (SELECT org, version FROM snapshots WHERE expires_at <= :now ORDER BY expires_at LIMIT :batch)";
-    db.prepare_cached(sql)?.execute(named_params! { ":now": stored(now), ":batch": batch })
+    db.prepare_cached(sql)?.execute(named_params! { ":now": stored(now), ":batch": bound(batch) })
 }
 
-fn ended_after(db: &Connection, from: Progress, batch: i64) -> Result<Vec<Ended>> {
+fn ended_after(db: &Connection, from: Progress, batch: usize) -> Result<Vec<Ended>> {
     let sql = "SELECT rowid, org, version_ended FROM queries INDEXED BY queries_by_end
                WHERE version_ended IS NOT NULL AND (org, version_ended) > (:org, :ended)
                ORDER BY org, version_ended LIMIT :batch";
-    let parameters = named_params! { ":org": from.0, ":ended": from.1, ":batch": batch };
+    let parameters = named_params! { ":org": from.0, ":ended": from.1, ":batch": bound(batch) };
     let read = |row: &rusqlite::Row<'_>| Ok(Ended { rowid: row.get(0)?, end: Progress(row.get(1)?, row.get(2)?) });
     db.prepare_cached(sql)?.query_map(parameters, read)?.collect()
 }
@@ -65,4 +66,8 @@ fn remove_unseen(db: &Connection, row: Ended) -> Result<usize> {
                (SELECT 1 FROM snapshots WHERE snapshots.org = queries.org
                 AND snapshots.version >= queries.version_created AND snapshots.version < queries.version_ended)";
     db.prepare_cached(sql)?.execute([row.rowid])
+}
+
+fn bound(batch: usize) -> i64 {
+    i64::try_from(batch).unwrap_or(i64::MAX)
 }
