@@ -1,6 +1,7 @@
 //! `/metrics`, `/live` and `/ready`, for programs on this machine or in this cluster. Nothing here changes anything.
 
 use std::sync::Arc;
+use std::task::Context;
 
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -21,7 +22,7 @@ pub async fn serve_http(
     readiness: Arc<Readiness>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let accept = async || listener.accept().await.map(|(stream, _)| stream);
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     let handle = move |request: Request<Incoming>| {
         let answer = handle(&request, &metrics, &readiness);
         async move { answer }

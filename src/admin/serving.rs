@@ -1,8 +1,10 @@
 //! Accepting and serving HTTP/1.1 connections on the runtime that polls, with an end.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Request;
@@ -27,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves what `accept` gives until `shutdown` completes.
 pub(super) async fn serve<S, F>(
-    mut accept: impl AsyncFnMut() -> io::Result<S>,
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<S>>,
     handle: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     shutdown: impl Future<Output = ()>,
 ) where
@@ -40,7 +42,7 @@ pub(super) async fn serve<S, F>(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = accept() => accepted,
+            accepted = poll_fn(&mut accept) => accepted,
         };
         while connections.try_join_next().is_some() {}
         match accepted {

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -89,7 +90,7 @@ fn bound(path: &Path) -> io::Result<UnixListener> {
 
 /// Serves until the shutdown future completes.
 pub async fn serve_socket(listener: UnixListener, management: Arc<Management>, shutdown: impl Future<Output = ()>) {
-    let accept = async || listener.accept().await.map(|(stream, _)| stream);
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     let handle = move |request| handle(request, Arc::clone(&management));
     serving::serve(accept, handle, shutdown).await;
 }

@@ -176,8 +176,12 @@ impl Bound {
     }
 }
 
-/// Opens state and journal, and hands the one's uses to the other.
-fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
+/// Opens state and journal under their locks, and hands the one's uses to the other.
+///
+/// # Errors
+/// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
+/// the causes.
+pub fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     let state = Embedded::open(&config.state).context("cannot open the state")?;
     let journal =
         Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal")?;

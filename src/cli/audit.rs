@@ -1,6 +1,6 @@
 //! `keygate audit`: who used which key, from where, when, to do what. Reads the journal's files; no gateway is asked.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -9,14 +9,12 @@ use clap::Subcommand;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{Exit, Failure, control};
-use crate::audit::{Filter, Record};
+use crate::audit::{Filter, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::{Operation, Reply};
 use crate::settings::parse_duration;
-
-pub(super) use crate::audit::Reader;
 
 /// Between two looks for new records: soon enough for a person.
 const POLL: Duration = Duration::from_millis(200);
@@ -74,13 +72,12 @@ struct Wanted {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
-        let path = &config.audit.path;
-        let reader = Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))?;
+        let reader = open(config)?;
         let filter = self.wanted.filter(config)?;
         match self.command {
             Command::List { limit } => list(&reader, &filter, limit, self.format),
             Command::Tail { limit } => tail(&reader, filter, limit, self.format),
-            Command::Export => Ok(reader.export(&filter, &mut |record| output::json(&record))?),
+            Command::Export => export(&reader, &filter),
             Command::Verify => verify(&reader, self.format),
         }
     }
@@ -145,6 +142,13 @@ fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result
     }
 }
 
+/// Buffered: a journal may have millions of records.
+fn export(reader: &Reader, filter: &Filter) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    reader.export(filter, &mut |record| writeln!(out, "{}", serde_json::to_string(&record)?))?;
+    Ok(out.flush()?)
+}
+
 fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
     let report = reader.verify()?;
     if format.json {
@@ -163,6 +167,12 @@ fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
         1 => Err(Failure::new(Exit::Failed, anyhow!("there is something wrong with the journal"))),
         count => Err(Failure::new(Exit::Failed, anyhow!("there are {count} things wrong with the journal"))),
     }
+}
+
+/// The journal's files.
+pub(super) fn open(config: &Config) -> anyhow::Result<Reader> {
+    let path = &config.audit.path;
+    Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))
 }
 
 /// The newest records, newest first.

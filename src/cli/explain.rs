@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::audit::{Reader, records, show_records};
+use super::audit::{self, records, show_records};
 use super::show::{self, Format};
 use super::{Failure, control, output};
 use crate::audit::Filter;
@@ -26,7 +26,7 @@ impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let reply = control::perform(config, &Operation::Explain { key: self.key_id })?;
         let filter = Filter { key: Some(self.key_id), ..Filter::default() };
-        let decisions = records(&Reader::open(&config.audit.path)?, &filter, DECISIONS)?;
+        let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
         if self.format.json {
             return Ok(output::json(&explained(&reply, &decisions)?)?);
         }

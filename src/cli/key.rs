@@ -58,7 +58,7 @@ enum Command {
         /// The nine characters after sk_live_
         key_id: KeyId,
         #[command(flatten)]
-        limits: Limits,
+        limits: NewLimits,
         /// Go back to the configured limits
         #[arg(long, conflicts_with_all = ["requests", "per", "burst"])]
         default: bool,
@@ -87,7 +87,7 @@ struct Owner {
 
 /// What is not given stays as it is, but for the burst, which follows new requests.
 #[derive(Clone, Copy, Debug, clap::Args)]
-struct Limits {
+struct NewLimits {
     /// Requests that are admitted in the time of --per
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
@@ -114,10 +114,10 @@ fn operation(command: Command) -> Operation {
         Command::Revoke { key_id } => Operation::RevokeKey { key: key_id },
         Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },
         Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
-        Command::Limits { key_id, limits: Limits { requests: None, per: None, burst: None }, .. } => {
+        Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {
             Operation::ShowKey { key: key_id }
         }
-        Command::Limits { key_id, limits: Limits { requests, per, burst }, .. } => {
+        Command::Limits { key_id, limits: NewLimits { requests, per, burst }, .. } => {
             Operation::LimitKey { key: key_id, limits: Some(management::Limits { requests, per, burst }) }
         }
         Command::Import { owner: Owner { org, user }, sha256, name } => {

@@ -102,3 +102,15 @@ impl Cli {
 fn load(path: &Path) -> Result<Config, Failure> {
     Config::load(path).map_err(|problems| Failure::new(Exit::Configuration, problems))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -14,6 +14,8 @@ mod revocation;
 mod config;
 mod journal;
 mod state_contract;
+mod management;
+mod command_line;
 
 // The service behind it.
 mod query_store;
