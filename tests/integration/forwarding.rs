@@ -122,7 +122,7 @@ fn bodies_pass_whole_in_both_framings() {
     assert_eq!(upstream.last().header("content-length"), Some("100000"));
 
     client.send(head("POST", "/", &key, &[("Transfer-Encoding", "chunked")], 0));
-    client.send(format!("186a0;ext=1\r\n")).send(&body).send("\r\n0\r\nX-User-Id: forged\r\n\r\n");
+    client.send("186a0;ext=1\r\n").send(&body).send("\r\n0\r\nX-User-Id: forged\r\n\r\n");
     assert!(client.response().body == body);
     let received = upstream.last();
     assert!(received.body == body);
