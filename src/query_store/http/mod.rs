@@ -9,9 +9,9 @@
 //! GET    /live, /ready                for whoever runs it        200 or 503
 //! ```
 //!
-//! - Everything under `/api` needs the identity headers of the gateway ([`caller`]); without them it is refused.
+//! - Everything under `/api` needs the identity headers of the gateway (`caller`); without them it is refused.
 //! - `HEAD` is answered like `GET`; the connection leaves the body out.
-//! - Every refusal is a problem document ([`refusal`]).
+//! - Every refusal is a problem document (`refusal`).
 
 use std::error::Error as StdError;
 

@@ -1,6 +1,6 @@
-//! The store in one SQLite file: the operations, each one transaction's worth of [`rows`].
+//! The store in one SQLite file: the operations, each one transaction's worth of `rows`.
 //!
-//! - One thread owns the connection and does everything in order of arrival ([`writer`]); the async side waits.
+//! - One thread owns the connection and does everything in order of arrival (`writer`); the async side waits.
 //! - A write is durable when it returns: WAL with `synchronous=FULL`, and the answer goes out after the commit.
 //! - Reads take part in the same transactions. A page is read and its snapshot registered in one, and no transaction
 //!   stays open between pages.
