@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{self, Header, Kind, UseEvent};
+use super::event::{Header, Kind, UseEvent};
+use super::frame;
 use super::index::Point;
 use super::join;
 use super::reader::Filter;
@@ -75,7 +76,7 @@ impl Follow {
                 if whole == 0 {
                     break;
                 }
-                event::lines(&piece[..whole]).for_each(|(_, line)| self.line(line, each));
+                frame::lines(&piece[..whole]).for_each(|(_, line)| self.line(line, each));
                 self.at.1 += whole as u64;
             }
         }
@@ -83,7 +84,7 @@ impl Follow {
     }
 
     fn line(&mut self, line: &[u8], each: &mut dyn FnMut(Record)) {
-        match event::kind(line) {
+        match frame::kind(line) {
             Some(Kind::Use) => {
                 if let Some(begun) = join::wanted(line, &self.filter) {
                     self.open.insert(begun.id.as_u128(), (begun, self.gateway.clone()));
@@ -95,7 +96,7 @@ impl Follow {
                 }
             }
             Some(Kind::Outcome) => {
-                let begun = event::id(line).and_then(|id| self.open.remove(&id));
+                let begun = frame::id(line).and_then(|id| self.open.remove(&id));
                 if let Some((begun, gateway)) = begun {
                     each(begun.joined(join::outcome(line).as_ref(), &gateway));
                 }
@@ -114,7 +115,7 @@ impl Follow {
 fn oldest_open(directory: &std::path::Path, last: u64) -> io::Result<u64> {
     let mut piece = Vec::new();
     segment::read(directory, Block { segment: last, start: 0, end: 1 }, &mut piece)?;
-    let header = event::lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok());
+    let header = frame::lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok());
     let open = header.map(|header| header.open).unwrap_or_default();
     Ok(open.iter().map(|open| open.segment).min().unwrap_or(last).min(last))
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use rustc_hash::FxHashSet;
 
-use super::event::{self, Kind, Open};
+use super::event::{Kind, Open};
+use super::frame;
 use super::reader::Filter;
 use super::segment::{self, Block};
 use crate::clock::Micros;
@@ -146,8 +147,8 @@ struct Members {
 impl Members {
     fn of(piece: &[u8]) -> Self {
         let mut members = Self::default();
-        for (_, line) in event::lines(piece) {
-            if !matches!(event::kind(line), Some(Kind::Use | Kind::Record)) {
+        for (_, line) in frame::lines(piece) {
+            if !matches!(frame::kind(line), Some(Kind::Use | Kind::Record)) {
                 continue;
             }
             let Ok(open) = serde_json::from_slice::<Open>(line) else { continue };

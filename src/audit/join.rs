@@ -12,7 +12,8 @@ use std::rc::Rc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Record;
-use super::event::{self, Header, Kind, OutcomeEvent, UseEvent};
+use super::event::{Header, Kind, OutcomeEvent, UseEvent};
+use super::frame;
 use super::index::Point;
 use super::reader::Filter;
 use super::segment::{self, Block, Segment};
@@ -50,8 +51,8 @@ impl Scan {
         let start = segment::read(&self.directory, block, &mut self.piece)?;
         let mut found: Vec<Found> = Vec::new();
         let mut waiting: FxHashMap<u128, usize> = FxHashMap::default();
-        for (at, line) in event::lines(&self.piece) {
-            match event::kind(line) {
+        for (at, line) in frame::lines(&self.piece) {
+            match frame::kind(line) {
                 Some(Kind::Use | Kind::Record) => {
                     let Some(begun) = wanted(line, filter) else { continue };
                     if begun.e == Kind::Use {
@@ -83,8 +84,8 @@ impl Scan {
             let start = if segment.number == from.0 { from.1 } else { 0 };
             for block in segment::blocks(segment.number, start, segment.length) {
                 segment::read(&self.directory, block, &mut self.piece)?;
-                for (_, line) in event::lines(&self.piece) {
-                    if event::kind(line) == Some(Kind::Outcome) {
+                for (_, line) in frame::lines(&self.piece) {
+                    if frame::kind(line) == Some(Kind::Outcome) {
                         settle(line, waiting, found);
                     }
                 }
@@ -108,7 +109,7 @@ impl Scan {
             Entry::Occupied(known) => Ok(Rc::clone(known.get())),
             Entry::Vacant(vacant) => {
                 segment::read(&self.directory, Block { segment, start: 0, end: 1 }, &mut self.piece)?;
-                let header = event::lines(&self.piece).next().and_then(|(_, line)| header(line));
+                let header = frame::lines(&self.piece).next().and_then(|(_, line)| header(line));
                 Ok(Rc::clone(vacant.insert(Rc::new(header.unwrap_or_default()))))
             }
         }
@@ -116,7 +117,7 @@ impl Scan {
 }
 
 fn header(line: &[u8]) -> Option<Begin> {
-    event::check(line)?;
+    frame::check(line)?;
     let header: Header<'_> = serde_json::from_slice(line).ok()?;
     let open = header.open.iter().map(|open| open.id.as_u128()).collect();
     Some(Begin { gateway: header.gateway.into_owned(), open })
@@ -124,14 +125,14 @@ fn header(line: &[u8]) -> Option<Begin> {
 
 /// The use in a line, when it is good and wanted.
 pub(super) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> {
-    event::check(line)?;
+    frame::check(line)?;
     let begun: UseEvent<'static> = serde_json::from_slice(line).ok()?;
     filter.admits(begun.time, begun.key_id, begun.user_id, begun.org_id).then_some(begun)
 }
 
 /// Gives an outcome to the use that waits for it, if one does.
 fn settle(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]) {
-    let Some(id) = event::id(line) else { return };
+    let Some(id) = frame::id(line) else { return };
     let Entry::Occupied(waits) = waiting.entry(id) else { return };
     if let Some(ended) = outcome(line) {
         found[waits.remove()].ended = Some(ended);
@@ -140,6 +141,6 @@ fn settle(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]
 
 /// The outcome in a line, when it is good.
 pub(super) fn outcome(line: &[u8]) -> Option<OutcomeEvent> {
-    event::check(line)?;
+    frame::check(line)?;
     serde_json::from_slice(line).ok()
 }

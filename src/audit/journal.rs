@@ -1,29 +1,18 @@
 //! The journal's handle, and the open uses it hands out.
 
-use std::fs::{File, TryLockError};
-use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-use super::event::{self, Open, OutcomeEvent, UseEvent};
-use super::index::Indexer;
+use super::event::{Open, OutcomeEvent, UseEvent};
+use super::frame;
 use super::limiter::Limiter;
 use super::pending::{Fate, Pending, Phase, Ticket};
-use super::recovery::{self, Recovered};
-use super::writer::{Output, Shared};
+use super::segment;
+use super::startup::{self, Running};
+use super::writer::Shared;
 use super::{Durability, End, OnUnavailable, OpenError, Outcome, Seen, Settings, Unavailable, Use};
-use super::{committer, keeper, segment};
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
-
-/// The file that the one writing process has locked.
-pub(super) const LOCK: &str = "lock";
-/// A reader holds the lock for an instant to see whether a gateway does; so try this often, 50 ms apart.
-const LOCK_ATTEMPTS: u32 = 20;
 
 /// The journal; clones share it.
 ///
@@ -41,17 +30,6 @@ struct Handle {
     shared: Arc<Shared>,
     attempts: Mutex<Limiter>,
     running: Mutex<Option<Running>>,
-}
-
-/// The threads and the lock of a journal that is not closed.
-#[derive(Debug)]
-struct Running {
-    keeper: JoinHandle<()>,
-    /// The keeper ends when this is dropped.
-    stop_keeper: Sender<()>,
-    committer: JoinHandle<()>,
-    /// Held until both have ended.
-    lock: File,
 }
 
 /// An open use. Dropped without [`Entry::close`], it is recorded as aborted.
@@ -72,10 +50,10 @@ impl Journal {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
         segment::create_directory(&path).map_err(failed)?;
-        let lock = lock(&path)?;
+        let lock = startup::lock(&path)?;
         let attempts = Mutex::new(Limiter::new(settings.unknown_per_second));
-        let shared = Arc::new(resume(settings, metrics).map_err(failed)?);
-        let running = Mutex::new(Some(start(&shared, lock).map_err(failed)?));
+        let shared = Arc::new(startup::resume(settings, metrics).map_err(failed)?);
+        let running = Mutex::new(Some(startup::start(&shared, lock).map_err(failed)?));
         Ok(Self { handle: Arc::new(Handle { shared, attempts, running }) })
     }
 
@@ -99,7 +77,7 @@ impl Journal {
     /// [`Unavailable`] when it cannot be written and requests are refused then, or when the journal is closed.
     pub async fn begin(&self, opening: &Use<'_>) -> Result<Entry, Unavailable> {
         let open = Open::of(opening);
-        let ticket = event::with_body(&UseEvent::opening(opening), |body| self.append(|p| p.begin(body, open)));
+        let ticket = frame::with_body(&UseEvent::opening(opening), |body| self.append(|p| p.begin(body, open)));
         let mut entry = Entry { journal: self.clone(), open: Some(open) };
         if self.resolved(ticket).await == Fate::Failed {
             entry.open = None;
@@ -113,7 +91,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: End) -> Result<(), Unavailable> {
-        let ticket = event::with_body(&UseEvent::whole(opening, end), |body| self.append(|p| p.append(body)));
+        let ticket = frame::with_body(&UseEvent::whole(opening, end), |body| self.append(|p| p.append(body)));
         match self.resolved(ticket).await {
             Fate::Written => Ok(()),
             Fate::Failed => self.not_recorded(),
@@ -128,7 +106,7 @@ impl Journal {
             return shared.metrics.suppressed.inc();
         }
         let mut pending = shared.pending();
-        if event::with_body(&UseEvent::whole(opening, end), |body| pending.attempt(body)) {
+        if frame::with_body(&UseEvent::whole(opening, end), |body| pending.attempt(body)) {
             shared.metrics.backlog.inc();
             shared.wake_committer(&mut pending);
         } else {
@@ -197,7 +175,7 @@ impl Journal {
 
     fn end(&self, outcome: &OutcomeEvent) {
         let shared = &self.handle.shared;
-        event::with_body(outcome, |body| {
+        frame::with_body(outcome, |body| {
             let mut pending = shared.pending();
             let before = pending.events;
             if !pending.end(body, outcome.id) {
@@ -263,70 +241,11 @@ impl Drop for Handle {
     }
 }
 
-/// Locks the journal against other writers.
-fn lock(directory: &Path) -> Result<File, OpenError> {
-    let path = directory.join(LOCK);
-    let failed = |source| OpenError::Io { path: path.clone(), source };
-    let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    for _ in 0..LOCK_ATTEMPTS {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
-    Err(OpenError::InUse { path })
-}
-
-/// Goes on where the journal ends: closes what is open as aborted, and begins a segment when this gateway has another
-/// name than the last.
-fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<Shared> {
-    let Recovered { file, number, length, created, gateway, next, has_events, open, unsealed } =
-        recovery::recover(&settings.path)?;
-    let begins = file.is_none() || gateway != settings.gateway;
-    let mut pending = Pending::new(number, next, open, unsealed);
-    let aborted = pending.abort_all(|open| open.aborted(Outcome::Aborted));
-    if aborted > 0 {
-        tracing::warn!(uses = aborted, "closed the uses that the last gateway left open as aborted");
-    }
-    let shared = Shared {
-        settings,
-        metrics,
-        pending: Mutex::new(pending),
-        wake: Condvar::new(),
-        output: Mutex::new(Output::new(file, number, length, created, has_events)),
-        failing: AtomicBool::new(false),
-        poisoned: AtomicBool::new(false),
-    };
-    {
-        let mut output = shared.output();
-        shared.flush(&mut output)?;
-        if begins && output.number == number {
-            shared.pending().begin_segment(&shared.settings.gateway, clock::now());
-            shared.flush(&mut output)?;
-        }
-    }
-    shared.metrics.backlog.set(0);
-    Ok(shared)
-}
-
-fn start(shared: &Arc<Shared>, lock: File) -> io::Result<Running> {
-    let end = {
-        let output = shared.output();
-        (output.number, output.length)
-    };
-    let indexer = Indexer::new(&shared.settings.path, end);
-    let (stop_keeper, stopped) = mpsc::channel();
-    let for_committer = Arc::clone(shared);
-    let for_keeper = Arc::clone(shared);
-    let thread = |name: &str| std::thread::Builder::new().name(name.into());
-    let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
-    let keeper = thread("audit-keep").spawn(move || keeper::run(&for_keeper, indexer, &stopped))?;
-    Ok(Running { keeper, stop_keeper, committer, lock })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::time::Duration;
+
     use tempfile::TempDir;
     use uuid::Uuid;
 

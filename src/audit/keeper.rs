@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
+use super::frame;
 use super::index::Indexer;
 use super::writer::{Output, Shared};
 use super::{event, retention, seal};
@@ -67,7 +68,7 @@ fn seal_closed(shared: &Shared, current: u64) {
 impl Shared {
     fn sealed(&self, number: u64, seal: Option<&event::Seal<'_>>) {
         let mut pending = self.pending();
-        if seal.is_none_or(|seal| event::with_body(seal, |body| pending.append(body)).is_some()) {
+        if seal.is_none_or(|seal| frame::with_body(seal, |body| pending.append(body)).is_some()) {
             pending.unsealed.retain(|unsealed| *unsealed != number);
         }
         self.metrics.backlog.add(i64::from(seal.is_some()));

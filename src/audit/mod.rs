@@ -28,10 +28,12 @@ use crate::key::KeyId;
 
 mod record;
 mod event;
+mod frame;
 mod escape;
 
 // Writing.
 mod journal;
+mod startup;
 mod pending;
 mod writer;
 mod committer;

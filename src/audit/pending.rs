@@ -14,7 +14,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::event::{self, Body, Header, Kind, Open, OutcomeEvent};
+use super::event::{Header, Kind, Open, OutcomeEvent};
+use super::frame;
+use super::frame::Body;
 
 /// Bytes of outcomes kept while the file cannot be written: some 200,000 requests that were in flight when it failed.
 pub(super) const KEPT: usize = 64 << 20;
@@ -201,7 +203,7 @@ impl Pending {
             unsealed: self.unsealed.clone().into(),
             open: self.open.values().copied().collect(),
         };
-        event::with_body(&header, |body| self.push(body));
+        frame::with_body(&header, |body| self.push(body));
     }
 
     /// Takes back a batch that was not written. Whoever waits for a use or a record in it learns that by its ticket;
@@ -232,8 +234,8 @@ impl Pending {
 
     /// Forgets the uses that begin in these lines.
     fn withdraw(&mut self, lines: &[u8]) -> FxHashSet<u128> {
-        let uses = event::lines(lines).filter(|(_, line)| event::kind(line) == Some(Kind::Use));
-        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| event::id(line)).collect();
+        let uses = frame::lines(lines).filter(|(_, line)| frame::kind(line) == Some(Kind::Use));
+        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| frame::id(line)).collect();
         for id in &ids {
             self.open.remove(id);
         }
@@ -249,9 +251,9 @@ impl Pending {
     }
 
     fn keep(&mut self, lines: &[u8], wanted: impl Fn(Kind, Option<u128>) -> bool) {
-        for (_, line) in event::lines(lines) {
-            let kept = event::kind(line).is_some_and(|kind| wanted(kind, event::id(line)));
-            if let Some(body) = event::body(line).filter(|_| kept) {
+        for (_, line) in frame::lines(lines) {
+            let kept = frame::kind(line).is_some_and(|kind| wanted(kind, frame::id(line)));
+            if let Some(body) = frame::body(line).filter(|_| kept) {
                 self.push(body);
             }
         }
@@ -262,7 +264,7 @@ impl Pending {
         let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_unstable_by_key(|open| open.time);
         for open in &open {
-            event::with_body(&ended(open), |body| self.push(body));
+            frame::with_body(&ended(open), |body| self.push(body));
         }
         open.len()
     }

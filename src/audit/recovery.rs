@@ -9,7 +9,8 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{self, Header, Kind, Open, Seal};
+use super::event::{Header, Kind, Open, Seal};
+use super::frame;
 use super::segment;
 use crate::clock::Micros;
 
@@ -65,12 +66,12 @@ fn read(number: u64, bytes: &[u8]) -> Option<Recovered> {
     let mut found = Recovered { number, ..Recovered::default() };
     // Most uses have ended: their lines are looked at again only if they have not.
     let mut begun: FxHashMap<u128, &[u8]> = FxHashMap::default();
-    for (at, line) in event::lines(bytes) {
-        let Some(n) = event::check(line) else { continue };
+    for (at, line) in frame::lines(bytes) {
+        let Some(n) = frame::check(line) else { continue };
         found.next = n + 1;
         found.length = (at + line.len() + 1) as u64;
         found.has_events |= at > 0;
-        match (event::kind(line), event::id(line)) {
+        match (frame::kind(line), frame::id(line)) {
             (Some(Kind::Use), Some(id)) => drop(begun.insert(id, line)),
             (Some(Kind::Outcome), Some(id)) => {
                 begun.remove(&id);

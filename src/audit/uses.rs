@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 
 use super::Seen;
-use super::event::{self, Header, Kind, Open};
+use super::event::{Header, Kind, Open};
+use super::frame;
 use super::segment::{self, Block};
 use crate::clock::Micros;
 
@@ -21,15 +22,15 @@ pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<Seen>> {
         }
         for block in segment::blocks(segment.number, 0, segment.length) {
             segment::read(directory, block, &mut piece)?;
-            seen.extend(event::lines(&piece).filter_map(|(_, line)| numbered(line)).filter(|seen| seen.time >= since));
+            seen.extend(frame::lines(&piece).filter_map(|(_, line)| numbered(line)).filter(|seen| seen.time >= since));
         }
     }
     Ok(seen)
 }
 
 fn numbered(line: &[u8]) -> Option<Seen> {
-    matches!(event::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
-    event::check(line)?;
+    matches!(frame::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
+    frame::check(line)?;
     let open: Open = serde_json::from_slice(line).ok()?;
     Some(Seen { key: open.key_id?, time: open.time, number: open.number? })
 }
@@ -38,6 +39,6 @@ fn numbered(line: &[u8]) -> Option<Seen> {
 fn created(directory: &Path, segment: u64) -> io::Result<Option<Micros>> {
     let mut piece = Vec::new();
     segment::read(directory, Block { segment, start: 0, end: 1 }, &mut piece)?;
-    let line = event::lines(&piece).next();
+    let line = frame::lines(&piece).next();
     Ok(line.and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok()).map(|header| header.created))
 }

@@ -10,10 +10,11 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::event::{self, Header, Kind, OutcomeEvent, Seal, UseEvent};
-use super::journal::LOCK;
+use super::event::{Header, Kind, OutcomeEvent, Seal, UseEvent};
+use super::frame;
 use super::seal;
 use super::segment::{self, Segment};
+use super::startup::LOCK;
 
 /// Problems reported one by one; the rest is only counted, as a journal may have as many as lines.
 const REPORTED: usize = 1000;
@@ -91,7 +92,7 @@ impl Check {
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
             segment::read(directory, block, &mut piece)?;
-            for (_, line) in event::lines(&piece) {
+            for (_, line) in frame::lines(&piece) {
                 self.line += 1;
                 self.line(line);
             }
@@ -106,7 +107,7 @@ impl Check {
 
     fn line(&mut self, line: &[u8]) {
         self.report.events += 1;
-        let Some(n) = event::check(line) else {
+        let Some(n) = frame::check(line) else {
             // The line is lost, its number is not: the next one is expected to go on after it.
             self.next = self.next.map(|next| next + 1);
             return self.problem("the checksum does not fit the line");
@@ -115,14 +116,14 @@ impl Check {
             self.problem("the number does not follow that of the line before");
         }
         self.next = Some(n + 1);
-        if (self.line == 1) != (event::kind(line) == Some(Kind::Header)) {
+        if (self.line == 1) != (frame::kind(line) == Some(Kind::Header)) {
             self.problem("a segment begins with its header, and has only one");
         }
         self.event(line).unwrap_or_else(|_| self.problem("the line is not an event"));
     }
 
     fn event(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        match event::kind(line) {
+        match frame::kind(line) {
             Some(Kind::Header) => self.header(&serde_json::from_slice(line)?),
             Some(Kind::Use) => self.begun(&serde_json::from_slice(line)?),
             Some(Kind::Outcome) => self.ended(&serde_json::from_slice(line)?),
