@@ -30,7 +30,7 @@ impl<B> Lease<B> {
     fn give_back(self) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < self.max_idle && !self.sender.is_closed() {
-            idle.push(self.sender);
+            idle.push((self.sender, std::time::Instant::now()));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -20,6 +20,10 @@ use super::settings::Settings;
 /// Idle connections kept per worker and endpoint; more than an organization may use at once is rarely of use.
 const MAX_IDLE: usize = 256;
 
+/// A connection that was idle for longer is not used again: many servers close theirs after 60 s or more, and a request
+/// that crosses the closing on its way is lost.
+const MAX_AGE: Duration = Duration::from_secs(50);
+
 /// One worker's connections; clones share them.
 pub struct Pool<B>(Rc<Shared<B>>);
 
@@ -34,7 +38,8 @@ struct Shared<B> {
     response_idle_timeout: Duration,
 }
 
-pub(super) type Idle<B> = Rc<RefCell<Vec<SendRequest<B>>>>;
+/// The idle connections to one endpoint, each with the time since which it is idle.
+pub(super) type Idle<B> = Rc<RefCell<Vec<(SendRequest<B>, Instant)>>>;
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
@@ -131,12 +136,13 @@ where
         Ok(self.received(sender, sent, in_flight))
     }
 
-    /// A pooled connection that is ready. Closed ones are thrown away, ones that are still finishing stay.
+    /// A pooled connection that is ready. Closed and old ones are thrown away, ones that are still finishing stay.
     fn idle_connection(&self, index: usize) -> Option<SendRequest<B>> {
         let mut idle = self.0.idle[index].borrow_mut();
-        idle.retain(|sender| !sender.is_closed());
-        let ready = idle.iter().rposition(SendRequest::is_ready)?;
-        Some(idle.remove(ready))
+        let now = Instant::now();
+        idle.retain(|(sender, since)| !sender.is_closed() && now.duration_since(*since) < MAX_AGE);
+        let ready = idle.iter().rposition(|(sender, _)| sender.is_ready())?;
+        Some(idle.remove(ready).0)
     }
 
     #[allow(clippy::type_complexity, reason = "the three outcomes of one exchange: sent, failed, not sent")]
