@@ -118,7 +118,7 @@ fn durabilities(criterion: &mut Criterion) {
 
 fn recovery(criterion: &mut Criterion) {
     // In test mode a small segment shows that it works.
-    let size: u64 = if std::env::args().any(|arg| arg == "--test") { 64 << 10 } else { 64 << 20 };
+    let size: u64 = if std::env::args().any(|arg| arg == "--bench") { 64 << 20 } else { 64 << 10 };
     let directory = TempDir::new().unwrap();
     let journal = open(directory.path(), Durability::Written);
     let segment = directory.path().join("0000000001.jsonl");

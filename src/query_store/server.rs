@@ -12,6 +12,7 @@ use ::http::{Request, Response};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use tokio::runtime::LocalOptions;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -37,12 +38,12 @@ pub fn run(
     drain: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    tokio::task::LocalSet::new().block_on(&runtime, serve(listener, service, drain, shutdown))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(serve(listener, service, drain, shutdown))
 }
 
 /// Serves a listener until `shutdown` completes and the last request has ended, or `drain` has passed. Must be called
-/// within a `LocalSet`.
+/// on a `LocalRuntime`.
 ///
 /// # Errors
 /// The listener cannot be registered with the runtime.

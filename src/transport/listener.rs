@@ -68,7 +68,7 @@ pub struct Serving {
 
 /// Serves one listener until `shutdown` completes and the last exchange has ended.
 ///
-/// `service` makes one service per connection. Must be called within a `LocalSet`.
+/// `service` makes one service per connection. Must be called on a `LocalRuntime`.
 ///
 /// # Errors
 /// The listener cannot be registered with the runtime.

@@ -1,6 +1,5 @@
 //! The body of an upstream's response, and the connection it comes over.
 
-use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,29 +7,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
+use super::connection::Connection;
 use super::endpoint::InFlight;
 use super::pool::Idle;
 
 /// A connection in use. Given back when its exchange has ended whole; dropped, and so closed, otherwise.
 pub(super) struct Lease<B> {
-    sender: SendRequest<B>,
+    connection: Connection<B>,
     idle: Idle<B>,
     max_idle: usize,
     _in_flight: InFlight,
 }
 
 impl<B> Lease<B> {
-    pub(super) fn new(sender: SendRequest<B>, idle: Idle<B>, max_idle: usize, in_flight: InFlight) -> Self {
-        Self { sender, idle, max_idle, _in_flight: in_flight }
+    pub(super) fn new(connection: Connection<B>, idle: Idle<B>, max_idle: usize, in_flight: InFlight) -> Self {
+        Self { connection, idle, max_idle, _in_flight: in_flight }
     }
 
     fn give_back(self) {
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < self.max_idle && !self.sender.is_closed() {
-            idle.push((self.sender, std::time::Instant::now()));
+        if idle.len() < self.max_idle && !self.connection.sender.is_closed() {
+            idle.push((self.connection, Instant::now()));
         }
     }
 }
@@ -51,15 +50,13 @@ pub struct ResponseBody<B> {
     body: Incoming,
     lease: Option<Lease<B>>,
     idle: Duration,
-    /// Made when the upstream is first waited for.
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the upstream is being waited for. While the client is, the timer does not count.
-    waiting: bool,
+    /// Until when the upstream is waited for, while it is; not while the client is.
+    deadline: Option<Instant>,
 }
 
 impl<B> ResponseBody<B> {
     pub(super) fn new(body: Incoming, lease: Lease<B>, idle: Duration) -> Self {
-        let mut this = Self { body, lease: Some(lease), idle, timer: None, waiting: false };
+        let mut this = Self { body, lease: Some(lease), idle, deadline: None };
         this.give_back_at_end();
         this
     }
@@ -73,13 +70,12 @@ impl<B> ResponseBody<B> {
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = Instant::now() + self.idle;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        if !self.waiting {
-            timer.as_mut().reset(deadline);
-            self.waiting = true;
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.idle);
+        match &mut self.lease {
+            Some(lease) => lease.connection.patience.poll(cx, deadline),
+            // Without a connection there is nothing to wait for: the end has come, or is about to be seen.
+            None => Poll::Pending,
         }
-        timer.as_mut().poll(cx)
     }
 }
 
@@ -92,7 +88,7 @@ impl<B> Body for ResponseBody<B> {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => {
-                self.waiting = false;
+                self.deadline = None;
                 match &frame {
                     Some(Err(_)) => drop(self.lease.take()),
                     Some(Ok(_)) => self.give_back_at_end(),

@@ -7,8 +7,9 @@
 //! - A connection is pooled again only when its exchange has ended whole.
 
 mod body;
-mod connect;
+mod connection;
 mod endpoint;
+mod patience;
 mod pool;
 mod settings;
 

@@ -1,19 +1,21 @@
 //! One worker's connections to the endpoints.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::task::{Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
+use tokio::time::Instant;
 
 use super::body::{Lease, ResponseBody};
-use super::connect::connect;
+use super::connection::{Connection, connect};
 use super::endpoint::{Endpoints, InFlight};
 use super::settings::Settings;
 
@@ -39,7 +41,7 @@ struct Shared<B> {
 }
 
 /// The idle connections to one endpoint, each with the time since which it is idle.
-pub(super) type Idle<B> = Rc<RefCell<Vec<(SendRequest<B>, Instant)>>>;
+pub(super) type Idle<B> = Rc<RefCell<Vec<(Connection<B>, Instant)>>>;
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
@@ -115,15 +117,15 @@ where
         in_flight: InFlight,
         uploaded: &impl Fn() -> u64,
     ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Box<Request<B>>> {
-        while let Some(sender) = self.idle_connection(in_flight.index()) {
-            match self.exchange(sender, request, uploaded).await {
-                Ok((sender, sent)) => return Ok(self.received(sender, sent, in_flight)),
+        while let Some(connection) = self.idle_connection(in_flight.index()) {
+            match self.exchange(connection, request, uploaded).await {
+                Ok((connection, sent)) => return Ok(self.received(connection, sent, in_flight)),
                 Err(unsent) => request = *unsent,
             }
         }
         let shared = in_flight.shared();
-        let sender = match connect(&shared.endpoint, self.0.connect_timeout).await {
-            Ok(sender) => sender,
+        let connection = match connect(&shared.endpoint, self.0.connect_timeout).await {
+            Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(endpoint = %shared.endpoint.authority, %error, "cannot connect to the upstream");
                 shared.metrics.connect_failed.inc();
@@ -132,49 +134,58 @@ where
             }
         };
         shared.metrics.up.set(1);
-        let (sender, sent) = self.exchange(sender, request, uploaded).await?;
-        Ok(self.received(sender, sent, in_flight))
+        let (connection, sent) = self.exchange(connection, request, uploaded).await?;
+        Ok(self.received(connection, sent, in_flight))
     }
 
     /// A pooled connection that is ready. Closed and old ones are thrown away, ones that are still finishing stay.
-    fn idle_connection(&self, index: usize) -> Option<SendRequest<B>> {
+    fn idle_connection(&self, index: usize) -> Option<Connection<B>> {
         let mut idle = self.0.idle[index].borrow_mut();
         let now = Instant::now();
-        idle.retain(|(sender, since)| !sender.is_closed() && now.duration_since(*since) < MAX_AGE);
-        let ready = idle.iter().rposition(|(sender, _)| sender.is_ready())?;
+        idle.retain(|(connection, since)| !connection.sender.is_closed() && now.duration_since(*since) < MAX_AGE);
+        let ready = idle.iter().rposition(|(connection, _)| connection.sender.is_ready())?;
         Some(idle.remove(ready).0)
     }
 
     #[allow(clippy::type_complexity, reason = "the three outcomes of one exchange: sent, failed, not sent")]
     async fn exchange(
         &self,
-        mut sender: SendRequest<B>,
+        mut connection: Connection<B>,
         request: Request<B>,
         uploaded: &impl Fn() -> u64,
-    ) -> Result<(SendRequest<B>, Result<Response<Incoming>, Failure>), Box<Request<B>>> {
+    ) -> Result<(Connection<B>, Result<Response<Incoming>, Failure>), Box<Request<B>>> {
+        let Connection { sender, patience } = &mut connection;
         let sent = {
             let mut response = pin!(sender.try_send_request(request));
-            loop {
-                let before = uploaded();
-                match tokio::time::timeout(self.0.response_timeout, &mut response).await {
-                    Err(_elapsed) if uploaded() != before => {}
-                    sent => break sent,
+            let mut deadline = Instant::now() + self.0.response_timeout;
+            let mut before = uploaded();
+            poll_fn(|cx| {
+                loop {
+                    if let Poll::Ready(sent) = response.as_mut().poll(cx) {
+                        return Poll::Ready(Some(sent));
+                    }
+                    ready!(patience.poll(cx, deadline));
+                    if uploaded() == before {
+                        return Poll::Ready(None);
+                    }
+                    (before, deadline) = (uploaded(), Instant::now() + self.0.response_timeout);
                 }
-            }
+            })
+            .await
         };
         match sent {
-            Ok(Ok(response)) => Ok((sender, Ok(response))),
-            Ok(Err(mut error)) => match error.take_message() {
+            Some(Ok(response)) => Ok((connection, Ok(response))),
+            Some(Err(mut error)) => match error.take_message() {
                 Some(unsent) => Err(Box::new(unsent)),
-                None => Ok((sender, Err(Failure::BadResponse(error.into_error())))),
+                None => Ok((connection, Err(Failure::BadResponse(error.into_error())))),
             },
-            Err(_elapsed) => Ok((sender, Err(Failure::TimedOut))),
+            None => Ok((connection, Err(Failure::TimedOut))),
         }
     }
 
     fn received(
         &self,
-        sender: SendRequest<B>,
+        connection: Connection<B>,
         sent: Result<Response<Incoming>, Failure>,
         in_flight: InFlight,
     ) -> Result<Response<ResponseBody<B>>, Failure> {
@@ -190,7 +201,7 @@ where
         }
         let response = sent?;
         let idle = Rc::clone(&self.0.idle[in_flight.index()]);
-        let lease = Lease::new(sender, idle, MAX_IDLE, in_flight);
+        let lease = Lease::new(connection, idle, MAX_IDLE, in_flight);
         Ok(response.map(|body| ResponseBody::new(body, lease, self.0.response_idle_timeout)))
     }
 }

@@ -66,9 +66,11 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, settings: &Settings) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())?;
     match command {
-        Command::Serve => tokio::task::LocalSet::new().block_on(&runtime, serve(settings)),
+        Command::Serve => runtime.block_on(serve(settings)),
         Command::Seed { org, user, count } => {
             let service = query_store::open(settings)?;
             Ok(runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?)

@@ -1,4 +1,4 @@
-//! Making a connection to an endpoint.
+//! A connection to an endpoint, and the making of one.
 
 use std::io;
 use std::time::Duration;
@@ -9,13 +9,20 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use super::patience::Patience;
 use super::settings::Endpoint;
 
 /// Bytes of an upstream's response head that are taken at most.
 const MAX_HEAD: usize = 64 * 1024;
 
+/// A connection: the library's handle, and the timer that its exchanges share.
+pub(super) struct Connection<B> {
+    pub(super) sender: SendRequest<B>,
+    pub(super) patience: Patience,
+}
+
 /// Connects, trying every address of the endpoint's name, and starts the connection's task on this thread.
-pub(super) async fn connect<B>(endpoint: &Endpoint, timeout: Duration) -> io::Result<SendRequest<B>>
+pub(super) async fn connect<B>(endpoint: &Endpoint, timeout: Duration) -> io::Result<Connection<B>>
 where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -30,5 +37,5 @@ where
             tracing::debug!(%error, "an upstream connection ended early");
         }
     });
-    Ok(sender)
+    Ok(Connection { sender, patience: Patience::default() })
 }
