@@ -131,8 +131,14 @@ fn is_plain(path: &str) -> bool {
     };
     !path.contains("//")
         && !path.contains('\\')
-        && !path.split('/').any(|segment| segment == "." || segment == "..")
+        && !path.split('/').any(is_dots)
         && !path.match_indices('%').any(|(at, _)| disguised(at))
+}
+
+/// A dot segment, or one that becomes a dot segment or an empty one where path parameters (`;…`) are cut off first.
+fn is_dots(segment: &str) -> bool {
+    let bare = segment.split(';').next().unwrap_or(segment);
+    bare == "." || bare == ".." || (bare.is_empty() && !segment.is_empty())
 }
 
 #[cfg(test)]
@@ -184,6 +190,9 @@ mod tests {
             "/files/../api",
             "/files/./a",
             "/files//a",
+            "/files/..;/a",
+            "/files/.;x/a",
+            "/files/;/a",
             "/files/%2e%2E/a",
             "/files/a%2fb",
             "/files/%00",

@@ -8,6 +8,7 @@
 mod worker;
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -73,7 +74,12 @@ impl App {
         let (state, journal) = open(&config, &metrics)?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let recording = journal.clone();
-        let readiness = Arc::new(Readiness::new().with("audit", move || recording.admits()));
+        let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
+        let serving = Arc::clone(&alive);
+        let readiness = Readiness::new()
+            .with("audit", move || recording.admits())
+            .with("workers", move || serving.load(Ordering::Relaxed) == workers);
+        let readiness = Arc::new(readiness);
         #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
         metrics.config_loaded.set(Micros::wall().0 as f64 / 1e6);
 
@@ -100,6 +106,7 @@ impl App {
                 metrics: metrics.clone(),
                 endpoints: endpoints.clone(),
                 phase: watched.clone(),
+                alive: Arc::clone(&alive),
                 ended: end.clone(),
             };
             threads.push(worker.start(number)?);

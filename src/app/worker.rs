@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -12,6 +13,7 @@ use anyhow::Context as _;
 use hyper::service::service_fn;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
+use uuid::ContextV7;
 
 use super::{Phase, reached};
 use crate::admission::{Admission, Routes};
@@ -33,8 +35,31 @@ pub(super) struct Worker {
     pub(super) metrics: Metrics,
     pub(super) endpoints: Endpoints,
     pub(super) phase: watch::Receiver<Phase>,
+    /// How many workers there are.
+    pub(super) alive: Arc<AtomicUsize>,
     /// Told when the worker has drained.
     pub(super) ended: mpsc::Sender<()>,
+}
+
+/// A worker that lives; counted, and told of when it ends, also by a panic.
+struct Alive {
+    count: Arc<AtomicUsize>,
+    ended: mpsc::Sender<()>,
+}
+
+impl Alive {
+    fn new(worker: &Worker) -> Self {
+        worker.alive.fetch_add(1, Ordering::Relaxed);
+        Self { count: Arc::clone(&worker.alive), ended: worker.ended.clone() }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        // The other end is gone only when nobody waits for us.
+        self.ended.send(()).ok();
+    }
 }
 
 impl Worker {
@@ -51,18 +76,22 @@ impl Worker {
             // The other end waits for exactly this.
             made.send(result).ok();
             if let Some(runtime) = runtime {
-                self.run(&runtime);
+                self.run(runtime);
             }
         })?;
         is_made.recv().context("the worker died at its start")?.context("cannot make a worker's runtime")?;
         Ok(thread)
     }
 
-    fn run(self, runtime: &LocalRuntime) {
-        let ended = self.ended.clone();
+    fn run(self, runtime: LocalRuntime) {
+        let _alive = Alive::new(&self);
+        let phase = self.phase.clone();
         runtime.block_on(self.serve());
-        // The other end is gone only when nobody waits for us.
-        ended.send(()).ok();
+        if *phase.borrow() == Phase::Serving {
+            tracing::error!("a worker has ended though nobody told it to: this gateway is not ready any more");
+        }
+        // Drops what is in flight, and waits for no name that is still being resolved.
+        runtime.shutdown_background();
     }
 
     async fn serve(self) {
@@ -79,8 +108,10 @@ impl Worker {
             .collect();
         let drained = async {
             for listener in served {
-                if let Ok(Err(error)) = listener.await {
-                    tracing::error!(%error, "a listener ended");
+                match listener.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::error!(%error, "a listener ended"),
+                    Err(error) => tracing::error!(%error, "a listener panicked"),
                 }
             }
         };
@@ -100,6 +131,7 @@ impl Worker {
             settings: self.config.transport.clone(),
             metrics: self.metrics.clone(),
             unread: Unread::new(&self.metrics),
+            ids: ContextV7::new(),
         }
     }
 

@@ -114,10 +114,12 @@ impl Journal {
         }
     }
 
-    /// Whether requests are let through now: uses can be recorded, or are dropped as configured.
+    /// Whether requests are let through now: uses can be recorded, or are dropped as configured. Takes no lock; a
+    /// journal that is closed says so when it is asked to record.
     pub fn admits(&self) -> bool {
-        let drops = self.handle.shared.settings.on_unavailable == OnUnavailable::Drop;
-        drops && self.handle.shared.pending().phase != Phase::Closed || self.available()
+        let shared = &self.handle.shared;
+        let works = !shared.failing.load(Ordering::Relaxed) && !shared.poisoned.load(Ordering::Relaxed);
+        works || shared.settings.on_unavailable == OnUnavailable::Drop
     }
 
     /// Whether uses can be recorded now.

@@ -39,12 +39,13 @@ impl Client {
         }
         for entry in entries(headers) {
             let Some(ip) = entry else { break };
-            client.hops.insert(0, client.ip);
+            client.hops.push(client.ip);
             client.ip = ip;
             if !trusted.trusts(ip) {
                 break;
             }
         }
+        client.hops.reverse();
         client
     }
 

@@ -1,6 +1,6 @@
 //! The reserved names: what the gateway alone may say to the upstream, and what it alone may hear.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Reserved names, in the form to which received names are brought before they are compared.
 const RESERVED: [&str; 9] = [
@@ -21,7 +21,8 @@ const LONGEST: usize = 13;
 
 /// Removes every field whose name some server could read as a reserved one.
 pub(super) fn remove(headers: &mut HeaderMap) {
-    while let Some(name) = headers.keys().find(|name| is_reserved(name.as_str())).cloned() {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_reserved(name.as_str())).cloned().collect();
+    for name in names {
         headers.remove(name);
     }
 }

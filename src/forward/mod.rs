@@ -5,13 +5,14 @@
 //!   never arrive, whatever the upstream's server makes of names.
 //! - Hop-by-hop fields, and those that `Connection` names, go before the identity is set; so a client cannot have the
 //!   gateway's own fields removed by naming them.
-//! - Framing is never copied: `Content-Length` and `Transfer-Encoding` are made anew from the body.
+//! - Framing is made anew, from the body, except for the `Content-Length` of a response: that of a response to `HEAD`
+//!   cannot be known otherwise, and the HTTP library holds every other one against its body.
 
 mod client;
 mod hop_by_hop;
 mod identity_headers;
 
-use http::header::{CONTENT_LENGTH, FORWARDED, HOST, VIA};
+use http::header::{CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 
 use crate::identity::{
@@ -67,7 +68,22 @@ pub fn outbound(received: http::request::Parts, facts: Facts<'_>) -> Request<()>
 /// The head to send downstream, made of the upstream's. The body's length is the HTTP library's to say, except for a
 /// response to `HEAD`, which has the length of a body that it does not carry.
 pub fn inbound(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     hop_by_hop::remove(headers);
+}
+
+/// Says how the body of a request is framed, where the HTTP library would say nothing or drop it: a body of unknown
+/// length on any method, and no body on a method that should have one (RFC 9110, section 8.6).
+pub fn frame(request: &mut Request<()>, length: Option<u64>) {
+    match length {
+        None => drop(request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
+        Some(0) if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) => {
+            drop(request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0)));
+        }
+        Some(_) => {}
+    }
 }
 
 /// The request in origin form (RFC 9112, section 3.2.1), its path and query exactly as received.
@@ -83,7 +99,10 @@ fn head(method: Method, uri: &Uri, headers: HeaderMap) -> Request<()> {
 /// The host the client asked for: `:authority` or an absolute target before `Host` (RFC 9112, section 3.2.2).
 fn received_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     match uri.authority() {
-        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        Some(authority) => {
+            let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+            HeaderValue::from_str(host).ok()
+        }
         None => headers.get(HOST).cloned(),
     }
 }

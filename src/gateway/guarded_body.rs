@@ -105,10 +105,13 @@ impl Body for GuardedBody {
 impl Exchange {
     fn note(&mut self, frame: Option<&Result<Frame<Bytes>, ResponseError>>) {
         match frame {
+            // Trailers are the last frame, after which nobody asks for more.
+            Some(Ok(frame)) if frame.is_trailers() => self.end(Outcome::Completed),
             Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
             Some(Err(error)) => {
                 tracing::debug!(%error, "a response broke off");
-                self.end(Outcome::UpstreamError);
+                let uploaded = self.upload.error().is_none();
+                self.end(if uploaded { Outcome::UpstreamError } else { Outcome::ClientError });
             }
             None => self.end(Outcome::Completed),
         }

@@ -5,21 +5,25 @@
 //! - Exactly one audit record per use of a key, also when the client vanishes: the entry is opened before the request
 //!   leaves for the upstream, and closed by what the response body holds, wherever that is dropped.
 //! - The permit lives in the same place: it is given back after the last frame of the response body, or when the future
-//!   is dropped at any of its awaits.
+//!   is dropped at any of its awaits. The connection has then taken the last frame, and may still be sending it.
 //! - A request that is refused costs no token and holds no slot. The one exception is a journal that fails between the
 //!   look at it and the write: that request has paid its token.
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
 mod guarded_body;
+mod head;
 mod rate_limit;
 mod refused;
 mod rejection;
 mod request;
 
+use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body as _;
+use http_body_util::Full;
 use hyper::body::Incoming;
+use uuid::ContextV7;
 
 use crate::admission::Admission;
 use crate::audit::{Entry, Journal, Outcome};
@@ -55,31 +59,34 @@ pub struct Gateway {
     pub metrics: Metrics,
     /// What is counted of requests that never got a route.
     pub unread: Unread,
+    /// What keeps this worker's request ids unique and in order.
+    pub ids: ContextV7,
 }
 
 impl Gateway {
     /// Answers one request. Never fails: every "no" is a response.
     pub async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival::new(peer, &head, &self.trusted);
+        let arrival = Arrival::new(peer, &head, &self.trusted, &self.ids);
+        let is_head = head.method == Method::HEAD;
+        let unread = body.size_hint().exact().is_none_or(|length| length > READ_ALONG);
         let id = HeaderValue::from_str(&arrival.id.to_string()).expect("a UUID is visible ASCII");
         let mut response = match self.check(&head, &body) {
             Ok(()) => self.admit(&arrival, &id, head, body).await,
             Err(reason) => self.unread.refuse(reason, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
-        response
+        finish(response, is_head, unread)
     }
 
     /// What can be refused by its head alone.
     fn check(&self, head: &Parts, body: &Incoming) -> Result<(), Reason> {
-        if head.uri.path_and_query().map_or(0, |target| target.as_str().len()) > self.settings.max_target {
-            return Err(Reason::TargetTooLong);
-        }
+        head::check(head, &self.settings)?;
         if body.size_hint().lower() > self.settings.max_body {
             return Err(Reason::BodyTooLarge);
         }
         if !self.journal.admits() {
+            self.metrics.audit.refused.inc();
             return Err(Reason::AuditUnavailable);
         }
         Ok(())
@@ -106,7 +113,8 @@ impl Gateway {
         };
         let facts =
             Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
-        let request = forward::outbound(head, facts);
+        let mut request = forward::outbound(head, facts);
+        forward::frame(&mut request, body.size_hint().exact());
         let body = RequestBody::new(body, self.settings.max_body, self.settings.body_idle_timeout);
         let standing = admitted.standing;
         let mut exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
@@ -151,13 +159,33 @@ impl Gateway {
     }
 }
 
+/// Bytes of a request's body that usually come along with its head: then the library reads past them after a refusal.
+const READ_ALONG: u64 = 8 * 1024;
+
+/// The last touch on the gateway's own answers: no body in answer to `HEAD` (RFC 9110, section 9.3.2), and no next
+/// request on a connection on which much of this one may still come.
+fn finish(mut response: Response<GuardedBody>, is_head: bool, unread: bool) -> Response<GuardedBody> {
+    let GuardedBody::Own(body) = response.body() else { return response };
+    let length = body.size_hint().lower();
+    if unread {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if is_head {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        *response.body_mut() = GuardedBody::Own(Full::default());
+    }
+    response
+}
+
 /// The upstream's response, with what the request holds in its body.
 fn respond(
-    response: Response<ResponseBody<RequestBody>>,
+    mut response: Response<ResponseBody<RequestBody>>,
     mut exchange: Exchange,
     standing: &Standing,
 ) -> Response<GuardedBody> {
     exchange.status = Some(response.status());
+    // Our own version, not the upstream's (RFC 9110, section 6.2).
+    *response.version_mut() = Version::HTTP_11;
     let mut response = response.map(|body| GuardedBody::Upstream { body, exchange: Box::new(Held(exchange)) });
     forward::inbound(response.headers_mut());
     rate_limit::set(response.headers_mut(), standing, Wait::None);

@@ -1,6 +1,6 @@
 //! The fields that tell callers where they stand: draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 lists.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -9,8 +9,8 @@ use crate::quota::Standing;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// The longest of the values, with every number at its largest.
-const LONGEST: usize = 80;
+/// The longest of the values, with every number at its largest, and some room.
+const LONGEST: usize = 128;
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// What a caller should wait for.
@@ -53,9 +53,11 @@ fn policy(standing: &Standing) -> HeaderValue {
 }
 
 fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
-    let mut buffer = String::with_capacity(LONGEST);
-    buffer.write_fmt(text).expect("a String takes every write");
-    HeaderValue::try_from(buffer).expect("digits and quotes are visible ASCII")
+    let mut buffer = [0; LONGEST];
+    let mut rest = &mut buffer[..];
+    rest.write_fmt(text).expect("the longest value fits");
+    let written = LONGEST - rest.len();
+    HeaderValue::from_bytes(&buffer[..written]).expect("digits and quotes are visible ASCII")
 }
 
 fn whole_seconds(micros: u64) -> u64 {

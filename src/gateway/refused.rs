@@ -54,10 +54,10 @@ impl Gateway {
         denial: &Denial,
     ) -> Response<GuardedBody> {
         let rejection = Rejection::of_denial(denial, route);
-        let response = arrival.reject(&rejection, &route.metrics);
+        let status = rejection.status();
         let end = |outcome| End {
             outcome,
-            status: Some(response.status().as_u16()),
+            status: Some(status.as_u16()),
             duration_us: 0,
             request_bytes: 0,
             response_bytes: 0,
@@ -76,7 +76,7 @@ impl Gateway {
                 }
             }
         }
-        response
+        arrival.reject(&rejection, &route.metrics)
     }
 }
 

@@ -7,7 +7,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Response};
 use http_body_util::Full;
-use uuid::Uuid;
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::guarded_body::GuardedBody;
 use super::rejection::Rejection;
@@ -31,9 +31,9 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    pub(super) fn new(peer: &'a Peer, head: &Parts, trusted: &TrustedProxies) -> Self {
+    pub(super) fn new(peer: &'a Peer, head: &Parts, trusted: &TrustedProxies, ids: &ContextV7) -> Self {
         let client = Client::find(peer, &head.headers, trusted);
-        Self { id: Uuid::now_v7(), time: clock::now(), peer, client }
+        Self { id: Uuid::new_v7(Timestamp::now(ids)), time: clock::now(), peer, client }
     }
 
     /// Seconds since the arrival.

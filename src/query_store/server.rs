@@ -24,6 +24,10 @@ use crate::{clock, transport};
 const SWEEP: Duration = Duration::from_secs(60);
 /// Between two looks at the wall clock.
 const TICK: Duration = Duration::from_secs(1);
+/// A gateway takes 100 fields and 64 KiB, and adds its own: what it lets through must find room here.
+const MAX_FIELDS: usize = 128;
+/// As [`MAX_FIELDS`].
+const MAX_HEAD: usize = 96 * 1024;
 /// How long an idle connection is kept. Long, because whenever we close one, the gateway may be sending a request into it;
 /// and the gateways are few.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
@@ -81,7 +85,12 @@ pub async fn serve(
 }
 
 fn serving() -> transport::Serving {
-    let settings = transport::Settings { keep_alive_timeout: KEEP_ALIVE, ..transport::Settings::default() };
+    let settings = transport::Settings {
+        keep_alive_timeout: KEEP_ALIVE,
+        max_fields: MAX_FIELDS,
+        max_head: MAX_HEAD,
+        ..transport::Settings::default()
+    };
     let connections = prometheus::IntGauge::new("query_store_connections", "Open connections.");
     transport::Serving {
         settings: Rc::new(settings),

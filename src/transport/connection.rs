@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::CONNECTION;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -33,8 +34,8 @@ const FIRST_READ: usize = 4096;
 const SMALLEST_HEAD: usize = 8192;
 /// Up to this many fields the library parses without allocating; it is also the default limit.
 const FIELDS_ON_STACK: usize = 100;
-/// How long the last words of a connection may take to leave: the client is slow already.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a connection may take to end: to take our last words, and to stop sending what nobody reads.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Why a head could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +59,13 @@ where
 {
     let first = tokio::select! {
         biased;
-        () = poll_fn(|cx| if member.draining(cx) { Poll::Ready(()) } else { Poll::Pending }) => return,
         first = tokio::time::timeout(serving.settings.keep_alive_timeout, first_bytes(&mut stream)) => first,
+        () = poll_fn(|cx| if member.draining(cx) { Poll::Ready(()) } else { Poll::Pending }) => return,
     };
     let Ok(Ok(first)) = first else { return };
-    let progress = Rc::new(Progress::new());
-    let service = Watched { service, progress: Rc::clone(&progress) };
     let http2 = first.starts_with(PREFACE);
+    let progress = Rc::new(Progress::new(http2));
+    let service = Watched { service, progress: Rc::clone(&progress) };
     let io = TokioIo::new(Io::new(stream, first, Rc::clone(&progress), Rc::clone(&serving.answer)));
     let watchdog = Watchdog::new(progress, &serving.settings);
     if http2 {
@@ -116,9 +117,14 @@ async fn run_http1<S, B>(
         watchdog.poll(cx).map(Some)
     })
     .await;
-    if expired == Some(Expired::Head) {
-        let stream = connection.into_parts().io.into_inner().into_stream();
-        say(stream, (serving.answer)(Unreadable::TooSlow)).await;
+    let stream = connection.into_parts().io.into_inner().into_stream();
+    let progress = watchdog.progress;
+    let last_words = match expired {
+        Some(Expired::Head) if progress.is_flushed() => (serving.answer)(Unreadable::TooSlow),
+        _ => Bytes::new(),
+    };
+    if progress.is_closing() || !last_words.is_empty() {
+        close(stream, last_words).await;
     }
 }
 
@@ -136,21 +142,31 @@ async fn run_http2<S, B>(
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
         .max_concurrent_streams(settings.max_streams)
-        .max_header_list_size(u32::try_from(settings.max_head).unwrap_or(u32::MAX));
+        // Heads up to twice the limit are read, so that they can be refused in words; larger ones the library resets.
+        .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut told = false;
-    poll_fn(|cx| {
+    let expired = poll_fn(|cx| {
         if !told && member.draining(cx) {
             told = true;
             connection.as_mut().graceful_shutdown();
         }
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             log_end(result);
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
-        watchdog.poll(cx).map(|_| ())
+        watchdog.poll(cx).map(|_| true)
     })
     .await;
+    if expired {
+        // Said in time for a request that crosses the GOAWAY to be served (RFC 9113, section 6.8).
+        connection.as_mut().graceful_shutdown();
+        while tokio::time::timeout(LAST_WORDS, connection.as_mut()).await.is_err() {
+            if watchdog.progress.phase() != Phase::Exchange {
+                break;
+            }
+        }
+    }
 }
 
 fn log_end(result: hyper::Result<()>) {
@@ -159,14 +175,16 @@ fn log_end(result: hyper::Result<()>) {
     }
 }
 
-/// Writes a last answer and closes, giving up when the client does not take it.
-async fn say(mut stream: TcpStream, answer: Bytes) {
-    let last_words = async {
-        stream.write_all(&answer).await?;
-        stream.shutdown().await
+/// Says the last words, if there are any, and closes; but lingers, as more of the request may be on its way. To close on
+/// unread bytes resets the connection, and the client might never see the answer (RFC 9112, section 9.6).
+async fn close(mut stream: TcpStream, last_words: Bytes) {
+    let closing = async {
+        stream.write_all(&last_words).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(drop)
     };
-    if let Ok(Err(error)) = tokio::time::timeout(LAST_WORDS, last_words).await {
-        tracing::debug!(%error, "a slow client went away");
+    if let Ok(Err(error)) = tokio::time::timeout(LAST_WORDS, closing).await {
+        tracing::debug!(%error, "a client went away");
     }
 }
 
@@ -264,6 +282,11 @@ where
         let this = self.project();
         let Ok(response) = ready!(this.future.poll(cx));
         let ongoing = this.ongoing.take();
+        if let Some(ongoing) = &ongoing
+            && response.headers().get(CONNECTION).is_some_and(|value| value == "close")
+        {
+            ongoing.0.close();
+        }
         Poll::Ready(Ok(response.map(|body| WatchedBody { body, _ongoing: ongoing })))
     }
 }

@@ -27,6 +27,8 @@ struct Shared {
 pub(super) struct Member {
     shared: Rc<Shared>,
     number: u64,
+    /// Whether the task's waker is known; a connection stays with its task.
+    registered: Cell<bool>,
 }
 
 impl Connections {
@@ -39,7 +41,7 @@ impl Connections {
         let number = self.0.next.get();
         self.0.next.set(number + 1);
         self.0.open.borrow_mut().insert(number, Waker::noop().clone());
-        Member { shared: Rc::clone(&self.0), number }
+        Member { shared: Rc::clone(&self.0), number, registered: Cell::new(false) }
     }
 
     /// Tells every connection, and waits until the last has ended.
@@ -61,10 +63,8 @@ impl Connections {
 impl Member {
     /// Whether the connection should end. Registers the task once, to be woken when it should.
     pub(super) fn draining(&self, cx: &Context<'_>) -> bool {
-        if let Some(waker) = self.shared.open.borrow_mut().get_mut(&self.number)
-            && !waker.will_wake(cx.waker())
-        {
-            waker.clone_from(cx.waker());
+        if !self.registered.replace(true) {
+            self.shared.open.borrow_mut().insert(self.number, cx.waker().clone());
         }
         self.shared.draining.get()
     }

@@ -1,7 +1,9 @@
 //! The bytes of a downstream connection: what it is doing, since when, and its last words in place of the library's.
 //!
 //! The HTTP library answers a head that it cannot read by itself, with an empty response. [`Io`] recognizes these
-//! answers and writes the caller's in their place, so that every refusal reads the same.
+//! answers and writes the caller's in their place, so that every refusal reads the same. It looks for them only where
+//! the library speaks for itself: on HTTP/1 connections, between exchanges, when all of the last response is gone. So
+//! no byte of a response's body is ever taken for one.
 
 use std::cell::Cell;
 use std::io;
@@ -33,15 +35,27 @@ pub(super) enum Phase {
 /// What a connection is doing, shared by its bytes, its service and its watchdog.
 #[derive(Debug)]
 pub(super) struct Progress {
+    http2: bool,
     phase: Cell<Phase>,
     exchanges: Cell<u32>,
+    /// Whether all of the last response is gone.
+    flushed: Cell<bool>,
+    /// Whether the last answer said that the connection closes: the rest of the request may still be on its way.
+    closing: Cell<bool>,
     /// Whether the request line of the head being read has ended.
     line_ended: Cell<bool>,
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
-        Self { phase: Cell::new(Phase::Idle(Instant::now())), exchanges: Cell::new(0), line_ended: Cell::new(false) }
+    pub(super) fn new(http2: bool) -> Self {
+        Self {
+            http2,
+            flushed: Cell::new(true),
+            closing: Cell::new(false),
+            phase: Cell::new(Phase::Idle(Instant::now())),
+            exchanges: Cell::new(0),
+            line_ended: Cell::new(true),
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -52,7 +66,8 @@ impl Progress {
     pub(super) fn begin(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
         self.phase.set(Phase::Exchange);
-        self.line_ended.set(false);
+        self.flushed.set(false);
+        self.line_ended.set(true);
     }
 
     /// An exchange ends; with the last one the connection is idle.
@@ -63,12 +78,28 @@ impl Progress {
         }
     }
 
+    /// The last answer says that the connection closes.
+    pub(super) fn close(&self) {
+        self.closing.set(true);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Whether every byte that was to be said has been said.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.flushed.get()
+    }
+
+    /// Bytes have come. On HTTP/2 they may be anything, and only a stream is an exchange.
     fn received(&self, bytes: &[u8]) {
-        if self.phase.get() == Phase::Exchange {
+        if self.http2 || self.phase.get() == Phase::Exchange {
             return;
         }
         if let Phase::Idle(_) = self.phase.get() {
             self.phase.set(Phase::Head(Instant::now()));
+            self.line_ended.set(false);
         }
         if !self.line_ended.get() {
             self.line_ended.set(bytes.contains(&b'\n'));
@@ -105,6 +136,9 @@ impl Io {
 
     /// Why the library gave up, when these bytes are its own answer.
     fn canned(&self, bytes: &[u8]) -> Option<Unreadable> {
+        if self.progress.http2 || !self.progress.flushed.get() {
+            return None;
+        }
         if bytes.len() > CANNED_MAX || !bytes.starts_with(b"HTTP/1.1 4") || !is_canned(bytes) {
             return None;
         }
@@ -127,7 +161,7 @@ impl Io {
     }
 }
 
-/// The library's own answers carry these three fields and nothing else; ours and the upstream's always carry more.
+/// The library's own answers carry these three fields and nothing else; the heads of ours always carry more.
 fn is_canned(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Some(head) = text.strip_suffix("\r\n\r\n") else { return false };
@@ -158,6 +192,7 @@ impl AsyncWrite for Io {
         if self.answering.is_none() {
             let Some(why) = self.canned(buf) else { return Pin::new(&mut self.stream).poll_write(cx, buf) };
             self.answering = Some((self.answer)(why));
+            self.progress.close();
         }
         self.poll_answer(cx, buf.len())
     }
@@ -178,7 +213,12 @@ impl AsyncWrite for Io {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // The library flushes when its buffer is empty: then all that it had to say is gone.
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if self.progress.exchanges.get() == 0 {
+            self.progress.flushed.set(true);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

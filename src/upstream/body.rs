@@ -91,6 +91,8 @@ impl<B> Body for ResponseBody<B> {
                 self.deadline = None;
                 match &frame {
                     Some(Err(_)) => drop(self.lease.take()),
+                    // Trailers are the last frame (RFC 9110, section 6.5).
+                    Some(Ok(frame)) if frame.is_trailers() => self.lease.take().into_iter().for_each(Lease::give_back),
                     Some(Ok(_)) => self.give_back_at_end(),
                     None => self.lease.take().into_iter().for_each(Lease::give_back),
                 }

@@ -1,7 +1,8 @@
 //! The endpoints, as all workers see them.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::HeaderValue;
 
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     pub(super) host: HeaderValue,
     /// Requests in flight to it, from all workers.
     in_flight: AtomicUsize,
+    /// Whether the last connection could be made: only changes are logged.
+    up: AtomicBool,
     pub(super) metrics: EndpointMetrics,
 }
 
@@ -36,6 +39,7 @@ impl Endpoints {
         let shared = |endpoint: &Endpoint| Shared {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
+            up: AtomicBool::new(true),
             metrics: metrics.endpoint(&endpoint.authority),
             endpoint: endpoint.clone(),
         };
@@ -53,6 +57,25 @@ impl Endpoints {
     pub(super) fn enter(&self, index: usize) -> InFlight {
         self.0[index].in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight { endpoints: self.clone(), index }
+    }
+}
+
+impl Shared {
+    /// A connection could be made.
+    pub(super) fn reached(&self) {
+        self.metrics.up.set(1);
+        if !self.up.swap(true, Ordering::Relaxed) {
+            tracing::info!(endpoint = %self.endpoint.authority, "the upstream can be reached again");
+        }
+    }
+
+    /// A connection could not be made.
+    pub(super) fn unreachable(&self, error: &io::Error) {
+        self.metrics.connect_failed.inc();
+        self.metrics.up.set(0);
+        if self.up.swap(false, Ordering::Relaxed) {
+            tracing::warn!(endpoint = %self.endpoint.authority, %error, "the upstream cannot be reached");
+        }
     }
 }
 

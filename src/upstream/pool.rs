@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -127,13 +127,11 @@ where
         let connection = match connect(&shared.endpoint, self.0.connect_timeout).await {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::warn!(endpoint = %shared.endpoint.authority, %error, "cannot connect to the upstream");
-                shared.metrics.connect_failed.inc();
-                shared.metrics.up.set(0);
+                shared.unreachable(&error);
                 return Err(Box::new(request));
             }
         };
-        shared.metrics.up.set(1);
+        shared.reached();
         let (connection, sent) = self.exchange(connection, request, uploaded).await?;
         Ok(self.received(connection, sent, in_flight))
     }
@@ -141,10 +139,21 @@ where
     /// A pooled connection that is ready. Closed and old ones are thrown away, ones that are still finishing stay.
     fn idle_connection(&self, index: usize) -> Option<Connection<B>> {
         let mut idle = self.0.idle[index].borrow_mut();
-        let now = Instant::now();
-        idle.retain(|(connection, since)| !connection.sender.is_closed() && now.duration_since(*since) < MAX_AGE);
-        let ready = idle.iter().rposition(|(connection, _)| connection.sender.is_ready())?;
-        Some(idle.remove(ready).0)
+        let mut finishing = Vec::new();
+        let mut ready = None;
+        while let Some((connection, since)) = idle.pop() {
+            if since.elapsed() >= MAX_AGE {
+                // The ones below are older still.
+                idle.clear();
+            } else if connection.sender.is_ready() {
+                ready = Some(connection);
+                break;
+            } else if !connection.sender.is_closed() {
+                finishing.push((connection, since));
+            }
+        }
+        idle.extend(finishing.into_iter().rev());
+        ready
     }
 
     #[allow(clippy::type_complexity, reason = "the three outcomes of one exchange: sent, failed, not sent")]
@@ -201,7 +210,9 @@ where
         }
         let response = sent?;
         let idle = Rc::clone(&self.0.idle[in_flight.index()]);
-        let lease = Lease::new(connection, idle, MAX_IDLE, in_flight);
+        // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
+        let most_idle = if response.version() == Version::HTTP_10 { 0 } else { MAX_IDLE };
+        let lease = Lease::new(connection, idle, most_idle, in_flight);
         Ok(response.map(|body| ResponseBody::new(body, lease, self.0.response_idle_timeout)))
     }
 }

@@ -107,3 +107,50 @@ fn a_stream_that_is_reset_gives_its_slot_back() {
         }
     });
 }
+
+#[test]
+fn head_and_large_heads_are_refused_in_words() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        let mut head = request(&gateway, "/", "sk_live_bad", b"");
+        *head.method_mut() = http::Method::HEAD;
+        let response = sender.send_request(head).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+        for (count, size) in [(101, 1), (1, 70_000)] {
+            let mut large = request(&gateway, "/", &key.text, b"");
+            for number in 0..count {
+                let name = http::HeaderName::try_from(format!("x-{number}")).unwrap();
+                large.headers_mut().insert(name, "x".repeat(size).parse().unwrap());
+            }
+            let response = sender.send_request(large).await.unwrap();
+            assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{count} of {size}");
+        }
+    });
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn an_idle_connection_lives_as_long_as_keep_alive_says() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 100ms, keep_alive: 1s }");
+    let key = gateway.key();
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        for _ in 0..3 {
+            let response = sender.send_request(request(&gateway, "/", &key.text, b"x")).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            // Longer than a head may take: frames between the requests must not be taken for one.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+        let closed = async {
+            while !sender.is_closed() {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("an idle connection is closed");
+    });
+}

@@ -9,6 +9,7 @@ mod forwarding;
 mod http2;
 mod limits;
 mod revocation;
+mod wire;
 
 // What it is made of.
 mod config;

@@ -1,0 +1,181 @@
+//! Raw bytes: requests and responses that a careless proxy would pass on, misread or cut short.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use keygate::audit::Outcome;
+
+use crate::support::{Client, Gateway, Upstream, eventually, head};
+
+#[test]
+fn a_body_that_looks_like_an_answer_of_the_library_is_a_body() {
+    let body = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let upstream = Upstream::answering(move |_, stream| {
+        stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes()).unwrap();
+        // The head must be on its way before the body is: then the body is written by itself.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        stream.write_all(body.as_bytes()).unwrap();
+    });
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..3 {
+        assert_eq!(client.get("/", &key).body, body.as_bytes());
+    }
+}
+
+#[test]
+fn targets_without_a_path_and_tunnels_are_refused() {
+    let upstream = Upstream::start();
+    let routes = "
+routes:
+  - { name: admin, path: /, permission: 'admin:all' }
+  - { name: rest, path: /** }
+";
+    let gateway = Gateway::with(&[upstream.address], routes);
+    let key = gateway.key().text;
+    let auth = format!("Host: h\r\nAuthorization: Bearer {key}\r\n\r\n");
+    for line in ["GET example HTTP/1.1", "CONNECT h:80 HTTP/1.1", "TRACE / HTTP/1.1", "CONNECT / HTTP/1.1"] {
+        let mut client = Client::connect(gateway.address);
+        let response = client.send(format!("{line}\r\n{auth}")).response();
+        assert_eq!(response.status, 400, "{line}: {response:?}");
+    }
+    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 403);
+    for path in ["/x/..;/", "/x/.;a/y", "/;/"] {
+        assert_eq!(Client::connect(gateway.address).get(path, &key).status, 404, "{path}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn there_is_exactly_one_valid_host() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    for hosts in [
+        "",
+        "Host: a\r\nHost: a\r\n",
+        "Host: a\r\nHost: b\r\n",
+        "Host: \r\n",
+        "Host: a b\r\n",
+        "Host: u@h\r\n",
+        "Host: a\"\r\n",
+    ] {
+        let mut client = Client::connect(gateway.address);
+        let request = format!("GET / HTTP/1.1\r\n{hosts}Authorization: Bearer {key}\r\n\r\n");
+        let response = client.send(request).response();
+        assert_eq!((response.status, response.code().as_str()), (400, "malformed_request"), "{hosts:?}");
+        assert_eq!(response.header("connection"), Some("close"));
+    }
+    assert_eq!(upstream.count(), 0);
+    let mut old = Client::connect(gateway.address);
+    old.send(format!("GET / HTTP/1.0\r\nAuthorization: Bearer {key}\r\n\r\n"));
+    assert_eq!(old.response().status, 200);
+    let mut absolute = Client::connect(gateway.address);
+    absolute.send(format!("GET http://u:p@evil/ HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\n\r\n"));
+    assert_eq!(absolute.response().status, 200);
+    assert_eq!(upstream.last().header("x-forwarded-host"), Some("evil"));
+}
+
+#[test]
+fn bodies_are_framed_whatever_the_method() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    client.send(head("GET", "/", &key, &[("Transfer-Encoding", "chunked")], 0)).send("3\r\nabc\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(upstream.last().body, b"abc");
+    let empty = client.request("POST", "/", &key, &[("Content-Length", "0")], b"");
+    assert_eq!(empty.status, 200);
+    assert_eq!(upstream.last().header("content-length"), Some("0"));
+    assert_eq!(client.get("/", &key).status, 200);
+    let plain = upstream.last();
+    assert_eq!((plain.header("content-length"), plain.header("transfer-encoding")), (None, None));
+}
+
+#[test]
+fn an_old_upstream_changes_no_version() {
+    let upstream = Upstream::answering(|request, stream| {
+        let length = request.body.len();
+        stream
+            .write_all(
+                format!("HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: {length}\r\n\r\n").as_bytes(),
+            )
+            .ok();
+        stream.write_all(&request.body).ok();
+    });
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    for _ in 0..2 {
+        stream.write_all(head("POST", "/", &key, &[("Transfer-Encoding", "chunked")], 0).as_bytes()).unwrap();
+        stream.write_all(b"2\r\nok\r\n0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            let mut piece = [0; 1024];
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0);
+            answer.extend(&piece[..read]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(upstream.last().line, "POST / HTTP/1.1");
+    }
+}
+
+#[test]
+fn a_response_with_trailers_is_complete() {
+    let upstream = Upstream::answering(|_, stream| {
+        let answer =
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
+        stream.write_all(answer.as_bytes()).ok();
+    });
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..3 {
+        assert_eq!(client.get("/", &key).body, b"ok");
+    }
+    assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Completed), "{:?}", gateway.records());
+    assert_eq!(upstream.connections(), 1, "the connection is used again");
+}
+
+#[test]
+fn a_client_that_sends_much_still_reads_its_refusal() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let mut client = Client::connect(gateway.address);
+    client.send(head("POST", "/", "sk_live_bad", &[], 20 << 20));
+    let piece = vec![b'x'; 1 << 20];
+    (0..20).for_each(|_| {
+        client.send(&piece);
+    });
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (401, Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_pipelined_head_is_told_what_is_wrong_with_it() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let many: String = (0..101).map(|i| format!("x-{i}: 1\r\n")).collect();
+    let mut client = Client::connect(gateway.address);
+    client.send(format!("{}GET / HTTP/1.1\r\nHost: h\r\n{many}\r\n", head("GET", "/", &key, &[], 0)));
+    assert_eq!(client.response().status, 200);
+    assert_eq!(client.response().code(), "head_too_large");
+}
+
+#[test]
+fn a_broken_upload_is_not_the_upstreams_fault() {
+    let upstream = Upstream::answering(|_, _| {});
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    client.send(head("POST", "/", &key, &[], 100)).send("some");
+    drop(client);
+    eventually("it ends", || gateway.metric("keygate_in_flight") == 0.0);
+    let outcome = gateway.records()[0].outcome;
+    assert!(matches!(outcome, Outcome::Aborted | Outcome::ClientError), "{outcome:?}");
+}
