@@ -25,7 +25,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use uuid::ContextV7;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Route};
 use crate::audit::{Entry, Journal, Outcome};
 use crate::forward::{self, Facts, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
@@ -92,7 +92,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Asks admission, records the use, and sends the request on; or records the refusal.
+    /// Asks admission, records the use, and has the request rewritten and sent on; or records the refusal.
     async fn admit(
         &self,
         arrival: &Arrival<'_>,
@@ -117,18 +117,29 @@ impl Gateway {
         forward::frame(&mut request, body.size_hint().exact());
         let body = RequestBody::new(body, self.settings.max_body, self.settings.body_idle_timeout);
         let standing = admitted.standing;
-        let mut exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
-        self.metrics.overhead.observe(arrival.seconds());
+        let exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
+        self.send(arrival, ruling.route, request.map(|()| body), exchange, standing).await
+    }
 
-        let upload = body.upload();
-        match self.upstream.send(request.map(|()| body), || upload.received()).await {
+    /// Sends the request through the upstream, and returns its response with what the request holds.
+    async fn send(
+        &self,
+        arrival: &Arrival<'_>,
+        route: &Route,
+        request: Request<RequestBody>,
+        mut exchange: Exchange,
+        standing: Standing,
+    ) -> Response<GuardedBody> {
+        self.metrics.overhead.observe(arrival.seconds());
+        let upload = exchange.upload.clone();
+        match self.upstream.send(request, || upload.received()).await {
             Ok(response) => {
-                ruling.route.metrics.answered(response.status());
+                route.metrics.answered(response.status());
                 respond(response, exchange, &standing)
             }
             Err(failure) => {
                 let rejection = failed(&failure, &mut exchange, standing);
-                let response = arrival.reject(&rejection, &ruling.route.metrics);
+                let response = arrival.reject(&rejection, &route.metrics);
                 exchange.status = Some(response.status());
                 response
             }
@@ -142,7 +153,7 @@ impl Gateway {
         admitted: Admitted,
         entry: Entry,
         body: &RequestBody,
-        route: &crate::admission::Route,
+        route: &Route,
     ) -> Exchange {
         self.metrics.in_flight.inc();
         Exchange {
