@@ -70,7 +70,7 @@ impl Gateway {
         let arrival = Arrival::new(peer, &head, &self.trusted, &self.ids);
         let is_head = head.method == Method::HEAD;
         let unread = body.size_hint().exact().is_none_or(|length| length > READ_ALONG);
-        let id = HeaderValue::from_str(&arrival.id.to_string()).expect("a UUID is visible ASCII");
+        let id = arrival.id_header();
         let mut response = match self.check(&head, &body) {
             Ok(()) => self.admit(&arrival, &id, head, body).await,
             Err(reason) => self.unread.refuse(reason, arrival.id),

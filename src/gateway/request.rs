@@ -36,6 +36,13 @@ impl<'a> Arrival<'a> {
         Self { id: Uuid::new_v7(Timestamp::now(ids)), time: clock::now(), peer, client }
     }
 
+    /// The value of `X-Request-Id`.
+    pub(super) fn id_header(&self) -> HeaderValue {
+        let mut text = Uuid::encode_buffer();
+        let text = self.id.hyphenated().encode_lower(&mut text);
+        HeaderValue::from_str(text).expect("hexadecimal digits and dashes are visible ASCII")
+    }
+
     /// Seconds since the arrival.
     pub(super) fn seconds(&self) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
