@@ -1,10 +1,12 @@
 //! HTTP/2 with prior knowledge, down to an HTTP/1.1 upstream.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use crate::support::{Gateway, Upstream};
 
@@ -15,7 +17,10 @@ fn block_on(client: impl Future<Output = ()>) {
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
-    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    // Pings are frames between the requests, of which none is a request.
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).keep_alive_interval(Duration::from_millis(50)).keep_alive_while_idle(true);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender
 }
@@ -144,13 +149,13 @@ fn an_idle_connection_lives_as_long_as_keep_alive_says() {
             let response = sender.send_request(request(&gateway, "/", &key.text, b"x")).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK);
             // Longer than a head may take: frames between the requests must not be taken for one.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
         }
         let closed = async {
             while !sender.is_closed() {
                 tokio::task::yield_now().await
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("an idle connection is closed");
+        tokio::time::timeout(Duration::from_secs(10), closed).await.expect("an idle connection is closed");
     });
 }
