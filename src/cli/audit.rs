@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Subcommand;
 
+use super::key_id::KeyIdParser;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{Exit, Failure, control};
@@ -54,7 +55,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Wanted {
     /// Uses of this key: the nine characters after sk_live_
-    #[arg(long, global = true, value_name = "KEY_ID")]
+    #[arg(long, global = true, value_name = "KEY_ID", value_parser = KeyIdParser)]
     key: Option<KeyId>,
     /// Uses by this user: an id, or, with --org, an email address
     #[arg(long, global = true)]

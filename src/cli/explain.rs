@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 
 use super::audit::{self, records, show_records};
+use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{Failure, control, output};
 use crate::audit::Filter;
@@ -17,6 +18,7 @@ const DECISIONS: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The nine characters after sk_live_
+    #[arg(value_parser = KeyIdParser)]
     key_id: KeyId,
     #[command(flatten)]
     format: Format,

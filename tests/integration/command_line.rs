@@ -281,6 +281,37 @@ fn first_segment(directory: &Path) -> PathBuf {
 }
 
 #[test]
+fn a_whole_key_stands_for_its_id_and_is_never_echoed() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let presented = printed.trim();
+    let secret = &presented[18..];
+    let id = key::parse(presented.as_bytes()).unwrap();
+    assert_eq!(installation.json(&format!("key show {presented}"))["key"]["id"], id.as_str());
+    assert_eq!(installation.json(&format!("explain {presented}"))["explanation"]["key"]["id"], id.as_str());
+    let of_key = installation.json(&format!("audit list --key {presented}"));
+    assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
+
+    // With its last character missing, where no key belongs, and where a name does.
+    let torn = &presented[..presented.len() - 1];
+    let lines = [
+        (2, format!("key show {torn}")),
+        (2, format!("key revoke {torn}")),
+        (2, format!("audit list --key {torn}")),
+        (2, format!("org list {presented}")),
+        (2, presented.to_owned()),
+        (1, format!("org show {presented}")),
+    ];
+    for (code, line) in lines {
+        let refused = installation.run(&line);
+        assert_eq!(refused.code, code, "{line}: {refused:?}");
+        assert!(!refused.err.contains(&secret[..20]) && refused.out.is_empty(), "{refused:?}");
+    }
+    let refused = installation.run(&format!("key show {torn}")).err;
+    assert!(refused.contains("give the nine characters of the key id that follow sk_live_"), "{refused}");
+}
+
+#[test]
 fn exit_codes_tell_what_happened() {
     let installation = Installation::new();
     let checked = installation.ok("check");
