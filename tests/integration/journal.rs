@@ -171,6 +171,9 @@ fn only_its_owner_may_read_it() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&settings.path), 0o700);
     assert_eq!(mode(&segments(&settings)[0]), 0o600);
+    for name in ["lock", "index.db"] {
+        assert_eq!(mode(&settings.path.join(name)), 0o600, "{name}");
+    }
 }
 
 #[test]
@@ -441,6 +444,30 @@ fn what_a_terminal_obeys_is_escaped_in_records() {
     assert_eq!(record.action.len(), 256 + '…'.len_utf8());
     let raw = fs::read(&segments(&settings)[0]).unwrap();
     assert!(raw.iter().all(|byte| *byte == b'\n' || !byte.is_ascii_control()));
+}
+
+/// Clients put keys into paths and user agents. The journal, and whoever reads it, must not come to know them.
+#[test]
+fn keys_in_requests_are_not_written() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let secret = "S".repeat(49);
+    let (path, agent) = (format!("/x/sk_live_abcDEF123_{secret}/y"), format!("a sk_live_abcDEF123_{secret}"));
+    let action = format!("GET {}sk_live_abcDEF123_{secret}", "x".repeat(230));
+    let journal = open(&settings);
+    run(async {
+        let opening = Use { user_agent: Some(agent.as_bytes()), action: &action, path: &path, ..Who::anyone().uses() };
+        journal.begin(&opening).await.unwrap().close(END);
+        journal.close().await;
+    });
+    for segment in segments(&settings) {
+        assert!(!fs::read_to_string(segment).unwrap().contains("_S"));
+    }
+    let listed = reader(&settings).list(&Filter::default(), 1, None).unwrap().records;
+    assert_eq!(listed, all(&settings));
+    assert_eq!(listed[0].path, "/x/sk_live_abcDEF123_…/y");
+    assert_eq!(listed[0].user_agent.as_deref(), Some("a sk_live_abcDEF123_…"));
+    assert!(listed[0].action.ends_with("xsk_live_abcDEF123_…"), "the key is found before the text is cut");
 }
 
 #[test]
