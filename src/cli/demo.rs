@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::serve::wait_for_signal;
+use super::serve::Signals;
 use crate::app::App;
 use crate::clock;
 use crate::config::Config;
@@ -57,13 +57,15 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let Args { listen, dir } = args;
     telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
+    let mut signals = Signals::new()?;
     let dir = directory(dir)?;
     let store = Store::start(&dir)?;
     let app = App::start(configuration(&dir, listen, store.address)?)
         .context("cannot start the demo's gateway; if the address is in use, choose another with --listen")?;
     let keys = prepare(&dir, &app.management, &store)?;
     super::output::line(page(&app, &dir, &keys))?;
-    wait_for_signal()?;
+    // SIGHUP too: the terminal that the demo ran in was closed.
+    signals.next();
     super::output::note("stopping; everything stays in the directory");
     app.stop();
     store.stop()
