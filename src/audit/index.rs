@@ -20,7 +20,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
-const FILE: &str = "index.db";
+pub(super) const FILE: &str = "index.db";
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;

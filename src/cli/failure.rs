@@ -10,6 +10,8 @@ use crate::key;
 pub enum Exit {
     /// Refused, failed, not found, not ready.
     Failed = 1,
+    /// Wrong usage: what was given is not what it should be.
+    Usage = 2,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,
     /// The gateway cannot be reached (`EX_UNAVAILABLE`).

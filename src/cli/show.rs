@@ -28,17 +28,21 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Keys { keys } => show_keys(keys),
         Reply::NewKey { api_key, key } => {
             note(format_args!("key {} `{}` of {}; it is shown this once:", key.id, key.name, key.email));
-            if let Some(until) = &key.previous_until {
-                note(format_args!("the secret until now is valid until {}", seconds(until)));
+            match &key.previous_until {
+                Some(until) if key.rotated.as_ref() != Some(until) => {
+                    note(format_args!("the secret until now is valid until {}", seconds(until)));
+                }
+                Some(_) => note("the secret until now is refused from now on"),
+                None => {}
             }
             line(api_key.expose())
         }
-        Reply::Explanation { explanation } => show_explanation(&explanation),
+        Reply::Explanation { explanation } => self::explanation(&explanation),
     }
 }
 
 /// A reply as JSON, without the tag that tells the socket's client which it is.
-pub(super) fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
+fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
     let mut value = serde_json::to_value(reply)?;
     value.as_object_mut().and_then(|object| object.remove("reply"));
     Ok(value)
@@ -83,7 +87,8 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
     table(header, &rows, "this organization has no keys yet")
 }
 
-fn show_explanation(explanation: &Explanation) -> io::Result<()> {
+/// Shows where a key stands.
+pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     line(verdict)?;
     line("")?;
@@ -101,6 +106,8 @@ fn show_explanation(explanation: &Explanation) -> io::Result<()> {
         ("in flight", in_flight),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used.as_deref())),
+        ("rotated", time(key.rotated.as_deref())),
+        ("old secret valid until", time(key.previous_until.as_deref())),
     ])
 }
 

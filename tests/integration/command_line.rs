@@ -5,10 +5,10 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use keygate::audit::Use;
+use keygate::audit::{End, Outcome, Use};
 use keygate::config::Config;
 use keygate::identity::AuthMethod;
-use keygate::key::{self, KeyDigest};
+use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
 use keygate::state::{Ask, Decision};
@@ -100,6 +100,33 @@ audit: { path: audit }
             };
             drop(journal.begin(&opening).await.unwrap());
             drop(admitted);
+            journal.close().await;
+            state.close().await;
+        });
+    }
+
+    /// Records a refusal of a key, as a gateway would.
+    fn with_refusal_of(&self, key: KeyId, outcome: Outcome) {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (state, journal) = app::open(&config, &Metrics::new()).unwrap();
+            let opening = Use {
+                id: Uuid::now_v7(),
+                time: clock::now(),
+                number: None,
+                key_id: Some(key),
+                user_id: None,
+                org_id: None,
+                auth_method: AuthMethod::ApiKey,
+                ip: None,
+                user_agent: None,
+                action: "GET /",
+                method: "GET",
+                path: "/",
+            };
+            let end = End { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+            journal.begin(&opening).await.unwrap().close(end);
             journal.close().await;
             state.close().await;
         });
@@ -253,8 +280,49 @@ fn the_audit_tells_what_was_done() {
         explained.starts_with("requests are admitted, to routes with these permissions: queries:read"),
         "{explained}"
     );
-    assert!(explained.contains("1000 of 1000 tokens") && explained.contains("key.create"), "{explained}");
-    assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "key.create");
+    assert!(explained.contains("1000 of 1000 tokens") && !explained.contains("key.create"), "{explained}");
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"], serde_json::json!([]), "requests only");
+    installation.with_use_of(printed.trim());
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "GET /");
+}
+
+#[test]
+fn records_are_found_by_request_and_outcome() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    installation.with_use_of(printed.trim());
+    let listed = installation.ok("audit list --json --outcome aborted").out;
+    let [id, time, key] = ["\"id\":", "\"time\":", "\"key_id\":"].map(|name| listed.find(name).unwrap());
+    assert!(id < time && time < key, "in the contract's order: {listed}");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["records"].as_array().unwrap().len(), 1);
+    let id = listed["records"][0]["id"].as_str().unwrap();
+    assert_eq!(installation.json(&format!("audit list --id {id}")), listed);
+    assert_eq!(installation.ok(&format!("audit export --id {id} --outcome completed")).out, "");
+
+    for (line, told) in [
+        ("audit list --outcome gone", "give one of in_progress, completed"),
+        ("audit verify --since 1h", "unexpected argument"),
+        ("audit list --since 1h --until 2h", "--since is not before --until"),
+    ] {
+        let refused = installation.run(line);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.err.contains(told), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_replaced_secret_that_is_still_used_is_explained() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let rotated = installation.ok(&format!("key rotate {id}"));
+    assert!(rotated.err.contains("the secret until now is refused from now on"), "{rotated:?}");
+    let before = installation.ok(&format!("explain {id}")).out;
+    assert!(before.contains("old secret valid until  20") && !before.contains("replaced"), "{before}");
+    installation.with_refusal_of(id, Outcome::Expired);
+    let after = installation.ok(&format!("explain {id}")).out;
+    assert!(after.lines().next().unwrap().contains("requests with the replaced secret are refused (401)"), "{after}");
 }
 
 #[test]
@@ -269,6 +337,23 @@ fn a_damaged_journal_does_not_verify() {
     let damaged = installation.run("audit verify");
     assert_eq!(damaged.code, 1, "{damaged:?}");
     assert!(damaged.out.contains("segment 1 line"), "{damaged:?}");
+}
+
+#[test]
+fn a_journal_without_any_segment_verifies_only_when_it_was_never_written() {
+    let installation = Installation::new();
+    let audit = installation.directory.path().join("audit");
+    std::fs::create_dir(&audit).unwrap();
+    installation.ok("audit verify");
+    installation.with_key();
+    for entry in std::fs::read_dir(&audit).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "jsonl") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let deleted = installation.run("audit verify");
+    assert_eq!(deleted.code, 1, "{deleted:?}");
+    assert!(deleted.out.contains("there is no segment, but an index"), "{deleted:?}");
 }
 
 /// The oldest segment that holds a user's creation.

@@ -682,6 +682,8 @@ impl Many {
                 && (filter.key.is_none() || filter.key == record.key_id)
                 && (filter.user.is_none() || filter.user == record.user_id)
                 && (filter.org.is_none() || filter.org == record.org_id)
+                && filter.id.is_none_or(|id| id == record.id)
+                && filter.outcome.is_none_or(|outcome| outcome == record.outcome)
         };
         self.records.iter().filter(wanted).cloned().collect()
     }
@@ -721,11 +723,14 @@ fn the_index_changes_no_answer() {
                 org: org.map(|i| many.who[i].org),
                 since: time(since),
                 until: time(until),
+                ..Filter::default()
             });
             Ok(())
         });
         checked.unwrap();
     };
+    check(Filter { id: Some(many.records[4711].id), ..Filter::default() });
+    check(Filter { outcome: Some(Outcome::Aborted), ..Filter::default() });
     assert!(indexed(&index) > 10);
     check_many(15);
     fs::remove_file(&index).unwrap();
