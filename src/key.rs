@@ -53,6 +53,11 @@ pub struct InvalidId {
     expected: usize,
 }
 
+/// The text is not a SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected 64 hexadecimal digits")]
+pub struct InvalidDigest;
+
 /// The SHA-256 of a presented key.
 ///
 /// - Equality takes the same time wherever the first difference is.
@@ -122,16 +127,15 @@ impl KeyDigest {
     /// A digest from 64 hexadecimal digits, as `keygate key import --sha256` takes it.
     ///
     /// # Errors
-    /// [`InvalidId`] when it is not 64 hexadecimal digits.
-    pub fn from_hex(hex: &str) -> Result<Self, InvalidId> {
-        let invalid = InvalidId { expected: 64 };
+    /// [`InvalidDigest`] when it is not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Result<Self, InvalidDigest> {
         if hex.len() != 64 || !hex.is_ascii() {
-            return Err(invalid);
+            return Err(InvalidDigest);
         }
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).ok_or(invalid);
-            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| invalid)?;
+            let digit = |c: u8| char::from(c).to_digit(16).ok_or(InvalidDigest);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| InvalidDigest)?;
         }
         Ok(Self(bytes))
     }

@@ -1,6 +1,6 @@
 //! The command line: presentation only. What a command does is done by the modules below.
 //!
-//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage; 64 configuration errors; 69 the gateway
+//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway
 //! cannot be reached; 75 not now: the state is in use by a process that does not answer, or cannot be written.
 //!
 //! What was asked for goes to standard output, everything else to standard error.
@@ -43,7 +43,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
    0  done
    1  refused, failed, not found, or not ready
-   2  wrong usage
+   2  wrong usage, such as a value that cannot be
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached
   75  not now: the state is in use by a process that does not answer, or it cannot be written; try again";

@@ -234,6 +234,7 @@ fn a_state_in_use_without_a_socket_is_a_clear_error() {
         let ended = installation.run("org list");
         assert_eq!(ended.code, 75, "{ended:?}");
         assert!(ended.err.contains("nobody listens on") && ended.err.contains("in use"), "{ended:?}");
+        assert!(ended.err.contains("restart the gateway"), "{ended:?}");
     });
 }
 
@@ -337,6 +338,50 @@ fn a_damaged_journal_does_not_verify() {
     let damaged = installation.run("audit verify");
     assert_eq!(damaged.code, 1, "{damaged:?}");
     assert!(damaged.out.contains("segment 1 line"), "{damaged:?}");
+}
+
+#[test]
+fn limits_say_whether_they_are_configured() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    assert!(installation.ok("org show acme").out.contains("concurrent  100 (as configured)"));
+    assert!(installation.ok(&format!("key show {id}")).out.contains("1000 per 1h, burst 1000 (as configured)"));
+    let org = installation.json("org limits acme --concurrent 7")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::from(7), &Value::from(7)));
+    let org = installation.json("org limits acme --default")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::Null, &Value::from(100)));
+    installation.ok(&format!("key limits {id} --requests 5"));
+    let listed = installation.ok("key list --org acme");
+    assert!(listed.out.contains("5 per 1h, burst 5*") && listed.err.contains("* its own limit"), "{listed:?}");
+}
+
+#[test]
+fn wrong_values_end_with_2_and_say_what_to_give() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let import = "key import --org acme --user ada@example.com --sha256";
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let imported = installation.json(&format!("{import} {digest} old"))["key"]["id"].as_str().unwrap().to_owned();
+    let lines = [
+        (2, format!("{import} abc old"), "64 hexadecimal digits".to_owned()),
+        (1, format!("{import} {digest} again"), format!("imported or made already, as key {imported}")),
+        (2, "user create --org acme nobody".into(), "is not an email address".into()),
+        (2, format!("key limits {id} --requests 0"), "requests must be".into()),
+        (2, format!("key rotate {id} --overlap 400d"), "overlap must be at most 366d".into()),
+        (1, "key show abcDEF123".into(), "`keygate key list --org ORG`".into()),
+        (1, "key create --org acme --user bob x".into(), "`keygate user list --org ORG`".into()),
+    ];
+    let check = || {
+        for (code, line, told) in &lines {
+            let refused = installation.run(line);
+            assert_eq!(refused.code, *code, "{line}: {refused:?}");
+            assert!(refused.err.contains(told) && !refused.err.contains("letters and digits"), "{refused:?}");
+        }
+    };
+    check();
+    installation.with_gateway(check);
 }
 
 #[test]
