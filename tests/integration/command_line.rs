@@ -7,7 +7,7 @@ use std::thread;
 
 use keygate::audit::{End, Outcome, Use};
 use keygate::config::Config;
-use keygate::identity::AuthMethod;
+use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
@@ -467,4 +467,21 @@ fn exit_codes_tell_what_happened() {
         assert!(lines[1].ends_with("keygate.yaml:1:1: listn: is not a known key; did you mean `listen`?"), "{wrong:?}");
         assert!(lines[2].contains("keygate.yaml:5:10: audit.x: is not a known key"), "{wrong:?}");
     }
+}
+
+#[test]
+fn the_query_store_names_itself_and_tells_what_it_seeded() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("query-store.yaml");
+    std::fs::write(&config, "store: { sqlite: { path: queries.db } }\n").unwrap();
+    let run = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_query-store"));
+        ended(command.args(line.split_whitespace()).arg("--config").arg(&config).output().unwrap())
+    };
+    assert!(run("--version").out.starts_with("query-store "));
+    let (org, user) = (OrgId::generate(), UserId::generate());
+    let seeded = run(&format!("seed --org {org} --user {user} --count 3"));
+    assert_eq!((seeded.code, seeded.out.as_str()), (0, ""));
+    assert!(seeded.err.starts_with(&format!("stored 3 queries of {org} in ")), "{seeded:?}");
+    assert_eq!(run(&format!("seed --org {org} --user {user} --count 0")).code, 2);
 }
