@@ -20,6 +20,10 @@ use subtle::ConstantTimeEq as _;
 
 use crate::secret::Secret;
 
+mod redact;
+
+pub use redact::redacted;
+
 /// What every key begins with.
 pub const PREFIX: &str = "sk_live_";
 /// Characters of a key id.
@@ -49,6 +53,11 @@ pub struct KeyId([u8; KEY_ID_LENGTH]);
 pub struct InvalidId {
     expected: usize,
 }
+
+/// The text is not a SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected 64 hexadecimal digits")]
+pub struct InvalidDigest;
 
 /// The SHA-256 of a presented key.
 ///
@@ -119,16 +128,15 @@ impl KeyDigest {
     /// A digest from 64 hexadecimal digits, as `keygate key import --sha256` takes it.
     ///
     /// # Errors
-    /// [`InvalidId`] when it is not 64 hexadecimal digits.
-    pub fn from_hex(hex: &str) -> Result<Self, InvalidId> {
-        let invalid = InvalidId { expected: 64 };
+    /// [`InvalidDigest`] when it is not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Result<Self, InvalidDigest> {
         if hex.len() != 64 || !hex.is_ascii() {
-            return Err(invalid);
+            return Err(InvalidDigest);
         }
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).ok_or(invalid);
-            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| invalid)?;
+            let digit = |c: u8| char::from(c).to_digit(16).ok_or(InvalidDigest);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| InvalidDigest)?;
         }
         Ok(Self(bytes))
     }

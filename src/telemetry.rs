@@ -36,6 +36,8 @@ impl Default for Settings {
 pub fn init(settings: Settings) {
     let (filter, ignored) = filter(settings.level, std::env::var(VARIABLE).ok().as_deref());
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It would report to standard error that standard error cannot be written, and panic over that.
+    let subscriber = subscriber.log_internal_errors(false);
     let set = match settings.format {
         Format::Text => subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
         Format::Json => subscriber.json().flatten_event(true).try_init(),
@@ -48,11 +50,17 @@ pub fn init(settings: Settings) {
 /// The filter in force, and whether the environment's was not valid.
 fn filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool) {
     let configured = EnvFilter::default().add_directive(level.into());
-    match variable.filter(|text| !text.is_empty()).map(str::parse) {
-        Some(Ok(filter)) => (filter, false),
-        Some(Err(_)) => (configured, true),
+    match variable.filter(|text| !text.is_empty()).map(|text| (text.parse(), text)) {
+        Some((Ok(filter), text)) if !text.split(',').any(is_bare_target) => (filter, false),
+        Some(_) => (configured, true),
         None => (configured, false),
     }
+}
+
+/// A word that is no level, such as a level mistyped: as a target without a level, it would silence all others.
+fn is_bare_target(directive: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    directive.chars().all(word) && directive.parse::<LevelFilter>().is_err()
 }
 
 #[cfg(test)]
@@ -68,5 +76,7 @@ mod tests {
         assert_eq!(shown(None), ("info".into(), false));
         assert_eq!(shown(Some("debug")), ("debug".into(), false));
         assert_eq!(shown(Some("keygate=loud=x")), ("info".into(), true));
+        assert_eq!(shown(Some("nonsense")), ("info".into(), true), "it would be a target, and silence all others");
+        assert_eq!(shown(Some("warn,hyper=debug")), ("hyper=debug,warn".into(), false));
     }
 }

@@ -1,5 +1,6 @@
 //! Text from strangers, made safe to write and to show: capped, and with everything escaped that a terminal obeys.
 //!
+//! - The secret of a key that a stranger put there is taken out: of the key, `sk_live_<id>_…` stays.
 //! - What is plain passes unchanged and is not copied.
 //! - Bytes that are not UTF-8 and control characters (C0, DEL, C1) become `\x1b`, the bidirectional controls and the
 //!   line separators `\u{202e}`, and a backslash is doubled, so that an escape cannot be forged.
@@ -7,6 +8,8 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+
+use crate::key;
 
 /// Bytes kept of a user agent: longer than any browser's, and the records stay small.
 pub(super) const USER_AGENT_CAP: usize = 256;
@@ -20,8 +23,8 @@ pub(super) const PATH_CAP: usize = 1024;
 /// `text` as it may be written and shown, at most `cap` bytes and an ellipsis.
 pub(super) fn visible(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {
-        Ok(plain) if text.len() <= cap && is_plain(plain) => Cow::Borrowed(plain),
-        _ => Cow::Owned(escaped(text, cap)),
+        Ok(plain) if text.len() <= cap && is_plain(plain) && !plain.contains(key::PREFIX) => Cow::Borrowed(plain),
+        _ => Cow::Owned(escaped(&key::redacted(text), cap)),
     }
 }
 

@@ -50,7 +50,8 @@ impl Follow {
     /// When the segments cannot be read.
     pub fn poll(&mut self) -> io::Result<Vec<Record>> {
         let mut records = std::mem::take(&mut self.first);
-        self.advance(&mut |record| records.push(record))?;
+        let filter = self.filter;
+        self.advance(&mut |record| records.extend(filter.admits_end(&record).then_some(record)))?;
         Ok(records)
     }
 

@@ -5,6 +5,8 @@
 //!   it; what lies beyond, a reader scans. So it is never wrong, only late, by about a second and a block.
 //! - It is sparse: a row per block and id, not per record.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
@@ -18,7 +20,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
-const FILE: &str = "index.db";
+pub(super) const FILE: &str = "index.db";
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
@@ -187,7 +189,10 @@ fn insert(database: &Connection, block: Block, members: &Members) -> rusqlite::R
     Ok(())
 }
 
+/// SQLite gives its own files the mode of the first, so that one is made here. When it cannot be, SQLite says why.
 fn create(path: &Path) -> rusqlite::Result<Connection> {
+    let made = File::options().append(true).create(true).mode(0o600).open(path);
+    made.map_or_else(|error| tracing::debug!(%error, "the index cannot be made"), drop);
     let database = Connection::open(path)?;
     database.execute_batch(SCHEMA)?;
     Ok(database)

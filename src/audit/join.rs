@@ -67,7 +67,8 @@ impl Scan {
         let end = start + self.piece.len() as u64;
         self.look_ahead((block.segment, end), &mut waiting, &mut found)?;
         let begin = self.begin(block.segment)?;
-        Ok(found.into_iter().map(|use_| (use_.point, use_.begun.joined(use_.ended.as_ref(), &begin.gateway))).collect())
+        let joined = found.into_iter().map(|use_| (use_.point, use_.begun.joined(use_.ended.as_ref(), &begin.gateway)));
+        Ok(joined.filter(|(_, record)| filter.admits_end(record)).collect())
     }
 
     /// Looks for the outcomes of the uses that wait for theirs, from a point on.
@@ -125,9 +126,12 @@ fn header(line: &[u8]) -> Option<Begin> {
 
 /// The use in a line, when it is good and wanted.
 pub(super) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> {
+    if !filter.admits_id(line) {
+        return None;
+    }
     frame::check(line)?;
     let begun: UseEvent<'static> = serde_json::from_slice(line).ok()?;
-    filter.admits(begun.time, begun.key_id, begun.user_id, begun.org_id).then_some(begun)
+    filter.admits(&begun).then_some(begun)
 }
 
 /// Gives an outcome to the use that waits for it, if one does.

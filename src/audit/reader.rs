@@ -11,14 +11,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::Record;
+use uuid::Uuid;
+
+use super::event::UseEvent;
 use super::follow::Follow;
+use super::frame;
 use super::index::{self, Point};
 use super::join::Scan;
 use super::segment::{self, Block, Segment};
 use super::verify::{self, Report};
+use super::{Outcome, Record};
 use crate::clock::Micros;
-use crate::identity::{OrgId, UserId};
+use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 
 /// A journal's directory, for reading.
@@ -40,6 +44,12 @@ pub struct Filter {
     pub since: Option<Micros>,
     /// Begun before this time.
     pub until: Option<Micros>,
+    /// The one with this id, which is that of its request.
+    pub id: Option<Uuid>,
+    /// Ended, or not yet, like this.
+    pub outcome: Option<Outcome>,
+    /// Requests, and no changes made by management.
+    pub requests_only: bool,
 }
 
 /// A place in the journal: that of a record already listed. Text form `SEGMENT-OFFSET`.
@@ -63,13 +73,24 @@ pub struct Page {
 }
 
 impl Filter {
-    /// Whether a use is wanted.
-    pub(super) fn admits(&self, time: Micros, key: Option<KeyId>, user: Option<UserId>, org: Option<OrgId>) -> bool {
-        self.since.is_none_or(|since| time >= since)
-            && self.until.is_none_or(|until| time < until)
-            && (self.key.is_none() || self.key == key)
-            && (self.user.is_none() || self.user == user)
-            && (self.org.is_none() || self.org == org)
+    /// Whether a use is wanted, as far as its beginning tells.
+    pub(super) fn admits(&self, begun: &UseEvent<'_>) -> bool {
+        self.since.is_none_or(|since| begun.time >= since)
+            && self.until.is_none_or(|until| begun.time < until)
+            && (self.key.is_none() || self.key == begun.key_id)
+            && (self.user.is_none() || self.user == begun.user_id)
+            && (self.org.is_none() || self.org == begun.org_id)
+            && !(self.requests_only && begun.auth_method == AuthMethod::AdminSocket)
+    }
+
+    /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.
+    pub(super) fn admits_id(&self, line: &[u8]) -> bool {
+        self.id.is_none_or(|id| frame::id(line) == Some(id.as_u128()))
+    }
+
+    /// Whether a record is wanted, by its end.
+    pub(super) fn admits_end(&self, record: &Record) -> bool {
+        self.outcome.is_none_or(|outcome| record.outcome == outcome)
     }
 }
 

@@ -72,6 +72,26 @@ pub enum Outcome {
     Aborted,
 }
 
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::InProgress,
+        Self::Completed,
+        Self::Unknown,
+        Self::Revoked,
+        Self::Expired,
+        Self::UserRemoved,
+        Self::OrgSuspended,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::RateLimited,
+        Self::TooManyInFlight,
+        Self::UpstreamError,
+        Self::ClientError,
+        Self::Aborted,
+    ];
+}
+
 /// The end of a use: what the *outcome* event says.
 #[derive(Clone, Copy, Debug)]
 pub struct End {

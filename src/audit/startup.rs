@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
@@ -37,7 +38,7 @@ pub(super) struct Running {
 pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK);
     let failed = |source| OpenError::Io { path: path.clone(), source };
-    let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     for _ in 0..LOCK_ATTEMPTS {
         match file.try_lock() {
             Ok(()) => return Ok(file),

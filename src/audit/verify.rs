@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::event::{Header, Kind, OutcomeEvent, Seal, UseEvent};
 use super::frame;
+use super::index;
 use super::seal;
 use super::segment::{self, Segment};
 use super::startup::LOCK;
@@ -67,6 +68,10 @@ struct Check {
 pub(super) fn verify(directory: &Path) -> io::Result<Report> {
     let mut check = Check { in_use: in_use(directory), ..Check::default() };
     let segments = segment::list(directory)?;
+    // Writing begins with a segment, and the last one is never removed.
+    if segments.is_empty() && directory.join(index::FILE).exists() {
+        check.problem_at(0, 0, "there is no segment, but an index: all segments were removed");
+    }
     for (i, segment) in segments.iter().enumerate() {
         if i > 0 && segment.number != check.segment + 1 {
             check.problem_at(segment.number, 0, "a segment before this one is missing");

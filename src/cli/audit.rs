@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Subcommand;
+use serde::Serialize;
+use uuid::Uuid;
 
+use super::key_id::KeyIdParser;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{Exit, Failure, control};
-use crate::audit::{Filter, Reader, Record};
+use crate::audit::{Filter, Outcome, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::config::Config;
 use crate::key::KeyId;
@@ -25,8 +28,6 @@ pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    wanted: Wanted,
-    #[command(flatten)]
     format: Format,
 }
 
@@ -34,18 +35,25 @@ pub(super) struct Args {
 enum Command {
     /// List records, newest first
     List {
+        #[command(flatten)]
+        wanted: Wanted,
         /// How many
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
     },
     /// Show the last records, and new ones as they are completed
     Tail {
+        #[command(flatten)]
+        wanted: Wanted,
         /// How many of the last
         #[arg(long, value_name = "N", default_value_t = 10)]
         limit: usize,
     },
     /// Write all records, one JSON object per line, oldest first
-    Export,
+    Export {
+        #[command(flatten)]
+        wanted: Wanted,
+    },
     /// Check the whole journal; exit 1 when anything is wrong with it
     Verify,
 }
@@ -54,30 +62,35 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Wanted {
     /// Uses of this key: the nine characters after sk_live_
-    #[arg(long, global = true, value_name = "KEY_ID")]
+    #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser)]
     key: Option<KeyId>,
     /// Uses by this user: an id, or, with --org, an email address
-    #[arg(long, global = true)]
+    #[arg(long)]
     user: Option<String>,
     /// Uses within this organization: an id or a name
-    #[arg(long, global = true)]
+    #[arg(long)]
     org: Option<String>,
     /// From this time on: RFC 3339, or a duration such as 1h for so long ago
-    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Micros>,
     /// Before this time: RFC 3339, or a duration such as 1h for so long ago
-    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Micros>,
+    /// The record of this request: what its caller found in X-Request-Id, or as request_id in a refusal
+    #[arg(long, value_name = "REQUEST_ID")]
+    id: Option<Uuid>,
+    /// Uses that ended like this, such as rate_limited or expired
+    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
+    outcome: Option<Outcome>,
 }
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let reader = open(config)?;
-        let filter = self.wanted.filter(config)?;
         match self.command {
-            Command::List { limit } => list(&reader, &filter, limit, self.format),
-            Command::Tail { limit } => tail(&reader, filter, limit, self.format),
-            Command::Export => export(&reader, &filter),
+            Command::List { wanted, limit } => list(&reader, &wanted.filter(config)?, limit, self.format),
+            Command::Tail { wanted, limit } => tail(&reader, wanted.filter(config)?, limit, self.format),
+            Command::Export { wanted } => export(&reader, &wanted.filter(config)?),
             Command::Verify => verify(&reader, self.format),
         }
     }
@@ -85,7 +98,11 @@ impl Args {
 
 impl Wanted {
     fn filter(self, config: &Config) -> Result<Filter, Failure> {
-        let mut filter = Filter { key: self.key, since: self.since, until: self.until, ..Filter::default() };
+        let Self { key, since, until, id, outcome, .. } = self;
+        if since.is_some() && until.is_some() && since >= until {
+            return Err(Failure::new(Exit::Usage, anyhow!("--since is not before --until; no record is in between")));
+        }
+        let mut filter = Filter { key, since, until, id, outcome, ..Filter::default() };
         if let Some(org) = &self.org {
             filter.org = Some(match org.parse() {
                 Ok(id) => id,
@@ -120,10 +137,16 @@ fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::iden
     Ok(found.map(|user| user.id).with_context(|| format!("there is no user `{user}` in this organization"))?)
 }
 
+/// The JSON of a list. Each record has its fields in the contract's order.
+#[derive(Serialize)]
+struct Listed<'a> {
+    records: &'a [Record],
+}
+
 fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Result<(), Failure> {
     let records = records(reader, filter, limit)?;
     if format.json {
-        return Ok(output::json(&serde_json::json!({ "records": records }))?);
+        return Ok(output::json(&Listed { records: &records })?);
     }
     Ok(show_records(&records)?)
 }
@@ -172,7 +195,11 @@ fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
 /// The journal's files.
 pub(super) fn open(config: &Config) -> anyhow::Result<Reader> {
     let path = &config.audit.path;
-    Reader::open(path).with_context(|| format!("{}: cannot be read as a journal", path.display()))
+    Reader::open(path).map_err(|error| {
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let advice = if denied { "; run this as the user that the gateway runs as" } else { "" };
+        anyhow!(error).context(format!("{}: cannot be read as a journal{advice}", path.display()))
+    })
 }
 
 /// The newest records, newest first.
@@ -199,6 +226,12 @@ fn row(record: &Record) -> [String; 8] {
         or_dash(record.ip),
         or_dash(record.user_id),
     ]
+}
+
+/// One of the words that records have.
+fn outcome(text: &str) -> Result<Outcome, String> {
+    let words = || Outcome::ALL.map(word).join(", ");
+    Outcome::ALL.into_iter().find(|outcome| word(outcome) == text).ok_or_else(|| format!("give one of {}", words()))
 }
 
 /// A time, or a duration before now.

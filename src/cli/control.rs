@@ -54,6 +54,10 @@ async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Resu
     }
     let problem: Problem = serde_json::from_slice(&body)
         .with_context(|| format!("the gateway answered {status}, in words of another version"))?;
-    let exit = if status == StatusCode::SERVICE_UNAVAILABLE { Exit::Temporary } else { Exit::Failed };
+    let exit = match status {
+        StatusCode::SERVICE_UNAVAILABLE => Exit::Temporary,
+        StatusCode::BAD_REQUEST => Exit::Usage,
+        _ => Exit::Failed,
+    };
     Err(Failure::new(exit, anyhow!(problem.detail)))
 }

@@ -3,7 +3,8 @@
 //! Everything is as in production but for one thing: the demo keeps its keys in a file, so that it can print them again
 //! when it is started again over the same directory. A gateway never does.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::serve::wait_for_signal;
+use super::health::reachable;
+use super::serve::Signals;
 use crate::app::App;
 use crate::clock;
 use crate::config::Config;
@@ -29,6 +31,10 @@ const ORG: &str = "demo";
 /// Where `/metrics` is, unless the port is taken.
 const ADMIN_PORT: u16 = 9090;
 const KEYS_FILE: &str = "demo-keys.json";
+/// Locked while a demo runs over the directory.
+const LOCK_FILE: &str = "demo.lock";
+/// Where the gateway listens unless told otherwise.
+const LISTEN: &str = "127.0.0.1:8080";
 
 /// The demo's keys, as its own file has them.
 #[derive(Serialize, Deserialize)]
@@ -43,7 +49,7 @@ struct Keys {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Where the gateway listens
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: SocketAddr,
     /// Where the demo keeps its state; default: a new temporary directory
     #[arg(long, value_name = "DIR")]
@@ -53,32 +59,64 @@ pub(super) struct Args {
 /// Runs the demo until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// What could not be bound, opened or started, and why.
+/// What could not be bound, opened or started, and why; a temporary directory that was made is gone then.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let Args { listen, dir } = args;
     telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
-    let dir = directory(dir)?;
-    let store = Store::start(&dir)?;
-    let app = App::start(configuration(&dir, listen, store.address)?)
-        .context("cannot start the demo's gateway; if the address is in use, choose another with --listen")?;
-    let keys = prepare(&dir, &app.management, &store)?;
-    super::output::line(page(&app, &dir, &keys))?;
-    wait_for_signal()?;
+    let mut signals = Signals::new()?;
+    let temporary = args.dir.is_none();
+    let dir = Directory::take(args.dir)?;
+    let (app, store, keys) = start(&dir.path, args.listen).inspect_err(|_| {
+        if temporary {
+            let removed = fs::remove_dir_all(&dir.path);
+            removed.unwrap_or_else(|error| tracing::warn!(%error, "{} cannot be removed", dir.path.display()));
+        }
+    })?;
+    super::output::line(page(&app, &dir.path, args.listen, &keys))?;
+    // SIGHUP too: the terminal that the demo ran in was closed.
+    signals.next();
     super::output::note("stopping; everything stays in the directory");
     app.stop();
     store.stop()
 }
 
-/// The demo's directory, made when it is missing; a new one under the temporary directory when none is named.
-fn directory(dir: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let dir = dir.unwrap_or_else(|| {
-        let name = format!("keygate-demo-{}", &Uuid::new_v4().simple().to_string()[..8]);
-        std::env::temp_dir().join(name)
-    });
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
-    fs::canonicalize(&dir).with_context(|| format!("cannot use the directory {}", dir.display()))
+fn start(dir: &Path, listen: SocketAddr) -> anyhow::Result<(App, Store, Keys)> {
+    let store = Store::start(dir)?;
+    let app = App::start(configuration(dir, listen, store.address)?).map_err(|error| {
+        let cause = error.root_cause().downcast_ref::<io::Error>();
+        let in_use = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse);
+        let advice = if in_use { "; choose another address with --listen" } else { "" };
+        error.context(format!("cannot start the demo's gateway{advice}"))
+    })?;
+    let keys = prepare(dir, &app.management, &store)?;
+    Ok((app, store, keys))
+}
+
+/// The demo's directory, which no other demo has as long as this lives.
+struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes it when it is missing, under the temporary directory when none is named, and locks it.
+    fn take(dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+        let dir = dir.unwrap_or_else(|| {
+            let name = format!("keygate-demo-{}", &Uuid::new_v4().simple().to_string()[..8]);
+            std::env::temp_dir().join(name)
+        });
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        let path = fs::canonicalize(&dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
+        let file = path.join(LOCK_FILE);
+        let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(&file);
+        let lock = lock.with_context(|| format!("cannot open {}", file.display()))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => bail!("a demo is running over {} already", path.display()),
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", file.display())),
+        }
+    }
 }
 
 /// The query store, embedded on a thread of its own.
@@ -210,17 +248,19 @@ fn create(management: &Management) -> anyhow::Result<Keys> {
 }
 
 /// What the demo prints: where everything is, the keys, and lines to paste.
-fn page(app: &App, dir: &Path, keys: &Keys) -> String {
-    let (gateway, admin, dir) = (app.addresses[0], app.admin_address, dir.display());
+fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys) -> String {
+    let (gateway, admin) = (reachable(app.addresses[0]), app.admin_address);
     let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
-    let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| path.display().to_string());
+    let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quoted(&path));
+    let (shown, config, quoted) = (dir.display(), quoted(&dir.join("keygate.yaml")), quoted(dir));
+    let listen = if listen.to_string() == LISTEN { String::new() } else { format!(" --listen {listen}") };
     format!(
         r#"keygate demo: gateway and query-store are running, with {QUERIES} queries of one organization
 
   gateway     http://{gateway}
   admin       http://{admin}   (/metrics /live /ready)
-  directory   {dir}
-              configuration, state and audit; go on with them later: keygate demo --dir {dir}
+  directory   {shown}
+              configuration, state and audit; go on with them later: {keygate} demo --dir {quoted}{listen}
 
 Keys, one for each user:
   may read             {reader}
@@ -242,8 +282,15 @@ The metrics:
 curl -s http://{admin}/metrics
 
 Who did what:
-{keygate} audit list --config {dir}/keygate.yaml
+{keygate} audit list --config {config}
 
 Ctrl-C stops the demo."#
     )
+}
+
+/// A path as one word of a shell's line.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

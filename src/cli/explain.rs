@@ -1,22 +1,25 @@
 //! `keygate explain`: why a key is refused. The state tells where it stands, the journal what was decided last.
 
-use anyhow::Context as _;
+use anyhow::anyhow;
+use serde::Serialize;
 
 use super::audit::{self, records, show_records};
+use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{Failure, control, output};
-use crate::audit::Filter;
+use crate::audit::{Filter, Outcome, Record};
 use crate::config::Config;
 use crate::key::KeyId;
-use crate::management::{Operation, Reply};
+use crate::management::{Explanation, Operation, Reply};
 
-/// Decisions to show.
+/// Decisions about requests to show.
 const DECISIONS: usize = 10;
 
 /// Which key.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The nine characters after sk_live_
+    #[arg(value_parser = KeyIdParser)]
     key_id: KeyId,
     #[command(flatten)]
     format: Format,
@@ -25,20 +28,28 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
         let reply = control::perform(config, &Operation::Explain { key: self.key_id })?;
-        let filter = Filter { key: Some(self.key_id), ..Filter::default() };
+        let Reply::Explanation { mut explanation } = reply else {
+            return Err(anyhow!("the gateway answered something else").into());
+        };
+        let filter = Filter { key: Some(self.key_id), requests_only: true, ..Filter::default() };
         let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
-        if self.format.json {
-            return Ok(output::json(&explained(&reply, &decisions)?)?);
+        if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Expired) {
+            let last = output::seconds(&expired.time);
+            explanation.verdict +=
+                &format!("; requests with the replaced secret are refused (401), the last one at {last}");
         }
-        show::reply(reply, self.format)?;
+        if self.format.json {
+            return Ok(output::json(&Explained { explanation: &explanation, decisions: &decisions })?);
+        }
+        show::explanation(&explanation)?;
         output::line("")?;
         Ok(show_records(&decisions)?)
     }
 }
 
-fn explained(reply: &Reply, decisions: &[crate::audit::Record]) -> anyhow::Result<serde_json::Value> {
-    let mut value = show::untagged(reply)?;
-    let object = value.as_object_mut().context("a reply is an object")?;
-    object.insert("decisions".to_owned(), serde_json::to_value(decisions)?);
-    Ok(value)
+/// The JSON of an explanation.
+#[derive(Serialize)]
+struct Explained<'a> {
+    explanation: &'a Explanation,
+    decisions: &'a [Record],
 }

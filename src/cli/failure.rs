@@ -3,11 +3,15 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use crate::key;
+
 /// How a command ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Refused, failed, not found, not ready.
     Failed = 1,
+    /// Wrong usage: what was given is not what it should be.
+    Usage = 2,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,
     /// The gateway cannot be reached (`EX_UNAVAILABLE`).
@@ -29,7 +33,7 @@ impl Failure {
         Self { exit, error: error.into() }
     }
 
-    /// Tells standard error what was wrong, causes included, and returns the exit code. A reader that went away, as in
+    /// Tells standard error what was wrong, causes included but no secrets of keys, and returns the exit code. A reader that went away, as in
     /// `keygate audit export | head`, is no failure.
     pub fn report(&self) -> ExitCode {
         let cause = self.error.downcast_ref::<io::Error>();
@@ -39,7 +43,8 @@ impl Failure {
         // Configuration errors begin with their place in the file, so that editors can go there.
         let prefix = if self.exit == Exit::Configuration { "" } else { "keygate: " };
         // Nobody is left to be told when standard error is closed.
-        let _ = writeln!(io::stderr(), "{prefix}{:#}", self.error);
+        let told = format!("{prefix}{:#}\n", self.error);
+        let _ = io::stderr().write_all(&key::redacted(told.as_bytes()));
         ExitCode::from(self.exit as u8)
     }
 }

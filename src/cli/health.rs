@@ -27,7 +27,7 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
 }
 
 /// A listener on all addresses is asked on this machine's own.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
+use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{Failure, control};
 use crate::config::Config;
@@ -38,16 +39,19 @@ enum Command {
     /// Show a key
     Show {
         /// The nine characters after sk_live_
+        #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
     },
     /// Refuse a key from the next request on, for good
     Revoke {
         /// The nine characters after sk_live_
+        #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
     },
     /// Give a key a new secret, and print it once; id, limits and history stay
     Rotate {
         /// The nine characters after sk_live_
+        #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
         /// How long the secret until now stays valid, such as 1h; default: not at all
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
@@ -56,6 +60,7 @@ enum Command {
     /// Set a key's limits; without options, show them
     Limits {
         /// The nine characters after sk_live_
+        #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
         #[command(flatten)]
         limits: NewLimits,

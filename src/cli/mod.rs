@@ -1,15 +1,17 @@
 //! The command line: presentation only. What a command does is done by the modules below.
 //!
-//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage; 64 configuration errors; 69 the gateway
+//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway
 //! cannot be reached; 75 not now: the state is in use by a process that does not answer, or cannot be written.
 //!
 //! What was asked for goes to standard output, everything else to standard error.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
+use crate::key::redacted;
 
 // Commands that run something.
 mod demo;
@@ -32,6 +34,7 @@ mod client;
 mod offline;
 mod output;
 mod show;
+mod key_id;
 mod failure;
 
 pub use failure::{Exit, Failure};
@@ -40,7 +43,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
    0  done
    1  refused, failed, not found, or not ready
-   2  wrong usage
+   2  wrong usage, such as a value that cannot be
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached
   75  not now: the state is in use by a process that does not answer, or it cannot be written; try again";
@@ -79,6 +82,22 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line of this process. What is wrong with it is told, and ends the process.
+    ///
+    /// Secrets of keys that stand where none belongs are not repeated: errors end up in the logs of scripts.
+    pub fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|error| {
+            let told = error.render().to_string();
+            match redacted(told.as_bytes()) {
+                Cow::Borrowed(_) => error.exit(),
+                Cow::Owned(safe) => {
+                    output::note(String::from_utf8_lossy(&safe).trim_end());
+                    std::process::exit(error.exit_code())
+                }
+            }
+        })
+    }
+
     /// Runs the command to its end.
     ///
     /// # Errors

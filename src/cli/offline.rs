@@ -1,5 +1,6 @@
 //! Performing an operation with no gateway running: the state and the journal are opened here, under their locks.
 
+use std::io;
 use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
@@ -29,14 +30,29 @@ fn not_opened(config: &Config, error: anyhow::Error) -> Failure {
     let state = matches!(error.downcast_ref(), Some(embedded::OpenError::Locked(_)));
     let journal = matches!(error.downcast_ref(), Some(audit::OpenError::InUse { .. }));
     if !state && !journal {
-        return error.into();
+        let denied = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+        let denied = denied.map(io::Error::kind).any(|kind| kind == io::ErrorKind::PermissionDenied);
+        return if denied {
+            error.context("run this as the user that the gateway runs as").into()
+        } else {
+            error.into()
+        };
     }
-    let socket = config.admin.socket.display();
-    let told = format!("nobody listens on {socket}, yet a gateway runs; is it starting or stopping? try again");
+    let socket = &config.admin.socket;
+    let advice = if socket.exists() {
+        "is it starting or stopping? try again"
+    } else {
+        "try again; when its socket file was removed, restart the gateway"
+    };
+    let told = format!("nobody listens on {}, yet a gateway runs; {advice}", socket.display());
     Failure::new(Exit::Temporary, error.context(told))
 }
 
 fn refused(error: ManagementError) -> Failure {
-    let exit = if error.kind() == Kind::Unavailable { Exit::Temporary } else { Exit::Failed };
+    let exit = match error.kind() {
+        Kind::Unavailable => Exit::Temporary,
+        Kind::Invalid => Exit::Usage,
+        Kind::NotFound | Kind::Conflict => Exit::Failed,
+    };
     Failure::new(exit, error)
 }

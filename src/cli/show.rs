@@ -28,17 +28,21 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Keys { keys } => show_keys(keys),
         Reply::NewKey { api_key, key } => {
             note(format_args!("key {} `{}` of {}; it is shown this once:", key.id, key.name, key.email));
-            if let Some(until) = &key.previous_until {
-                note(format_args!("the secret until now is valid until {}", seconds(until)));
+            match &key.previous_until {
+                Some(until) if key.rotated.as_ref() != Some(until) => {
+                    note(format_args!("the secret until now is valid until {}", seconds(until)));
+                }
+                Some(_) => note("the secret until now is refused from now on"),
+                None => {}
             }
             line(api_key.expose())
         }
-        Reply::Explanation { explanation } => show_explanation(&explanation),
+        Reply::Explanation { explanation } => self::explanation(&explanation),
     }
 }
 
 /// A reply as JSON, without the tag that tells the socket's client which it is.
-pub(super) fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
+fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
     let mut value = serde_json::to_value(reply)?;
     value.as_object_mut().and_then(|object| object.remove("reply"));
     Ok(value)
@@ -47,10 +51,13 @@ pub(super) fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
 fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {
     orgs.sort_by(|a, b| a.name.cmp(&b.name));
     let row = |org: &Org| {
-        [org.name.clone(), org.id.to_string(), org_status(org).into(), or_dash(org.concurrent), seconds(&org.created)]
+        let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
+        [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(&org.created)]
     };
     let rows: Vec<_> = orgs.iter().map(row).collect();
-    table(["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"], &rows, "there are no organizations yet")
+    table(["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"], &rows, "there are no organizations yet")?;
+    legend(orgs.iter().any(|org| org.concurrent.is_some()));
+    Ok(())
 }
 
 fn show_users(mut users: Vec<User>) -> io::Result<()> {
@@ -72,7 +79,7 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
             key.name.clone(),
             key.email.clone(),
             word(key.status),
-            limit(&key.limits),
+            format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
             key.uses.to_string(),
             time(key.last_used.as_deref()),
             seconds(&key.created),
@@ -80,10 +87,13 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
     };
     let rows: Vec<_> = keys.iter().map(row).collect();
     let header = ["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "CREATED"];
-    table(header, &rows, "this organization has no keys yet")
+    table(header, &rows, "this organization has no keys yet")?;
+    legend(keys.iter().any(|key| key.limits.own));
+    Ok(())
 }
 
-fn show_explanation(explanation: &Explanation) -> io::Result<()> {
+/// Shows where a key stands.
+pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     line(verdict)?;
     line("")?;
@@ -94,13 +104,15 @@ fn show_explanation(explanation: &Explanation) -> io::Result<()> {
         ("user", format!("{} {}", user.email, user.id)),
         ("permissions", joined(&user.permissions)),
         ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
-        ("limit", limit(&key.limits)),
+        ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("bucket", bucket),
         ("next token", standing.next_token.as_deref().map_or("there is one".into(), seconds)),
         ("full", standing.full.as_deref().map_or("now".into(), seconds)),
         ("in flight", in_flight),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used.as_deref())),
+        ("rotated", time(key.rotated.as_deref())),
+        ("old secret valid until", time(key.previous_until.as_deref())),
     ])
 }
 
@@ -109,7 +121,7 @@ fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
         ("id", org.id.to_string()),
         ("name", org.name.clone()),
         ("status", org_status(org).into()),
-        ("concurrent", org.concurrent.map_or("as configured".into(), |concurrent| concurrent.to_string())),
+        ("concurrent", format!("{} {}", org.concurrent_in_force, origin(org.concurrent.is_some()))),
         ("tag", org.tag.to_string()),
         ("created", seconds(&org.created)),
     ]
@@ -133,7 +145,7 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("status", word(key.status)),
         ("organization", key.org.to_string()),
         ("user", format!("{} {}", key.email, key.user)),
-        ("limit", limit(&key.limits)),
+        ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("imported", if key.imported { "yes" } else { "no" }.into()),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used.as_deref())),
@@ -148,10 +160,25 @@ fn org_status(org: &Org) -> &'static str {
     if org.suspended { "suspended" } else { "active" }
 }
 
-/// `1000 per 1h, burst 1000`; an asterisk for a limit of the key's own.
+/// `1000 per 1h, burst 1000`.
 fn limit(limit: &Limit) -> String {
-    let own = if limit.own { "*" } else { "" };
-    format!("{} per {}, burst {}{own}", limit.requests, limit.per, limit.burst)
+    format!("{} per {}, burst {}", limit.requests, limit.per, limit.burst)
+}
+
+/// Where a limit comes from, in words.
+fn origin(own: bool) -> &'static str {
+    if own { "(its own)" } else { "(as configured)" }
+}
+
+/// The same in a table.
+fn asterisk(own: bool) -> &'static str {
+    if own { "*" } else { "" }
+}
+
+fn legend(any: bool) {
+    if any {
+        note("* its own limit, and not the configured one");
+    }
 }
 
 fn joined(permissions: &[Permission]) -> String {

@@ -1,7 +1,7 @@
 //! Why an operation was not performed, and what to do about it.
 
 use crate::audit;
-use crate::key::{InvalidId, KeyId};
+use crate::key::{InvalidDigest, KeyId};
 use crate::quota::QuotaError;
 use crate::state::ChangeError;
 
@@ -27,16 +27,19 @@ pub enum ManagementError {
     #[error("overlap must be at most 366d; rotate again when it is over")]
     Overlap,
     /// Not a SHA-256.
-    #[error("sha256 is not the SHA-256 of a key in hexadecimal; give its 64 digits")]
-    Digest(#[source] InvalidId),
+    #[error("sha256 is not the SHA-256 of a key")]
+    Digest(#[from] InvalidDigest),
+    /// A key that is here already.
+    #[error("a key with this SHA-256 was imported or made already, as key {0}")]
+    Present(KeyId),
     /// No such organization.
     #[error("there is no organization `{0}`; see `keygate org list`")]
     NoOrg(String),
     /// No such user, or removed.
-    #[error("there is no user `{0}` in this organization; see `keygate user list`")]
+    #[error("there is no user `{0}` in this organization; see `keygate user list --org ORG`")]
     NoUser(String),
     /// No such key.
-    #[error("there is no key {0}; see `keygate key list`, and give the nine characters after `sk_live_`")]
+    #[error("there is no key {0}; see `keygate key list --org ORG`, and give the nine characters after `sk_live_`")]
     NoKey(KeyId),
     /// The key is revoked.
     #[error("key {0} is revoked, for good; create another")]
@@ -73,7 +76,7 @@ impl ManagementError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) => Kind::NotFound,
-            Self::Revoked(_) | Self::Taken(_) => Kind::Conflict,
+            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) => Kind::Conflict,
             Self::Audit(_) | Self::State(_) | Self::Randomness(_) => Kind::Unavailable,
             Self::Name
             | Self::NameLikeId
@@ -97,7 +100,7 @@ impl ManagementError {
             Self::NoUser(_) => "no_such_user",
             Self::NoKey(_) => "no_such_key",
             Self::Revoked(_) => "key_revoked",
-            Self::Taken(_) => "taken",
+            Self::Taken(_) | Self::Present(_) => "taken",
             Self::Audit(_) => "audit_unavailable",
             Self::State(_) => "state_unavailable",
             Self::Randomness(_) => "no_randomness",

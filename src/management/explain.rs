@@ -1,6 +1,6 @@
 //! Why a key is, or would be, refused.
 
-use super::{Explanation, Key, KeyStatus, Management, ManagementError, Org, Reply, Standing, User};
+use super::{Explanation, Key, KeyStatus, Management, ManagementError, Reply, Standing, User};
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::quota;
@@ -13,7 +13,7 @@ impl Management {
         let standing = self.state.standing(id, now).ok_or_else(missing)?;
         let org = self.state.orgs().into_iter().find(|org| org.id == key.org).ok_or_else(missing)?;
         let user = self.state.users(org.id).into_iter().find(|user| user.id == key.user).ok_or_else(missing)?;
-        let (org, user) = (Org::from(org), User::from(user));
+        let (org, user) = (self.shown_org(org), User::from(user));
         let verdict = verdict(&key, &user, &standing);
         let standing = Standing::of(&standing, now);
         Ok(Reply::Explanation { explanation: Box::new(Explanation { verdict, key, user, org, standing }) })

@@ -45,7 +45,7 @@ impl Management {
         name: &str,
         now: Micros,
     ) -> Result<Reply, ManagementError> {
-        let digest = KeyDigest::from_hex(sha256).map_err(ManagementError::Digest)?;
+        let digest = KeyDigest::from_hex(sha256)?;
         let (org, user, name) = self.owner(org, user, name)?;
         let mut tries = 0;
         loop {
@@ -53,6 +53,7 @@ impl Management {
             let key = record(KeyId::generate(org.tag)?, &user, name.clone(), true, now);
             match self.add("key.import", key.clone(), digest, now).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
+                Err(ManagementError::Taken("digest")) => return Err(self.present(&digest)),
                 added => return added.and_then(|()| self.show_key(key.id, now)),
             }
         }
@@ -113,6 +114,11 @@ impl Management {
         let org = self.org(org)?;
         let user = self.user(org.id, user)?;
         Ok((org, user, name))
+    }
+
+    /// Names the key that has, or had, a digest.
+    fn present(&self, digest: &KeyDigest) -> ManagementError {
+        self.state.key_of(digest).map_or(ManagementError::Taken("digest"), ManagementError::Present)
     }
 
     async fn add(&self, action: &str, key: state::Key, digest: KeyDigest, now: Micros) -> Result<(), ManagementError> {

@@ -1,7 +1,7 @@
 //! Organizations.
 
 use super::recording::Subject;
-use super::{Management, ManagementError, Reply, checks};
+use super::{Management, ManagementError, Reply, checks, reply};
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::OrgTag;
@@ -22,24 +22,24 @@ impl Management {
             let org = Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
             match self.change("org.create", subject(id), Change::CreateOrg(org.clone()), now).await {
                 Err(ManagementError::Taken("tag")) if tries < TRIES => {}
-                changed => return changed.map(|()| Reply::Org { org: org.into() }),
+                changed => return changed.map(|()| self.reply(org)),
             }
         }
     }
 
     pub(super) fn list_orgs(&self) -> Reply {
-        Reply::Orgs { orgs: self.state.orgs().into_iter().map(Into::into).collect() }
+        Reply::Orgs { orgs: self.state.orgs().into_iter().map(|org| self.shown_org(org)).collect() }
     }
 
     pub(super) fn show_org(&self, org: &str) -> Result<Reply, ManagementError> {
-        self.org(org).map(|org| Reply::Org { org: org.into() })
+        self.org(org).map(|org| self.reply(org))
     }
 
     pub(super) async fn suspend_org(&self, org: &str, suspended: bool, now: Micros) -> Result<Reply, ManagementError> {
         let org = self.org(org)?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
         self.change(action, subject(org.id), Change::SuspendOrg { org: org.id, suspended }, now).await?;
-        Ok(Reply::Org { org: Org { suspended, ..org }.into() })
+        Ok(self.reply(Org { suspended, ..org }))
     }
 
     pub(super) async fn limit_org(
@@ -53,7 +53,16 @@ impl Management {
         }
         let org = self.org(org)?;
         self.change("org.limits", subject(org.id), Change::LimitOrg { org: org.id, concurrent }, now).await?;
-        Ok(Reply::Org { org: Org { concurrent, ..org }.into() })
+        Ok(self.reply(Org { concurrent, ..org }))
+    }
+
+    fn reply(&self, org: Org) -> Reply {
+        Reply::Org { org: self.shown_org(org) }
+    }
+
+    /// An organization as it is now.
+    pub(super) fn shown_org(&self, org: Org) -> reply::Org {
+        reply::Org::of(org, self.state.concurrent())
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Org {
     pub suspended: bool,
     /// Its own limit of requests in flight; none: the configured one.
     pub concurrent: Option<u32>,
+    /// The limit of requests in flight that holds, its own or the configured one.
+    pub concurrent_in_force: u32,
     pub created: String,
 }
 
@@ -168,10 +170,12 @@ impl<'de> Deserialize<'de> for ApiKey {
     }
 }
 
-impl From<state::Org> for Org {
-    fn from(org: state::Org) -> Self {
+impl Org {
+    /// An organization, with the configured limit of requests in flight.
+    pub(super) fn of(org: state::Org, configured: u32) -> Self {
         let state::Org { id, tag, name, created, suspended, concurrent } = org;
-        Self { id, name, tag, suspended, concurrent, created: created.to_string() }
+        let concurrent_in_force = concurrent.unwrap_or(configured);
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, created: created.to_string() }
     }
 }
 

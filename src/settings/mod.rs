@@ -51,8 +51,11 @@ impl Document {
     /// [`Problems`] when it cannot be read, or is not YAML.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
-        let text =
-            text.map_err(|e| Problem::of_file(path, format!("cannot be read: {e}; name another with --config")))?;
+        let text = text.map_err(|e| {
+            let missing = e.kind() == std::io::ErrorKind::NotFound;
+            let advice = if missing { "; name another with --config" } else { "" };
+            Problem::of_file(path, format!("cannot be read: {e}{advice}"))
+        })?;
         Self::parse(path, &text)
     }
 

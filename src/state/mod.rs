@@ -135,6 +135,20 @@ impl State {
         }
     }
 
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub fn concurrent(&self) -> u32 {
+        match self {
+            Self::Embedded(state) => state.concurrent(),
+        }
+    }
+
+    /// The key that has, or had, this digest.
+    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
+        match self {
+            Self::Embedded(state) => state.key_of(digest),
+        }
+    }
+
     /// One key.
     pub fn key(&self, id: KeyId) -> Option<Key> {
         match self {

@@ -5,10 +5,10 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use keygate::audit::Use;
+use keygate::audit::{End, Outcome, Use};
 use keygate::config::Config;
-use keygate::identity::AuthMethod;
-use keygate::key::{self, KeyDigest};
+use keygate::identity::{AuthMethod, OrgId, UserId};
+use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
 use keygate::state::{Ask, Decision};
@@ -100,6 +100,33 @@ audit: { path: audit }
             };
             drop(journal.begin(&opening).await.unwrap());
             drop(admitted);
+            journal.close().await;
+            state.close().await;
+        });
+    }
+
+    /// Records a refusal of a key, as a gateway would.
+    fn with_refusal_of(&self, key: KeyId, outcome: Outcome) {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (state, journal) = app::open(&config, &Metrics::new()).unwrap();
+            let opening = Use {
+                id: Uuid::now_v7(),
+                time: clock::now(),
+                number: None,
+                key_id: Some(key),
+                user_id: None,
+                org_id: None,
+                auth_method: AuthMethod::ApiKey,
+                ip: None,
+                user_agent: None,
+                action: "GET /",
+                method: "GET",
+                path: "/",
+            };
+            let end = End { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+            journal.begin(&opening).await.unwrap().close(end);
             journal.close().await;
             state.close().await;
         });
@@ -207,6 +234,7 @@ fn a_state_in_use_without_a_socket_is_a_clear_error() {
         let ended = installation.run("org list");
         assert_eq!(ended.code, 75, "{ended:?}");
         assert!(ended.err.contains("nobody listens on") && ended.err.contains("in use"), "{ended:?}");
+        assert!(ended.err.contains("restart the gateway"), "{ended:?}");
     });
 }
 
@@ -253,8 +281,49 @@ fn the_audit_tells_what_was_done() {
         explained.starts_with("requests are admitted, to routes with these permissions: queries:read"),
         "{explained}"
     );
-    assert!(explained.contains("1000 of 1000 tokens") && explained.contains("key.create"), "{explained}");
-    assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "key.create");
+    assert!(explained.contains("1000 of 1000 tokens") && !explained.contains("key.create"), "{explained}");
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"], serde_json::json!([]), "requests only");
+    installation.with_use_of(printed.trim());
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "GET /");
+}
+
+#[test]
+fn records_are_found_by_request_and_outcome() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    installation.with_use_of(printed.trim());
+    let listed = installation.ok("audit list --json --outcome aborted").out;
+    let [id, time, key] = ["\"id\":", "\"time\":", "\"key_id\":"].map(|name| listed.find(name).unwrap());
+    assert!(id < time && time < key, "in the contract's order: {listed}");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["records"].as_array().unwrap().len(), 1);
+    let id = listed["records"][0]["id"].as_str().unwrap();
+    assert_eq!(installation.json(&format!("audit list --id {id}")), listed);
+    assert_eq!(installation.ok(&format!("audit export --id {id} --outcome completed")).out, "");
+
+    for (line, told) in [
+        ("audit list --outcome gone", "give one of in_progress, completed"),
+        ("audit verify --since 1h", "unexpected argument"),
+        ("audit list --since 1h --until 2h", "--since is not before --until"),
+    ] {
+        let refused = installation.run(line);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.err.contains(told), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_replaced_secret_that_is_still_used_is_explained() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let rotated = installation.ok(&format!("key rotate {id}"));
+    assert!(rotated.err.contains("the secret until now is refused from now on"), "{rotated:?}");
+    let before = installation.ok(&format!("explain {id}")).out;
+    assert!(before.contains("old secret valid until  20") && !before.contains("replaced"), "{before}");
+    installation.with_refusal_of(id, Outcome::Expired);
+    let after = installation.ok(&format!("explain {id}")).out;
+    assert!(after.lines().next().unwrap().contains("requests with the replaced secret are refused (401)"), "{after}");
 }
 
 #[test]
@@ -271,6 +340,67 @@ fn a_damaged_journal_does_not_verify() {
     assert!(damaged.out.contains("segment 1 line"), "{damaged:?}");
 }
 
+#[test]
+fn limits_say_whether_they_are_configured() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    assert!(installation.ok("org show acme").out.contains("concurrent  100 (as configured)"));
+    assert!(installation.ok(&format!("key show {id}")).out.contains("1000 per 1h, burst 1000 (as configured)"));
+    let org = installation.json("org limits acme --concurrent 7")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::from(7), &Value::from(7)));
+    let org = installation.json("org limits acme --default")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::Null, &Value::from(100)));
+    installation.ok(&format!("key limits {id} --requests 5"));
+    let listed = installation.ok("key list --org acme");
+    assert!(listed.out.contains("5 per 1h, burst 5*") && listed.err.contains("* its own limit"), "{listed:?}");
+}
+
+#[test]
+fn wrong_values_end_with_2_and_say_what_to_give() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let import = "key import --org acme --user ada@example.com --sha256";
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let imported = installation.json(&format!("{import} {digest} old"))["key"]["id"].as_str().unwrap().to_owned();
+    let lines = [
+        (2, format!("{import} abc old"), "64 hexadecimal digits".to_owned()),
+        (1, format!("{import} {digest} again"), format!("imported or made already, as key {imported}")),
+        (2, "user create --org acme nobody".into(), "is not an email address".into()),
+        (2, format!("key limits {id} --requests 0"), "requests must be".into()),
+        (2, format!("key rotate {id} --overlap 400d"), "overlap must be at most 366d".into()),
+        (1, "key show abcDEF123".into(), "`keygate key list --org ORG`".into()),
+        (1, "key create --org acme --user bob x".into(), "`keygate user list --org ORG`".into()),
+    ];
+    let check = || {
+        for (code, line, told) in &lines {
+            let refused = installation.run(line);
+            assert_eq!(refused.code, *code, "{line}: {refused:?}");
+            assert!(refused.err.contains(told) && !refused.err.contains("letters and digits"), "{refused:?}");
+        }
+    };
+    check();
+    installation.with_gateway(check);
+}
+
+#[test]
+fn a_journal_without_any_segment_verifies_only_when_it_was_never_written() {
+    let installation = Installation::new();
+    let audit = installation.directory.path().join("audit");
+    std::fs::create_dir(&audit).unwrap();
+    installation.ok("audit verify");
+    installation.with_key();
+    for entry in std::fs::read_dir(&audit).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "jsonl") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let deleted = installation.run("audit verify");
+    assert_eq!(deleted.code, 1, "{deleted:?}");
+    assert!(deleted.out.contains("there is no segment, but an index"), "{deleted:?}");
+}
+
 /// The oldest segment that holds a user's creation.
 fn first_segment(directory: &Path) -> PathBuf {
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -278,6 +408,37 @@ fn first_segment(directory: &Path) -> PathBuf {
     segments.sort();
     let holds = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains("user.create");
     segments.into_iter().find(holds).unwrap()
+}
+
+#[test]
+fn a_whole_key_stands_for_its_id_and_is_never_echoed() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let presented = printed.trim();
+    let secret = &presented[18..];
+    let id = key::parse(presented.as_bytes()).unwrap();
+    assert_eq!(installation.json(&format!("key show {presented}"))["key"]["id"], id.as_str());
+    assert_eq!(installation.json(&format!("explain {presented}"))["explanation"]["key"]["id"], id.as_str());
+    let of_key = installation.json(&format!("audit list --key {presented}"));
+    assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
+
+    // With its last character missing, where no key belongs, and where a name does.
+    let torn = &presented[..presented.len() - 1];
+    let lines = [
+        (2, format!("key show {torn}")),
+        (2, format!("key revoke {torn}")),
+        (2, format!("audit list --key {torn}")),
+        (2, format!("org list {presented}")),
+        (2, presented.to_owned()),
+        (1, format!("org show {presented}")),
+    ];
+    for (code, line) in lines {
+        let refused = installation.run(&line);
+        assert_eq!(refused.code, code, "{line}: {refused:?}");
+        assert!(!refused.err.contains(&secret[..20]) && refused.out.is_empty(), "{refused:?}");
+    }
+    let refused = installation.run(&format!("key show {torn}")).err;
+    assert!(refused.contains("give the nine characters of the key id that follow sk_live_"), "{refused}");
 }
 
 #[test]
@@ -306,4 +467,21 @@ fn exit_codes_tell_what_happened() {
         assert!(lines[1].ends_with("keygate.yaml:1:1: listn: is not a known key; did you mean `listen`?"), "{wrong:?}");
         assert!(lines[2].contains("keygate.yaml:5:10: audit.x: is not a known key"), "{wrong:?}");
     }
+}
+
+#[test]
+fn the_query_store_names_itself_and_tells_what_it_seeded() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("query-store.yaml");
+    std::fs::write(&config, "store: { sqlite: { path: queries.db } }\n").unwrap();
+    let run = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_query-store"));
+        ended(command.args(line.split_whitespace()).arg("--config").arg(&config).output().unwrap())
+    };
+    assert!(run("--version").out.starts_with("query-store "));
+    let (org, user) = (OrgId::generate(), UserId::generate());
+    let seeded = run(&format!("seed --org {org} --user {user} --count 3"));
+    assert_eq!((seeded.code, seeded.out.as_str()), (0, ""));
+    assert!(seeded.err.starts_with(&format!("stored 3 queries of {org} in ")), "{seeded:?}");
+    assert_eq!(run(&format!("seed --org {org} --user {user} --count 0")).code, 2);
 }

@@ -16,6 +16,11 @@ fn the_container_configurations_are_valid_and_fit_together() {
     assert!(
         std::fs::read_to_string("deploy/prometheus.yaml").unwrap().contains(&gateway.admin.address.port().to_string())
     );
+    let service =
+        Config::load(Path::new("deploy/systemd/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    for path in [&service.admin.socket, &service.state.path, &service.audit.path] {
+        assert!(path.starts_with("/var/lib/keygate"), "the unit may not write to {}", path.display());
+    }
     let defaults = Config::load(Path::new("config/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
     let sorted = |mut routes: Vec<keygate::admission::RouteSettings>| {
         routes.sort_by(|a, b| a.name.cmp(&b.name));

@@ -171,6 +171,9 @@ fn only_its_owner_may_read_it() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&settings.path), 0o700);
     assert_eq!(mode(&segments(&settings)[0]), 0o600);
+    for name in ["lock", "index.db"] {
+        assert_eq!(mode(&settings.path.join(name)), 0o600, "{name}");
+    }
 }
 
 #[test]
@@ -443,6 +446,30 @@ fn what_a_terminal_obeys_is_escaped_in_records() {
     assert!(raw.iter().all(|byte| *byte == b'\n' || !byte.is_ascii_control()));
 }
 
+/// Clients put keys into paths and user agents. The journal, and whoever reads it, must not come to know them.
+#[test]
+fn keys_in_requests_are_not_written() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let secret = "S".repeat(49);
+    let (path, agent) = (format!("/x/sk_live_abcDEF123_{secret}/y"), format!("a sk_live_abcDEF123_{secret}"));
+    let action = format!("GET {}sk_live_abcDEF123_{secret}", "x".repeat(230));
+    let journal = open(&settings);
+    run(async {
+        let opening = Use { user_agent: Some(agent.as_bytes()), action: &action, path: &path, ..Who::anyone().uses() };
+        journal.begin(&opening).await.unwrap().close(END);
+        journal.close().await;
+    });
+    for segment in segments(&settings) {
+        assert!(!fs::read_to_string(segment).unwrap().contains("_S"));
+    }
+    let listed = reader(&settings).list(&Filter::default(), 1, None).unwrap().records;
+    assert_eq!(listed, all(&settings));
+    assert_eq!(listed[0].path, "/x/sk_live_abcDEF123_…/y");
+    assert_eq!(listed[0].user_agent.as_deref(), Some("a sk_live_abcDEF123_…"));
+    assert!(listed[0].action.ends_with("xsk_live_abcDEF123_…"), "the key is found before the text is cut");
+}
+
 #[test]
 fn attempts_are_recorded_at_a_bounded_rate() {
     let directory = TempDir::new().unwrap();
@@ -655,6 +682,8 @@ impl Many {
                 && (filter.key.is_none() || filter.key == record.key_id)
                 && (filter.user.is_none() || filter.user == record.user_id)
                 && (filter.org.is_none() || filter.org == record.org_id)
+                && filter.id.is_none_or(|id| id == record.id)
+                && filter.outcome.is_none_or(|outcome| outcome == record.outcome)
         };
         self.records.iter().filter(wanted).cloned().collect()
     }
@@ -694,11 +723,14 @@ fn the_index_changes_no_answer() {
                 org: org.map(|i| many.who[i].org),
                 since: time(since),
                 until: time(until),
+                ..Filter::default()
             });
             Ok(())
         });
         checked.unwrap();
     };
+    check(Filter { id: Some(many.records[4711].id), ..Filter::default() });
+    check(Filter { outcome: Some(Outcome::Aborted), ..Filter::default() });
     assert!(indexed(&index) > 10);
     check_many(15);
     fs::remove_file(&index).unwrap();

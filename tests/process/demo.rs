@@ -62,9 +62,19 @@ impl Drop for Demo {
 
 #[test]
 fn what_the_demo_prints_works() {
-    let dir = tempfile::tempdir().unwrap();
+    let outer = tempfile::tempdir().unwrap();
+    // A shell would take this apart.
+    let dir = outer.path().join("ada's demo");
     let listen = free_port();
-    let demo = Demo::start(listen, dir.path());
+    let demo = Demo::start(listen, &dir);
+    let go_on = demo.named("configuration, state and audit; go on with them later:");
+    assert_eq!(go_on, format!("{KEYGATE} demo --dir '{}' --listen {listen}", quoted(&dir)));
+
+    let before = std::fs::read(dir.join("keygate.yaml")).unwrap();
+    let second = Command::new(KEYGATE).args(["demo", "--listen", "127.0.0.1:0", "--dir"]).arg(&dir).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8(second.stderr).unwrap().contains("a demo is running over"));
+    assert_eq!(std::fs::read(dir.join("keygate.yaml")).unwrap(), before, "the running demo's configuration stays");
     let page = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let first = page(&demo.paste("The first page:"));
     let next = page(&demo.paste("The next page"));
@@ -83,10 +93,29 @@ fn what_the_demo_prints_works() {
     assert!(demo.paste("A new query").starts_with("HTTP/1.1 201"));
     demo.stop();
 
-    let again = Demo::start(listen, dir.path());
+    let again = Demo::start(listen, &dir);
     assert_eq!(again.named("may read "), reader, "the keys are printed again");
     assert_eq!(ids(listen, &reader, "100").len(), 251, "what was stored is there again");
     again.stop();
+}
+
+#[test]
+fn a_demo_that_cannot_start_leaves_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let mut command = Command::new(KEYGATE);
+    command.args(["demo", "--listen", &listen]).env("TMPDIR", temporary.path());
+    let ended = command.output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("choose another address with --listen"), "{told}");
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "the temporary directory is removed");
+}
+
+/// A path as it stands between single quotes in a shell's line.
+fn quoted(path: &Path) -> String {
+    path.to_str().unwrap().replace('\'', r"'\''")
 }
 
 /// The ids of all queries, page by page.

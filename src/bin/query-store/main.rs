@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::service::Caller;
-use keygate::query_store::{self, Settings};
+use keygate::query_store::{self, Settings, StoreSettings};
 use keygate::{clock, telemetry, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,7 +18,7 @@ const WRONG_SETTINGS: u8 = 64;
 
 /// Stores queries and pages through them. Believes the identity headers it gets: only the gateway may reach it.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "query-store", version)]
 struct Arguments {
     /// The settings file.
     #[arg(long, global = true, value_name = "FILE", default_value = Settings::DEFAULT_PATH)]
@@ -40,7 +40,7 @@ enum Command {
         #[arg(long)]
         user: UserId,
         /// How many; 250 of them are different.
-        #[arg(long, default_value_t = 250)]
+        #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
     },
 }
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
 fn run(command: Command, settings: &Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,27 +74,36 @@ fn run(command: Command, settings: &Settings) -> anyhow::Result<()> {
         Command::Serve => runtime.block_on(serve(settings)),
         Command::Seed { org, user, count } => {
             let service = query_store::open(settings)?;
-            Ok(runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?)
+            runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?;
+            let StoreSettings::Sqlite { path } = &settings.store;
+            eprintln!("stored {count} queries of {org} in {}", path.display());
+            Ok(())
         }
     }
 }
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
     let service = query_store::open(settings)?;
     let listeners = transport::bind(settings.listen, 1);
     let listeners = listeners.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let listener = listeners.into_iter().next().context("no listener was made")?;
     tracing::info!(address = %listener.local_addr()?, "serving");
-    query_store::serve(listener, service, settings.drain, stopped(terminate, interrupt)).await?;
+    query_store::serve(listener, service, settings.drain, stopped(signals)).await?;
     tracing::info!("stopped");
     Ok(())
 }
 
-async fn stopped(mut terminate: Signal, mut interrupt: Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// SIGTERM or SIGINT. SIGHUP is only told: it would end the process as it stands.
+async fn stopped((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                tracing::warn!("reload is not supported by this version; restart to apply the settings");
+            }
+        }
     }
     tracing::info!("draining");
 }

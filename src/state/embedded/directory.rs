@@ -78,6 +78,11 @@ impl Directory {
         }
     }
 
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub(super) fn default_limit(&self) -> u32 {
+        self.default_limit
+    }
+
     /// The key that has, or had, this digest.
     pub(super) fn by_digest(&self, digest: &KeyDigest) -> Option<Arc<KeyRecord>> {
         self.by_digest.get(digest).map(|record| Arc::clone(&record))

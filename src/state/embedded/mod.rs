@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::clock::Micros;
 use crate::identity::OrgId;
-use crate::key::KeyId;
+use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
 use super::{Ask, Change, ChangeError, Decision, Key, Org, Refusal, User};
@@ -163,6 +163,16 @@ impl Embedded {
     /// All keys of an organization, revoked ones too, in the order of their creation.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
         self.directory.keys(org)
+    }
+
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub fn concurrent(&self) -> u32 {
+        self.directory.default_limit()
+    }
+
+    /// The key that has, or had, this digest.
+    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
+        self.directory.by_digest(digest).map(|record| record.view().id)
     }
 
     /// One key.
