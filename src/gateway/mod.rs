@@ -6,8 +6,8 @@
 //!   leaves for the upstream, and closed by what the response body holds, wherever that is dropped.
 //! - The permit lives in the same place: it is given back after the last frame of the response body, or when the future
 //!   is dropped at any of its awaits. The connection has then taken the last frame, and may still be sending it.
-//! - A request that is refused costs no token and holds no slot. The one exception is a journal that fails between the
-//!   look at it and the write: that request has paid its token.
+//! - A request that is refused admission costs no token and holds no slot. An admitted one has paid its token, whatever
+//!   becomes of it; so has one whose record cannot be written just then.
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
 mod guarded_body;
