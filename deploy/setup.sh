@@ -7,10 +7,11 @@ need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 
 need cc gcc
 need curl curl
+need prlimit util-linux
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk)" >&2
         exit 1
     fi
     sudo=""

@@ -12,5 +12,6 @@ mod running;
 
 mod demo;
 mod drain;
+mod full_disk;
 mod sudden_death;
 mod streaming;

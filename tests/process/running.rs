@@ -63,8 +63,12 @@ impl Setup {
 
     /// Starts the gateway and waits until it is ready.
     pub fn start(&self) -> Running {
+        self.start_by(&mut Command::new(KEYGATE))
+    }
+
+    /// The same, by a command that becomes the gateway.
+    pub fn start_by(&self, command: &mut Command) -> Running {
         let config = self.path().join("keygate.yaml");
-        let mut command = Command::new(KEYGATE);
         command.args(["serve", "--config"]).arg(config).stdin(Stdio::null()).stderr(Stdio::null());
         let running = Running { child: command.spawn().unwrap() };
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,0 +1,78 @@
+//! When the journal has no room: 503 and not ready, or served and counted, as configured; and it heals by itself.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Response};
+use crate::running::{KEYGATE, Running, Setup};
+use crate::upstream::Upstream;
+
+/// Bytes that a file of the gateway may have: a full disk, as far as it can tell.
+const ROOM: u64 = 512 << 10;
+
+fn start(setup: &Setup) -> Running {
+    // The signal would end the process where a full disk only fails the write.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec prlimit --fsize=$0: \"$@\"", &ROOM.to_string(), KEYGATE]);
+    setup.start_by(&mut shell)
+}
+
+fn make_room(gateway: &Running) {
+    let status = Command::new("prlimit").args(["--pid", &gateway.id().to_string(), "--fsize=unlimited:"]).status();
+    assert!(status.unwrap().success(), "prlimit (package util-linux) changes the limit");
+}
+
+/// Uses the key until something else than 200 comes, at most as often as fills the journal three times over.
+fn use_up(client: &mut Client, key: &str) -> Option<Response> {
+    (0..5000).map(|_| client.get("/", key)).find(|response| response.status != 200)
+}
+
+#[test]
+fn without_room_requests_are_refused_until_there_is_some() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
+    let key = setup.key();
+    let gateway = start(&setup);
+    let mut client = setup.client();
+    let refused = use_up(&mut client, &key).expect("the journal is full at some time");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "audit_unavailable"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let forwarded = upstream.count();
+    assert_eq!(client.get("/", &key).status, 503);
+    assert_eq!(upstream.count(), forwarded, "what cannot be recorded is not forwarded");
+    let ready = Client::connect(setup.admin).get("/ready", "");
+    assert_eq!(ready.status, 503);
+    assert!(String::from_utf8(ready.body).unwrap().contains("audit"));
+
+    make_room(&gateway);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Client::connect(setup.admin).get("/ready", "").status != 200 {
+        assert!(Instant::now() < deadline, "it does not heal");
+    }
+    assert_eq!(client.get("/", &key).status, 200);
+    gateway.stop();
+    setup.ok(&["audit", "verify"]);
+    let records = setup.ok(&["audit", "export"]).lines().filter(|line| line.contains("\"api-key\"")).count();
+    assert!(records > forwarded, "{records} records for {forwarded} requests");
+}
+
+#[test]
+fn as_configured_requests_are_served_and_what_is_lost_is_counted() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
+    let path = setup.path().join("keygate.yaml");
+    let old = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, old.replace("audit: { path: audit }", "audit: { path: audit, on_unavailable: drop }"))
+        .unwrap();
+    let key = setup.key();
+    let gateway = start(&setup);
+    let refused = use_up(&mut setup.client(), &key);
+    assert!(refused.is_none(), "{refused:?}");
+    assert_eq!(Client::connect(setup.admin).get("/ready", "").status, 200);
+    let metrics = String::from_utf8(Client::connect(setup.admin).get("/metrics", "").body).unwrap();
+    let dropped =
+        metrics.lines().find_map(|line| line.strip_prefix("keygate_audit_records_total{result=\"dropped\"} "));
+    assert!(dropped.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
+    make_room(&gateway);
+    gateway.stop();
+}
