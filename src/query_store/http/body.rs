@@ -7,6 +7,7 @@ use http::{HeaderMap, Request, header};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
+use serde::de::Error as _;
 
 use super::BodyError;
 use super::refusal::Refusal;
@@ -32,8 +33,16 @@ where
         return Err(Refusal::MediaType);
     }
     let bytes = tokio::time::timeout(PATIENCE, read(request.into_body(), limit)).await.map_err(|_| Refusal::Slow)??;
-    let written: Written = serde_json::from_slice(&bytes).map_err(Refusal::Json)?;
+    let written = parse(&bytes).map_err(Refusal::Json)?;
     Draft::new(written.name, written.sql).map_err(Refusal::Draft)
+}
+
+/// An object; the library would take an array of the fields' values as well.
+fn parse(bytes: &[u8]) -> serde_json::Result<Written> {
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(serde_json::Error::custom("an array is no object with `sql` and `name`"));
+    }
+    serde_json::from_slice(bytes)
 }
 
 /// `application/json` with any parameters, said once, and not compressed.

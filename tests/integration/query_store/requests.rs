@@ -127,6 +127,7 @@ fn bodies_are_json_of_the_right_kind() {
             "",
             "{",
             "[]",
+            r#"["select 1","mine"]"#,
             "null",
             r#"{"name":"x"}"#,
             r#"{"sql":"select 1"}"#,
