@@ -104,16 +104,14 @@ impl Admission {
 
     fn flawed(&self, flaw: Flaw) -> Denial {
         let auth = &self.metrics.auth;
-        match flaw {
-            Flaw::Missing => auth.missing.inc(),
-            Flaw::Repeated | Flaw::Empty | Flaw::Malformed => auth.malformed.inc(),
-        }
-        match flaw {
-            Flaw::Missing => Denial::NoCredential,
-            Flaw::Repeated => Denial::BadCredential("there is more than one Authorization field"),
-            Flaw::Empty => Denial::BadCredential("the bearer token is empty"),
-            Flaw::Malformed => Denial::Malformed,
-        }
+        let (counter, denial) = match flaw {
+            Flaw::Missing => (&auth.missing, Denial::NoCredential),
+            Flaw::Repeated => (&auth.malformed, Denial::BadCredential("There is more than one Authorization field.")),
+            Flaw::Empty => (&auth.malformed, Denial::BadCredential("The bearer token is empty.")),
+            Flaw::Malformed => (&auth.malformed, Denial::Malformed),
+        };
+        counter.inc();
+        denial
     }
 
     fn count(&self, refusal: Refusal, route: &Route) {

@@ -19,7 +19,7 @@ mod request;
 
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -38,7 +38,7 @@ use crate::upstream::{Failure, Pool, ResponseBody};
 use guarded_body::{Exchange, Held};
 use rate_limit::Wait;
 use rejection::{Reason, Rejection};
-use request::Arrival;
+use request::{Arrival, own};
 
 pub use guarded_body::GuardedBody;
 pub use refused::Unread;
@@ -68,7 +68,6 @@ impl Gateway {
     pub async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
         let arrival = Arrival::new(peer, &head, &self.trusted, &self.ids);
-        let is_head = head.method == Method::HEAD;
         let unread = body.size_hint().exact().is_none_or(|length| length > READ_ALONG);
         let id = arrival.id_header();
         let mut response = match self.check(&head, &body) {
@@ -76,7 +75,7 @@ impl Gateway {
             Err(reason) => self.unread.refuse(reason, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
-        finish(response, is_head, unread)
+        finish(response, arrival.is_head, unread)
     }
 
     /// What can be refused by its head alone.
@@ -139,9 +138,11 @@ impl Gateway {
             }
             Err(failure) => {
                 let rejection = failed(&failure, &mut exchange, standing);
-                let response = arrival.reject(&rejection, &route.metrics);
+                let response = rejection.response(arrival.id);
                 exchange.status = Some(response.status());
-                response
+                exchange.sent = arrival.sent(&response);
+                route.metrics.answered(response.status());
+                own(response)
             }
         }
     }

@@ -11,6 +11,7 @@ use super::rejection::{Reason, Rejection};
 use super::request::{Arrival, own};
 use crate::admission::{Denial, Route};
 use crate::audit::{End, Outcome};
+use crate::clock;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::state::Refusal;
 use crate::transport::Unreadable;
@@ -54,13 +55,14 @@ impl Gateway {
         denial: &Denial,
     ) -> Response<GuardedBody> {
         let rejection = Rejection::of_denial(denial, route);
-        let status = rejection.status();
+        let response = rejection.response(arrival.id);
+        let (status, sent) = (response.status().as_u16(), arrival.sent(&response));
         let end = |outcome| End {
             outcome,
-            status: Some(status.as_u16()),
-            duration_us: 0,
+            status: Some(status),
+            duration_us: clock::now().since(arrival.time),
             request_bytes: 0,
-            response_bytes: 0,
+            response_bytes: sent,
         };
         let action = arrival.action(head, route);
         match denial {
@@ -76,7 +78,8 @@ impl Gateway {
                 }
             }
         }
-        arrival.reject(&rejection, &route.metrics)
+        route.metrics.answered(response.status());
+        own(response)
     }
 }
 

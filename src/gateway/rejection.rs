@@ -182,11 +182,6 @@ impl Reason {
 }
 
 impl Rejection {
-    /// The status of the response.
-    pub(super) fn status(&self) -> StatusCode {
-        self.reason.words().status
-    }
-
     /// The response.
     pub(super) fn response(&self, request_id: Uuid) -> Response<Bytes> {
         let words = self.reason.words();

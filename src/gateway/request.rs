@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Method, Response};
 use http_body_util::Full;
 use uuid::{ContextV7, Timestamp, Uuid};
 
@@ -28,12 +28,20 @@ pub(super) struct Arrival<'a> {
     pub(super) peer: &'a Peer,
     /// The client, by the trusted-proxy rule.
     pub(super) client: Client,
+    /// Whether it asks for a head only.
+    pub(super) is_head: bool,
 }
 
 impl<'a> Arrival<'a> {
     pub(super) fn new(peer: &'a Peer, head: &Parts, trusted: &TrustedProxies, ids: &ContextV7) -> Self {
         let client = Client::find(peer, &head.headers, trusted);
-        Self { id: Uuid::new_v7(Timestamp::now(ids)), time: clock::now(), peer, client }
+        Self {
+            id: Uuid::new_v7(Timestamp::now(ids)),
+            time: clock::now(),
+            peer,
+            client,
+            is_head: head.method == Method::HEAD,
+        }
     }
 
     /// The value of `X-Request-Id`.
@@ -82,6 +90,11 @@ impl<'a> Arrival<'a> {
             method: head.method.as_str(),
             path: if route.query_in_audit { whole } else { head.uri.path() },
         }
+    }
+
+    /// Bytes of body that go out with an answer of our own.
+    pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
+        if self.is_head { 0 } else { response.body().len() as u64 }
     }
 
     /// Answers with a "no", and counts it.

@@ -77,6 +77,8 @@ fn permissions_and_routes() {
     let mut outcomes: Vec<String> = gateway.records().iter().map(|record| format!("{:?}", record.outcome)).collect();
     outcomes.retain(|outcome| outcome != "Completed");
     outcomes.sort();
+    let refused = gateway.records().into_iter().find(|record| record.status == Some(403)).unwrap();
+    assert!(refused.duration_us > Some(0) && refused.response_bytes > Some(100), "{refused:?}");
     assert_eq!(outcomes, ["Forbidden", "Forbidden", "NotFound", "NotFound", "OrgSuspended", "Unknown"]);
 }
 

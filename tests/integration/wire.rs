@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
 
 use keygate::audit::Outcome;
 
@@ -10,17 +11,22 @@ use crate::support::{Client, Gateway, Upstream, eventually, head};
 #[test]
 fn a_body_that_looks_like_an_answer_of_the_library_is_a_body() {
     let body = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let (seen, wait) = mpsc::channel();
+    let wait = Mutex::new(wait);
     let upstream = Upstream::answering(move |_, stream| {
         stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes()).unwrap();
-        // The head must be on its way before the body is: then the body is written by itself.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        // Only when the client has the head: so the gateway writes the body by itself.
+        wait.lock().unwrap().recv().unwrap();
         stream.write_all(body.as_bytes()).unwrap();
     });
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
-        assert_eq!(client.get("/", &key).body, body.as_bytes());
+        client.send(head("GET", "/", &key, &[], 0));
+        assert_eq!(client.head().unwrap().0, 200);
+        seen.send(()).unwrap();
+        assert_eq!(client.read_exact(body.len()), body.as_bytes());
     }
 }
 

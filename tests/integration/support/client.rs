@@ -78,6 +78,13 @@ impl Client {
         }
     }
 
+    /// This many bytes of a body.
+    pub fn read_exact(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Some bytes of a body, at least one.
     pub fn read_some(&mut self) -> io::Result<usize> {
         let mut buffer = [0; 65536];
