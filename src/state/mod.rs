@@ -15,6 +15,7 @@ use crate::quota::Standing;
 
 pub mod bucket;
 pub mod embedded;
+pub mod redis;
 mod records;
 
 pub use embedded::{Embedded, Permit};

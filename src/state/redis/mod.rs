@@ -1,0 +1,5 @@
+//! Shared state on Redis: any number of gateways over one truth.
+
+mod settings;
+
+pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings, Tls};
