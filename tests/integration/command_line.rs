@@ -80,7 +80,7 @@ audit: { path: audit }
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
             let Decision::Admitted(admitted) =
-                state.decide(Ask { digest: &digest, required: None, now }).await.unwrap()
+                state.decide(Ask { digest: &digest, id: None, required: None, now }).await.unwrap()
             else {
                 panic!("admitted")
             };

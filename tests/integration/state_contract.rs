@@ -189,11 +189,11 @@ async fn tenant(state: &State) -> (Tenancy, Held) {
 }
 
 async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
-    state.decide(Ask { digest, required: None, now }).await.unwrap()
+    state.decide(Ask { digest, id: None, required: None, now }).await.unwrap()
 }
 
 async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
-    state.decide(Ask { digest, required: Some(&permission(required)), now }).await.unwrap()
+    state.decide(Ask { digest, id: None, required: Some(&permission(required)), now }).await.unwrap()
 }
 
 async fn admit(state: &State, key: &Held, now: Micros) -> Admitted {
@@ -234,8 +234,8 @@ async fn rotate(state: &State, key: &Held, at: Micros, previous_until: Micros) -
 }
 
 /// Everything that a decision could take.
-fn everything(state: &State, key: &Held, now: Micros) -> (Standing, Key) {
-    (state.standing(key.id, now).unwrap(), state.key(key.id).unwrap())
+async fn everything(state: &State, key: &Held, now: Micros) -> (Standing, Key) {
+    (state.standing(key.id, now).await.unwrap().unwrap(), state.key(key.id).await.unwrap().unwrap())
 }
 
 // The contract.
@@ -268,7 +268,7 @@ async fn an_admission_says_who_and_where_they_stand(state: &State) {
     };
     assert_eq!(admitted.standing, expected);
     assert_eq!(state.in_flight(), 1);
-    assert_eq!(state.key(key.id).unwrap().last_used, Some(now));
+    assert_eq!(state.key(key.id).await.unwrap().unwrap().last_used, Some(now));
 }
 
 async fn each_use_has_the_next_number(state: &State) {
@@ -279,34 +279,34 @@ async fn each_use_has_the_next_number(state: &State) {
     }
     assert_eq!(refuse(state, &key, now).await, Refusal::RateLimited);
     assert_eq!(admit(state, &key, now.after(TOKEN)).await.number, 6);
-    assert_eq!(state.key(key.id).unwrap().uses, 6);
+    assert_eq!(state.key(key.id).await.unwrap().unwrap().uses, 6);
 }
 
 async fn a_refusal_takes_nothing(state: &State) {
     let (tenancy, key) = tenant(state).await;
     let now = clock::now();
-    let before = everything(state, &key, now);
+    let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
-    assert_eq!(everything(state, &key, now), before);
+    assert_eq!(everything(state, &key, now).await, before);
     tenancy.suspend(state, true).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
     tenancy.suspend(state, false).await;
-    assert_eq!(everything(state, &key, now), before);
+    assert_eq!(everything(state, &key, now).await, before);
 
     let held = [admit(state, &key, now).await, admit(state, &key, now).await, admit(state, &key, now).await];
-    let full = everything(state, &key, now);
+    let full = everything(state, &key, now).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
-    assert_eq!(everything(state, &key, now), full);
+    assert_eq!(everything(state, &key, now).await, full);
     drop(held);
 
     drain(state, &key, now).await;
-    let empty = everything(state, &key, now);
+    let empty = everything(state, &key, now).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::RateLimited);
-    assert_eq!(everything(state, &key, now), empty);
+    assert_eq!(everything(state, &key, now).await, empty);
     revoke(state, &key).await;
-    let revoked = everything(state, &key, now);
+    let revoked = everything(state, &key, now).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::Revoked);
-    assert_eq!(everything(state, &key, now), revoked);
+    assert_eq!(everything(state, &key, now).await, revoked);
 }
 
 /// Brings about one refusal after the other, from the last to the first, each while the later ones hold too.
@@ -396,7 +396,7 @@ async fn a_revocation_holds_at_once_and_for_good(state: &State) {
     state.change(Change::RevokeKey { key: key.id, at }).await.unwrap();
     assert_eq!(refuse(state, &key, at.before(TOKEN)).await, Refusal::Revoked);
     state.change(Change::RevokeKey { key: key.id, at: at.after(TOKEN) }).await.unwrap();
-    assert_eq!(state.key(key.id).unwrap().revoked, Some(at));
+    assert_eq!(state.key(key.id).await.unwrap().unwrap().revoked, Some(at));
     admit(state, &other, at).await;
     let digest = KeyDigest::of(b"new");
     let rotation = Change::RotateKey { key: key.id, digest, at, previous_until: at };
@@ -415,7 +415,7 @@ async fn a_rotation_replaces_the_secret_and_nothing_else(state: &State) {
     }
     let admitted = admit(state, &new, now).await;
     assert_eq!((admitted.principal.key_id, admitted.number, admitted.standing.remaining), (Some(key.id), 2, 3));
-    assert_eq!(state.key(key.id).unwrap().rotated, Some(now));
+    assert_eq!(state.key(key.id).await.unwrap().unwrap().rotated, Some(now));
 }
 
 async fn an_overlap_keeps_one_secret_for_its_time(state: &State) {
@@ -427,7 +427,7 @@ async fn an_overlap_keeps_one_secret_for_its_time(state: &State) {
     admit(state, &second, now).await;
     admit(state, &first, Micros(until.0 - 1)).await;
     assert_eq!(refuse(state, &first, until).await, Refusal::Expired);
-    assert_eq!(state.key(first.id).unwrap().previous_until, Some(until));
+    assert_eq!(state.key(first.id).await.unwrap().unwrap().previous_until, Some(until));
     let third = rotate(state, &second, now, until).await;
     assert_eq!(refuse(state, &first, now).await, Refusal::Expired);
     admit(state, &second, Micros(until.0 - 1)).await;
@@ -442,7 +442,7 @@ async fn permissions_follow_the_user(state: &State) {
     state.change(Change::PermitUser { org, user, permissions: both.clone() }).await.unwrap();
     let principal = admitted(require(state, &key.digest, "queries:write", now).await).principal;
     assert_eq!(principal.headers.permissions, "queries:read,queries:write");
-    assert_eq!(state.users(org)[0].permissions, both);
+    assert_eq!(state.users(org).await.unwrap()[0].permissions, both);
     state.change(Change::PermitUser { org, user, permissions: Vec::new() }).await.unwrap();
     assert_eq!(refused(&require(state, &key.digest, "queries:read", now).await), Refusal::Forbidden);
     assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
@@ -457,7 +457,7 @@ async fn a_removed_user_takes_its_keys_along(state: &State) {
     state.change(Change::RemoveUser { org, user, at }).await.unwrap();
     assert_eq!(refuse(state, &key, at).await, Refusal::UserRemoved);
     admit(state, &kept, at).await;
-    assert_eq!(state.users(org)[0].removed, Some(at));
+    assert_eq!(state.users(org).await.unwrap()[0].removed, Some(at));
     let (orphan, digest) = new_key(tag, org, user);
     for change in [
         Change::RemoveUser { org, user, at },
@@ -476,7 +476,7 @@ async fn a_suspension_holds_until_resumed(state: &State) {
     let now = clock::now();
     tenancy.suspend(state, true).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
-    assert!(state.orgs()[0].suspended);
+    assert!(state.orgs().await.unwrap()[0].suspended);
     admit(state, &foreign, now).await;
     tenancy.suspend(state, false).await;
     admit(state, &key, now).await;
@@ -489,7 +489,7 @@ async fn limits_of_an_organization_hold_at_once(state: &State) {
     let held = admit(state, &key, now).await;
     assert_eq!(held.standing.concurrent, 1);
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
-    assert_eq!(state.orgs()[0].concurrent, Some(1));
+    assert_eq!(state.orgs().await.unwrap()[0].concurrent, Some(1));
     state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
     assert_eq!(admit(state, &key, now).await.standing.concurrent, CONCURRENT);
 }
@@ -501,20 +501,20 @@ async fn another_quota_keeps_the_tokens(state: &State) {
     // So slow that what flows in during the test is no token.
     let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
     limit(Some(larger)).await;
-    let standing = state.standing(key.id, clock::now()).unwrap();
+    let standing = state.standing(key.id, clock::now()).await.unwrap().unwrap();
     assert_eq!((standing.quota, standing.remaining), (larger, 4));
     limit(Some(Quota { burst: 2, ..larger })).await;
-    assert_eq!(state.standing(key.id, clock::now()).unwrap().remaining, 2);
-    assert_eq!(state.key(key.id).unwrap().quota, Some(Quota { burst: 2, ..larger }));
+    assert_eq!(state.standing(key.id, clock::now()).await.unwrap().unwrap().remaining, 2);
+    assert_eq!(state.key(key.id).await.unwrap().unwrap().quota, Some(Quota { burst: 2, ..larger }));
     limit(None).await;
-    let standing = state.standing(key.id, clock::now()).unwrap();
+    let standing = state.standing(key.id, clock::now()).await.unwrap().unwrap();
     assert_eq!((standing.quota, standing.remaining), (QUOTA, 2));
 }
 
 async fn what_is_unique_is_taken_once(state: &State) {
     let (tenancy, held) = tenant(state).await;
-    let org = state.orgs().remove(0);
-    let user = state.users(org.id).remove(0);
+    let org = state.orgs().await.unwrap().remove(0);
+    let user = state.users(org.id).await.unwrap().remove(0);
     let (key, digest) = new_key(tenancy.tag, tenancy.org, tenancy.user);
     let old = held.digest;
     let replaced = rotate(state, &held, clock::now(), clock::now()).await;
@@ -537,7 +537,14 @@ async fn what_is_unique_is_taken_once(state: &State) {
         let result = state.change(change.clone()).await;
         assert!(matches!(result, Err(ChangeError::Taken(taken)) if taken == what), "{what} {change:?}: {result:?}");
     }
-    assert_eq!((state.orgs().len(), state.users(org.id).len(), state.keys(org.id).len()), (1, 1, 1));
+    assert_eq!(
+        (
+            state.orgs().await.unwrap().len(),
+            state.users(org.id).await.unwrap().len(),
+            state.keys(org.id).await.unwrap().len()
+        ),
+        (1, 1, 1)
+    );
     assert_eq!(refused(&decide(state, &digest, clock::now()).await), Refusal::Unknown);
     let elsewhere = crate::state_contract::tenancy(state).await;
     state.change(Change::CreateUser(new_user(elsewhere.org, "c"))).await.unwrap();
@@ -575,8 +582,8 @@ async fn changes_to_what_does_not_exist_are_refused(state: &State) {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));
     }
     admit(state, &held, at).await;
-    assert!(state.key(nothing).is_none() && state.standing(nothing, at).is_none());
-    assert!(state.users(nowhere).is_empty() && state.keys(nowhere).is_empty());
+    assert!(state.key(nothing).await.unwrap().is_none() && state.standing(nothing, at).await.unwrap().is_none());
+    assert!(state.users(nowhere).await.unwrap().is_empty() && state.keys(nowhere).await.unwrap().is_empty());
 }
 
 async fn a_change_that_fails_does_not_undo_its_neighbours(state: &State) {
@@ -590,7 +597,7 @@ async fn a_change_that_fails_does_not_undo_its_neighbours(state: &State) {
     );
     assert!(one.is_ok() && two.is_ok());
     assert!(matches!(refused, Err(ChangeError::Taken("name"))));
-    let names: Vec<String> = state.orgs().into_iter().map(|org| org.name).collect();
+    let names: Vec<String> = state.orgs().await.unwrap().into_iter().map(|org| org.name).collect();
     assert_eq!(names, ["first", "second"]);
 }
 
@@ -600,11 +607,11 @@ async fn records_are_listed_in_the_order_of_creation(state: &State) {
         let tenancy = tenancy(state).await;
         let users = [tenancy.user, tenancy.user(state, "z").await, tenancy.user(state, "a").await];
         let keys = [tenancy.key(state).await.id, tenancy.key(state).await.id, tenancy.key(state).await.id];
-        assert_eq!(state.users(tenancy.org).iter().map(|user| user.id).collect::<Vec<_>>(), users);
-        assert_eq!(state.keys(tenancy.org).iter().map(|key| key.id).collect::<Vec<_>>(), keys);
+        assert_eq!(state.users(tenancy.org).await.unwrap().iter().map(|user| user.id).collect::<Vec<_>>(), users);
+        assert_eq!(state.keys(tenancy.org).await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), keys);
         orgs.push(tenancy.org);
     }
-    assert_eq!(state.orgs().iter().map(|org| org.id).collect::<Vec<_>>(), orgs);
+    assert_eq!(state.orgs().await.unwrap().iter().map(|org| org.id).collect::<Vec<_>>(), orgs);
 }
 
 /// One key that is refused from some moment on, and what its holders know of that.
@@ -668,7 +675,7 @@ async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permiss
         loop {
             assert!(Instant::now() < patience, "the change never returned");
             let returned = doomed.returned.load(Ordering::SeqCst);
-            let ask = Ask { digest: &doomed.key.digest, required: Some(read), now: clock::now() };
+            let ask = Ask { digest: &doomed.key.digest, id: None, required: Some(read), now: clock::now() };
             let decision = state.decide(ask).await.unwrap();
             if returned {
                 assert_eq!(refused(&decision), doomed.expected);
@@ -776,6 +783,7 @@ fn crashed(dir: &Path) -> tempfile::TempDir {
 }
 
 fn everything_listed(state: &State) -> (Vec<Org>, Vec<User>, Vec<Key>) {
+    let state = as_embedded(state);
     let orgs = state.orgs();
     let users = orgs.iter().flat_map(|org| state.users(org.id)).collect();
     let keys = orgs.iter().flat_map(|org| state.keys(org.id)).collect();
@@ -815,10 +823,10 @@ fn restart_keeps_everything(end: impl FnOnce(State)) {
     let now = clock::now();
     let state = open(dir.path());
     let (old, key) = block_on(furnish(&state, now));
-    let before = (everything_listed(&state), state.standing(key.id, now));
+    let before = (everything_listed(&state), as_embedded(&state).standing(key.id, now));
     end(state);
     let state = open(dir.path());
-    assert_eq!((everything_listed(&state), state.standing(key.id, now)), before);
+    assert_eq!((everything_listed(&state), as_embedded(&state).standing(key.id, now)), before);
     assert!(as_embedded(&state).written_back_at() > Micros(0));
     block_on(async {
         assert_eq!(admit(&state, &old, now).await.number, 3);
@@ -849,7 +857,7 @@ fn a_change_that_returned_survives_a_crash() {
     let left = crashed(dir.path());
     assert_eq!(block_on(refuse(&open(left.path()), &key, clock::now())), Refusal::Revoked);
     block_on(tenancy.suspend(&state, true));
-    assert!(open(crashed(dir.path()).path()).orgs()[0].suspended);
+    assert!(as_embedded(&open(crashed(dir.path()).path())).orgs()[0].suspended);
 }
 
 #[test]
@@ -859,7 +867,7 @@ fn uses_are_written_back_while_it_runs() {
     let (_, key) = block_on(tenant(&state));
     let now = clock::now();
     block_on(admit(&state, &key, now));
-    let written = || open(crashed(dir.path()).path()).key(key.id).unwrap().uses == 1;
+    let written = || as_embedded(&open(crashed(dir.path()).path())).key(key.id).unwrap().uses == 1;
     let patience = Instant::now() + PATIENCE;
     while !written() {
         assert!(Instant::now() < patience, "never written back");
@@ -907,14 +915,18 @@ fn a_replay_of_every_use_restores_what_was() {
     uses.push(stranger);
     uses.push(uses[0]);
     assert_eq!(as_embedded(&restarted).replay(&uses), count);
-    let last = state.key(key).unwrap().last_used.unwrap();
-    assert_eq!(restarted.standing(key, last), state.standing(key, last));
-    assert_eq!(restarted.key(key), state.key(key));
+    let last = as_embedded(&state).key(key).unwrap().last_used.unwrap();
+    assert_eq!(as_embedded(&restarted).standing(key, last), as_embedded(&state).standing(key, last));
+    assert_eq!(as_embedded(&restarted).key(key), as_embedded(&state).key(key));
     assert_eq!(as_embedded(&restarted).replay(&uses), 0, "replayed twice");
-    assert_eq!(restarted.standing(key, last), state.standing(key, last));
-    let next = restarted.standing(key, last).unwrap().remaining;
+    assert_eq!(as_embedded(&restarted).standing(key, last), as_embedded(&state).standing(key, last));
+    let next = as_embedded(&restarted).standing(key, last).unwrap().remaining;
     drop(restarted);
-    assert_eq!(open(_left.path()).standing(key, last).unwrap().remaining, next, "the replay was not written back");
+    assert_eq!(
+        as_embedded(&open(_left.path())).standing(key, last).unwrap().remaining,
+        next,
+        "the replay was not written back"
+    );
 }
 
 #[test]
@@ -922,11 +934,11 @@ fn a_replay_charges_nothing_that_was_written_back() {
     let dir = tempfile::tempdir().unwrap();
     let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000]);
     let last = uses[2].time;
-    let before = state.standing(key, last);
+    let before = as_embedded(&state).standing(key, last);
     drop(state);
     let state = open(dir.path());
     assert_eq!(as_embedded(&state).replay(&uses), 0);
-    assert_eq!(state.standing(key, last), before);
+    assert_eq!(as_embedded(&state).standing(key, last), before);
 }
 
 proptest::proptest! {
@@ -944,7 +956,7 @@ proptest::proptest! {
         let mut known: Vec<Replay> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
         known.push(last);
         as_embedded(&restarted).replay(&known);
-        let (was, is) = (state.standing(key, last.time).unwrap(), restarted.standing(key, last.time).unwrap());
+        let (was, is) = (as_embedded(&state).standing(key, last.time).unwrap(), as_embedded(&restarted).standing(key, last.time).unwrap());
         proptest::prop_assert!(is.full_in_us >= was.full_in_us, "{is:?} {was:?}");
         proptest::prop_assert!(is.token_in_us >= was.token_in_us, "{is:?} {was:?}");
     }
@@ -1033,6 +1045,6 @@ fn what_cannot_be_written_is_not_changed_and_nothing_used_is_forgotten() {
     block_on(state.change(suspend)).unwrap();
     drop(state);
     let state = open(dir.path());
-    assert_eq!(state.key(key.id).unwrap().uses, 1);
+    assert_eq!(as_embedded(&state).key(key.id).unwrap().uses, 1);
     assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
 }
