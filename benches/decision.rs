@@ -118,7 +118,7 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
 
 /// A decision and the return of its slot.
 fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micros) {
-    let decision = state.decide(Ask { digest, required: Some(required), now });
+    let decision = state.decide(Ask { digest, id: None, required: Some(required), now });
     assert!(matches!(black_box(decision), Decision::Admitted(_)));
 }
 
@@ -128,7 +128,7 @@ fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
     let digest = crowd.digests[0];
     group.bench_function("one_key", |b| b.iter(|| decide(&crowd.state, &digest, &read, clock::now())));
     let unknown = KeyDigest::of(b"unknown");
-    let ask = Ask { digest: &unknown, required: None, now: clock::now() };
+    let ask = Ask { digest: &unknown, id: None, required: None, now: clock::now() };
     group.bench_function("unknown_key", |b| b.iter(|| black_box(crowd.state.decide(ask))));
 }
 

@@ -41,6 +41,7 @@ impl Who {
             action: "queries.list",
             method: "GET",
             path: "/api/queries",
+            provisional: false,
         }
     }
 }

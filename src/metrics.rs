@@ -71,13 +71,23 @@ pub struct LimitMetrics {
     pub org_denied: IntCounter,
 }
 
-/// `state_duration_seconds{op}` and `state_errors_total{kind}`.
+/// `state_duration_seconds{op}`, and the failures.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the labels' values")]
 pub struct StateMetrics {
     pub decide: Histogram,
     pub change: Histogram,
-    pub unavailable: IntCounter,
+    pub errors: StateErrors,
+}
+
+/// `state_errors_total{kind}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct StateErrors {
+    pub late: IntCounter,
+    pub unreachable: IntCounter,
+    pub refused: IntCounter,
+    pub overloaded: IntCounter,
 }
 
 /// `audit_records_total{result}` and `audit_backlog`.
@@ -148,7 +158,7 @@ impl Metrics {
             state: StateMetrics {
                 decide: state.with_label_values(&["decide"]),
                 change: state.with_label_values(&["change"]),
-                unavailable: state_errors.with_label_values(&["unavailable"]),
+                errors: StateErrors::new(&state_errors),
             },
             audit: AuditMetrics {
                 written: audit.with_label_values(&["written"]),
@@ -220,6 +230,18 @@ impl AuthMetrics {
     }
 }
 
+impl StateErrors {
+    fn new(vec: &IntCounterVec) -> Self {
+        let kind = |kind| vec.with_label_values(&[kind]);
+        Self {
+            late: kind("late"),
+            unreachable: kind("unreachable"),
+            refused: kind("refused"),
+            overloaded: kind("overloaded"),
+        }
+    }
+}
+
 impl RouteMetrics {
     /// Counts an answer with this status.
     pub fn answered(&self, status: http::StatusCode) {
@@ -255,8 +277,11 @@ mod tests {
         let metrics = Metrics::new();
         metrics.route("queries.list").answered(http::StatusCode::OK);
         metrics.auth.unknown.inc();
+        metrics.state.errors.late.inc();
         let text = String::from_utf8(metrics.render()).unwrap();
         assert!(text.contains("keygate_requests_total{code=\"200\",route=\"queries.list\"} 1"), "{text}");
         assert!(text.contains("keygate_auth_total{result=\"unknown\"} 1"), "{text}");
+        assert!(text.contains("keygate_state_errors_total{kind=\"late\"} 1"), "{text}");
+        assert!(text.contains("keygate_state_errors_total{kind=\"overloaded\"} 0"), "{text}");
     }
 }

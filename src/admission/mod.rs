@@ -15,10 +15,10 @@ use http::request::Parts;
 
 use crate::clock::Micros;
 use crate::identity::Principal;
-use crate::key::{self, KeyDigest};
+use crate::key::{self, KeyDigest, KeyId};
 use crate::metrics::Metrics;
 use crate::quota::Standing;
-use crate::state::{Admitted, Ask, Decision, Refusal, State};
+use crate::state::{Admitted, Ask, Decision, Refusal, State, Unavailable};
 
 use bearer::Flaw;
 pub use routes::{Route, Routes};
@@ -59,7 +59,7 @@ pub enum Denial {
         /// Where they stand, when they are authenticated.
         standing: Option<Standing>,
     },
-    /// The state cannot be reached.
+    /// The state does not answer.
     StateUnavailable,
 }
 
@@ -72,15 +72,16 @@ impl Admission {
     /// What this request is, and whether it may.
     pub async fn rule(&self, head: &Parts, now: Micros) -> Ruling<'_> {
         let route = self.routes.find(head);
-        let verdict = match digest(head) {
-            Ok(digest) => self.decide(&digest, route, now).await,
+        let verdict = match presented(head) {
+            Ok(presented) => self.decide(&presented, route, now).await,
             Err(flaw) => Err(self.flawed(flaw)),
         };
         Ruling { route, verdict }
     }
 
-    async fn decide(&self, digest: &KeyDigest, route: &Route, now: Micros) -> Result<Admitted, Denial> {
-        let ask = Ask { digest, required: route.permission.as_ref(), now };
+    async fn decide(&self, presented: &Presented, route: &Route, now: Micros) -> Result<Admitted, Denial> {
+        let Presented { digest, id } = presented;
+        let ask = Ask { digest, id: *id, required: route.permission.as_ref(), now };
         let timer = self.metrics.state.decide.start_timer();
         let decision = self.state.decide(ask).await;
         timer.observe_duration();
@@ -95,10 +96,7 @@ impl Admission {
                 self.count(refusal, route);
                 Err(Denial::Refused { refusal, principal, standing })
             }
-            Err(_unavailable) => {
-                self.metrics.state.unavailable.inc();
-                Err(Denial::StateUnavailable)
-            }
+            Err(unavailable) => Err(self.unanswered(unavailable)),
         }
     }
 
@@ -112,6 +110,18 @@ impl Admission {
         };
         counter.inc();
         denial
+    }
+
+    fn unanswered(&self, unavailable: Unavailable) -> Denial {
+        let errors = &self.metrics.state.errors;
+        let counter = match unavailable {
+            Unavailable::Late => &errors.late,
+            Unavailable::Unreachable => &errors.unreachable,
+            Unavailable::Refused => &errors.refused,
+            Unavailable::Overloaded => &errors.overloaded,
+        };
+        counter.inc();
+        Denial::StateUnavailable
     }
 
     fn count(&self, refusal: Refusal, route: &Route) {
@@ -137,13 +147,21 @@ impl Admission {
     }
 }
 
-/// The digest of the presented key.
-fn digest(head: &Parts) -> Result<KeyDigest, Flaw> {
+/// What a key is recognized by, and found by.
+struct Presented {
+    digest: KeyDigest,
+    /// The id that it names, when it is of our own format.
+    id: Option<KeyId>,
+}
+
+/// The presented key.
+fn presented(head: &Parts) -> Result<Presented, Flaw> {
     let token = bearer::token(&head.headers)?;
-    if looks_like_ours(token) && key::parse(token).is_none() {
+    let id = key::parse(token);
+    if id.is_none() && looks_like_ours(token) {
         return Err(Flaw::Malformed);
     }
-    Ok(KeyDigest::of(token))
+    Ok(Presented { digest: KeyDigest::of(token), id })
 }
 
 /// Whether a token is shaped like a key of ours. Imported keys of older systems have shapes of their own.

@@ -84,6 +84,8 @@ pub(super) struct UseEvent<'a> {
     pub(super) action: Cow<'a, str>,
     pub(super) method: Cow<'a, str>,
     pub(super) path: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) provisional: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,6 +146,7 @@ impl<'a> UseEvent<'a> {
             action: visible(opening.action.as_bytes(), escape::ACTION_CAP),
             method: visible(opening.method.as_bytes(), escape::METHOD_CAP),
             path: visible(opening.path.as_bytes(), escape::PATH_CAP),
+            provisional: opening.provisional,
             outcome: None,
             status: None,
             duration_us: None,
@@ -180,6 +183,7 @@ impl<'a> UseEvent<'a> {
             action: self.action.into_owned(),
             method: self.method.into_owned(),
             path: self.path.into_owned(),
+            provisional: self.provisional,
             outcome: ended.unwrap_or(Outcome::InProgress),
             status: end.map_or(self.status, |end| end.status),
             duration_us: end.map_or(self.duration_us, |end| end.duration_us),

@@ -287,6 +287,7 @@ mod tests {
             action: "a",
             method: "GET",
             path: "/",
+            provisional: false,
         }
     }
 

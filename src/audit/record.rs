@@ -36,6 +36,8 @@ pub struct Use<'a> {
     pub method: &'a str,
     /// The path as received, with the query string only where the route asks for it; capped and escaped when written.
     pub path: &'a str,
+    /// Admitted without the shared state, against this gateway's own share of the limits.
+    pub provisional: bool,
 }
 
 /// How a use ended.
@@ -122,6 +124,8 @@ pub struct Record {
     pub action: String,
     pub method: String,
     pub path: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provisional: bool,
     pub outcome: Outcome,
     pub status: Option<u16>,
     pub duration_us: Option<u64>,

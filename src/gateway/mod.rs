@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
-use crate::audit::{Entry, Journal, Outcome};
+use crate::audit::{Entry, Journal, Outcome, Use};
 use crate::forward::{self, Facts, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
@@ -105,7 +105,11 @@ impl Gateway {
             Err(denial) => return self.refuse(arrival, &head, ruling.route, &denial).await,
         };
         let action = arrival.action(&head, ruling.route);
-        let opening = arrival.opening(&head, ruling.route, &action, Some(&admitted.principal), Some(admitted.number));
+        let opening = Use {
+            number: Some(admitted.number),
+            provisional: admitted.provisional,
+            ..arrival.opening(&head, ruling.route, &action, Some(&admitted.principal))
+        };
         let Ok(entry) = self.journal.begin(&opening).await else {
             let rejection = Rejection { reason: Reason::AuditUnavailable, standing: Some(admitted.standing) };
             return arrival.reject(&rejection, &ruling.route.metrics);

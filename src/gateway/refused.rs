@@ -68,10 +68,10 @@ impl Gateway {
         match denial {
             Denial::NoCredential | Denial::BadCredential(_) | Denial::StateUnavailable => {}
             Denial::Malformed | Denial::Refused { principal: None, .. } => {
-                self.journal.attempt(&arrival.opening(head, route, &action, None, None), end(Outcome::Unknown));
+                self.journal.attempt(&arrival.opening(head, route, &action, None), end(Outcome::Unknown));
             }
             Denial::Refused { principal: Some(principal), refusal, .. } => {
-                let opening = arrival.opening(head, route, &action, Some(principal), None);
+                let opening = arrival.opening(head, route, &action, Some(principal));
                 if self.journal.record(&opening, end(outcome(*refusal, route))).await.is_err() {
                     let reason = Reason::AuditUnavailable;
                     return arrival.reject(&Rejection { reason, standing: rejection.standing }, &route.metrics);

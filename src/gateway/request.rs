@@ -66,20 +66,19 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// The beginning of the request's audit record.
+    /// The beginning of the request's audit record, as it is when nothing was taken.
     pub(super) fn opening<'b>(
         &'b self,
         head: &'b Parts,
         route: &Route,
         action: &'b str,
         principal: Option<&Principal>,
-        number: Option<u64>,
     ) -> Use<'b> {
         let whole = head.uri.path_and_query().map_or("/", |target| target.as_str());
         Use {
             id: self.id,
             time: self.time,
-            number,
+            number: None,
             key_id: principal.and_then(|principal| principal.key_id),
             user_id: principal.map(|principal| principal.user_id),
             org_id: principal.map(|principal| principal.org_id),
@@ -89,6 +88,7 @@ impl<'a> Arrival<'a> {
             action,
             method: head.method.as_str(),
             path: if route.query_in_audit { whole } else { head.uri.path() },
+            provisional: false,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::{Management, ManagementError};
 use crate::identity::{OrgId, Permission, UserId};
-use crate::key::KeyId;
 use crate::state;
 
 /// Characters of a name.
@@ -12,26 +11,21 @@ const EMAIL: usize = 254;
 
 impl Management {
     /// The organization with this id or name.
-    pub(super) fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
+    pub(super) async fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
         let id = reference.parse::<OrgId>().ok();
         let named = |org: &state::Org| id.map_or(org.name == reference, |id| org.id == id);
-        self.state.orgs().into_iter().find(named).ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+        self.state.orgs().await?.into_iter().find(named).ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
     }
 
     /// The user with this id or email address, unless it was removed.
-    pub(super) fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
+    pub(super) async fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let id = reference.parse::<UserId>().ok();
         let email = reference.to_lowercase();
         let named = |user: &state::User| id.map_or(user.email == email, |id| user.id == id);
-        let mut users = self.state.users(org).into_iter();
+        let mut users = self.state.users(org).await?.into_iter();
         users
             .find(|user| user.removed.is_none() && named(user))
             .ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
-    }
-
-    /// The key with this id, revoked or not.
-    pub(super) fn key(&self, id: KeyId) -> Result<state::Key, ManagementError> {
-        self.state.key(id).ok_or(ManagementError::NoKey(id))
     }
 }
 

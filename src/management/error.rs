@@ -3,9 +3,9 @@
 use crate::audit;
 use crate::key::{InvalidDigest, KeyId};
 use crate::quota::QuotaError;
-use crate::state::ChangeError;
+use crate::state::{self, ChangeError};
 
-/// Why an operation was not performed. Nothing was changed.
+/// Why an operation was not performed. Nothing was changed, unless the cause of a [`ManagementError::State`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
     /// A name that cannot be shown in one line of a table.
@@ -50,9 +50,12 @@ pub enum ManagementError {
     /// The change could not be recorded, so it was not made.
     #[error("the change cannot be recorded, so it was not made; look at the audit directory and its disk")]
     Audit(#[from] audit::Unavailable),
-    /// The state could not make it durable.
-    #[error("the change could not be made durable; look at the state file and its disk")]
+    /// The state did not make it durable, or cannot say so.
+    #[error("the change was not acknowledged by the state; look at the state's disk or servers, then try again")]
     State(#[source] ChangeError),
+    /// The state did not answer a question.
+    #[error("the state cannot be asked now; try again")]
+    StateAway(#[from] state::Unavailable),
     /// The operating system gave no randomness.
     #[error("the operating system gave no randomness; try again")]
     Randomness(#[from] getrandom::Error),
@@ -77,7 +80,7 @@ impl ManagementError {
         match self {
             Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) => Kind::NotFound,
             Self::Revoked(_) | Self::Taken(_) | Self::Present(_) => Kind::Conflict,
-            Self::Audit(_) | Self::State(_) | Self::Randomness(_) => Kind::Unavailable,
+            Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => Kind::Unavailable,
             Self::Name
             | Self::NameLikeId
             | Self::Email(_)
@@ -102,7 +105,7 @@ impl ManagementError {
             Self::Revoked(_) => "key_revoked",
             Self::Taken(_) | Self::Present(_) => "taken",
             Self::Audit(_) => "audit_unavailable",
-            Self::State(_) => "state_unavailable",
+            Self::State(_) | Self::StateAway(_) => "state_unavailable",
             Self::Randomness(_) => "no_randomness",
         }
     }
@@ -128,7 +131,22 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoKey(key) => Self::NoKey(key),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Taken(what) => Self::Taken(what),
-            ChangeError::Unavailable(_) | ChangeError::Closed => Self::State(error),
+            ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => Self::State(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_does_not_answer_is_unavailable() {
+        let not_replicated = ChangeError::NotReplicated { wanted: 2, reached: 1 };
+        let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::Late));
+        for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]
+        {
+            assert_eq!((error.code(), error.kind()), ("state_unavailable", Kind::Unavailable), "{error}");
         }
     }
 }

@@ -7,13 +7,13 @@ use crate::quota;
 
 impl Management {
     /// What a request with the key would meet now. Takes nothing.
-    pub(super) fn explain(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
-        let key = self.current(id, now)?;
+    pub(super) async fn explain(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
         let missing = || ManagementError::NoKey(id);
-        let standing = self.state.standing(id, now).ok_or_else(missing)?;
-        let org = self.state.orgs().into_iter().find(|org| org.id == key.org).ok_or_else(missing)?;
-        let user = self.state.users(org.id).into_iter().find(|user| user.id == key.user).ok_or_else(missing)?;
-        let (org, user) = (self.shown_org(org), User::from(user));
+        let owned = self.owned(id).await?;
+        let standing = self.state.standing(id, now).await?.ok_or_else(missing)?;
+        let key = self.shown(&owned);
+        let org = self.shown_org(owned.org.ok_or_else(missing)?);
+        let user = User::from(owned.user.ok_or_else(missing)?);
         let verdict = verdict(&key, &user, &standing);
         let standing = Standing::of(&standing, now);
         Ok(Reply::Explanation { explanation: Box::new(Explanation { verdict, key, user, org, standing }) })

@@ -16,6 +16,14 @@ const TRIES: usize = 5;
 /// The longest time that two secrets of a key may be valid.
 const OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// A key and whose it is, as they were when they were read.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) key: state::Key,
+    pub(super) user: Option<state::User>,
+    pub(super) org: Option<state::Org>,
+}
+
 impl Management {
     pub(super) async fn create_key(
         &self,
@@ -24,7 +32,7 @@ impl Management {
         name: &str,
         now: Micros,
     ) -> Result<Reply, ManagementError> {
-        let (org, user, name) = self.owner(org, user, name)?;
+        let (org, user, name) = self.owner(org, user, name).await?;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -32,7 +40,7 @@ impl Management {
             let key = record(plain.id(), &user, name.clone(), false, now);
             match self.add("key.create", key.clone(), plain.digest(), now).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
-                added => return added.and_then(|()| self.new_key(&plain, now)),
+                added => return added.map(|()| self.new_key(&plain, &Owned::by(key, user, org))),
             }
         }
     }
@@ -46,38 +54,42 @@ impl Management {
         now: Micros,
     ) -> Result<Reply, ManagementError> {
         let digest = KeyDigest::from_hex(sha256)?;
-        let (org, user, name) = self.owner(org, user, name)?;
+        let (org, user, name) = self.owner(org, user, name).await?;
         let mut tries = 0;
         loop {
             tries += 1;
             let key = record(KeyId::generate(org.tag)?, &user, name.clone(), true, now);
             match self.add("key.import", key.clone(), digest, now).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
-                Err(ManagementError::Taken("digest")) => return Err(self.present(&digest)),
-                added => return added.and_then(|()| self.show_key(key.id, now)),
+                Err(ManagementError::Taken("digest")) => return Err(self.present(&digest).await),
+                added => return added.map(|()| self.reply_key(&Owned::by(key, user, org))),
             }
         }
     }
 
     /// Users and the organization are looked up once, not per key.
-    pub(super) fn list_keys(&self, org: &str, now: Micros) -> Result<Reply, ManagementError> {
-        let org = self.org(org)?;
-        let users: HashMap<UserId, state::User> =
-            self.state.users(org.id).into_iter().map(|user| (user.id, user)).collect();
-        let shown = |key: state::Key| self.shown(key, org.suspended, |id| users.get(&id).cloned(), now);
-        Ok(Reply::Keys { keys: self.state.keys(org.id).into_iter().map(shown).collect() })
+    pub(super) async fn list_keys(&self, org: &str) -> Result<Reply, ManagementError> {
+        let org = self.org(org).await?;
+        let users = self.state.users(org.id).await?;
+        let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
+        let keys = self.state.keys(org.id).await?;
+        let shown = |key: state::Key| self.shown_key(&key, users.get(&key.user), Some(&org));
+        Ok(Reply::Keys { keys: keys.into_iter().map(shown).collect() })
     }
 
-    pub(super) fn show_key(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
-        Ok(Reply::Key { key: self.current(id, now)? })
+    pub(super) async fn show_key(&self, id: KeyId) -> Result<Reply, ManagementError> {
+        Ok(self.reply_key(&self.owned(id).await?))
     }
 
     pub(super) async fn revoke_key(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
-        let key = self.key(id)?;
-        self.change("key.revoke", subject(&key), Change::RevokeKey { key: id, at: now }, now).await?;
-        self.show_key(id, now)
+        let mut owned = self.owned(id).await?;
+        self.change("key.revoke", subject(&owned.key), Change::RevokeKey { key: id, at: now }, now).await?;
+        // The first time stands.
+        owned.key.revoked.get_or_insert(now);
+        Ok(self.reply_key(&owned))
     }
 
+    /// All that the reply shows is read before the change: after it, nothing may keep the new secret from its owner.
     pub(super) async fn rotate_key(
         &self,
         id: KeyId,
@@ -88,12 +100,14 @@ impl Management {
         if overlap > OVERLAP {
             return Err(ManagementError::Overlap);
         }
-        let key = self.key(id)?;
+        let mut owned = self.owned(id).await?;
         let plain = PlainKey::generate(id)?;
         let previous_until = now.after(overlap);
         let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
-        self.change("key.rotate", subject(&key), change, now).await?;
-        self.new_key(&plain, now)
+        self.change("key.rotate", subject(&owned.key), change, now).await?;
+        owned.key.rotated = Some(now);
+        owned.key.previous_until = Some(previous_until);
+        Ok(self.new_key(&plain, &owned))
     }
 
     pub(super) async fn limit_key(
@@ -102,59 +116,75 @@ impl Management {
         limits: Option<Limits>,
         now: Micros,
     ) -> Result<Reply, ManagementError> {
-        let key = self.key(id)?;
-        let quota = limits.map(|limits| limits.over(self.quota(&key, now)).checked()).transpose()?;
-        self.change("key.limits", subject(&key), Change::LimitKey { key: id, quota }, now).await?;
-        self.show_key(id, now)
+        let mut owned = self.owned(id).await?;
+        let quota = limits.map(|limits| limits.over(self.quota(&owned.key)).checked()).transpose()?;
+        self.change("key.limits", subject(&owned.key), Change::LimitKey { key: id, quota }, now).await?;
+        owned.key.quota = quota;
+        Ok(self.reply_key(&owned))
     }
 
     /// The organization and the user that a new key is for, and its name.
-    fn owner(&self, org: &str, user: &str, name: &str) -> Result<(state::Org, state::User, String), ManagementError> {
+    async fn owner(
+        &self,
+        org: &str,
+        user: &str,
+        name: &str,
+    ) -> Result<(state::Org, state::User, String), ManagementError> {
         let name = checks::name(name)?;
-        let org = self.org(org)?;
-        let user = self.user(org.id, user)?;
+        let org = self.org(org).await?;
+        let user = self.user(org.id, user).await?;
         Ok((org, user, name))
     }
 
     /// Names the key that has, or had, a digest.
-    fn present(&self, digest: &KeyDigest) -> ManagementError {
-        self.state.key_of(digest).map_or(ManagementError::Taken("digest"), ManagementError::Present)
+    async fn present(&self, digest: &KeyDigest) -> ManagementError {
+        match self.state.key_of(digest).await {
+            Ok(key) => key.map_or(ManagementError::Taken("digest"), ManagementError::Present),
+            Err(unavailable) => unavailable.into(),
+        }
     }
 
     async fn add(&self, action: &str, key: state::Key, digest: KeyDigest, now: Micros) -> Result<(), ManagementError> {
         self.change(action, subject(&key), Change::CreateKey { key, digest }, now).await
     }
 
-    fn new_key(&self, plain: &PlainKey, now: Micros) -> Result<Reply, ManagementError> {
-        Ok(Reply::NewKey { api_key: ApiKey::from(plain), key: self.current(plain.id(), now)? })
+    /// The key with this id, revoked or not, and whose it is.
+    pub(super) async fn owned(&self, id: KeyId) -> Result<Owned, ManagementError> {
+        let key = self.state.key(id).await?.ok_or(ManagementError::NoKey(id))?;
+        let org = self.state.orgs().await?.into_iter().find(|org| org.id == key.org);
+        let user = self.state.users(key.org).await?.into_iter().find(|user| user.id == key.user);
+        Ok(Owned { key, user, org })
     }
 
-    /// A key as it is now.
-    pub(super) fn current(&self, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
-        let key = self.key(id)?;
-        let suspended = self.state.orgs().iter().any(|org| org.id == key.org && org.suspended);
-        let user = |id| self.state.users(key.org).into_iter().find(|user| user.id == id);
-        Ok(self.shown(key.clone(), suspended, user, now))
+    fn new_key(&self, plain: &PlainKey, owned: &Owned) -> Reply {
+        Reply::NewKey { api_key: ApiKey::from(plain), key: self.shown(owned) }
     }
 
-    fn shown(
-        &self,
-        key: state::Key,
-        org_suspended: bool,
-        user: impl FnOnce(UserId) -> Option<state::User>,
-        now: Micros,
-    ) -> Key {
-        let quota = self.quota(&key, now);
-        let user = user(key.user);
-        let removed = user.as_ref().is_none_or(|user| user.removed.is_some());
-        let status = status(&key, org_suspended, removed);
-        Key::of(key, user.map(|user| user.email).unwrap_or_default(), status, quota)
+    fn reply_key(&self, owned: &Owned) -> Reply {
+        Reply::Key { key: self.shown(owned) }
+    }
+
+    /// A key as replies have it.
+    pub(super) fn shown(&self, owned: &Owned) -> Key {
+        self.shown_key(&owned.key, owned.user.as_ref(), owned.org.as_ref())
+    }
+
+    fn shown_key(&self, key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>) -> Key {
+        let removed = user.is_none_or(|user| user.removed.is_some());
+        let status = status(key, org.is_some_and(|org| org.suspended), removed);
+        let email = user.map(|user| user.email.clone()).unwrap_or_default();
+        Key::of(key.clone(), email, status, self.quota(key))
     }
 
     /// The quota in force.
-    fn quota(&self, key: &state::Key, now: Micros) -> Quota {
-        let configured = || self.state.standing(key.id, now).map(|standing| standing.quota);
-        key.quota.or_else(configured).unwrap_or(Quota::DEFAULT)
+    fn quota(&self, key: &state::Key) -> Quota {
+        key.quota.unwrap_or_else(|| self.state.quota())
+    }
+}
+
+impl Owned {
+    fn by(key: state::Key, user: state::User, org: state::Org) -> Self {
+        Self { key, user: Some(user), org: Some(org) }
     }
 }
 

@@ -51,27 +51,27 @@ impl Management {
     /// `aborted`.
     ///
     /// # Errors
-    /// [`ManagementError`] says what was wrong and what to do; nothing was changed then.
+    /// [`ManagementError`] says what was wrong and what to do; nothing was changed then, unless it says so.
     pub async fn perform(&self, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
         match operation {
             Operation::CreateOrg { name } => self.create_org(&name, now).await,
-            Operation::ListOrgs {} => Ok(self.list_orgs()),
-            Operation::ShowOrg { org } => self.show_org(&org),
+            Operation::ListOrgs {} => self.list_orgs().await,
+            Operation::ShowOrg { org } => self.show_org(&org).await,
             Operation::SuspendOrg { org } => self.suspend_org(&org, true, now).await,
             Operation::ResumeOrg { org } => self.suspend_org(&org, false, now).await,
             Operation::LimitOrg { org, concurrent } => self.limit_org(&org, concurrent, now).await,
             Operation::CreateUser { org, email, permissions } => self.create_user(&org, &email, permissions, now).await,
-            Operation::ListUsers { org } => self.list_users(&org),
+            Operation::ListUsers { org } => self.list_users(&org).await,
             Operation::PermitUser { org, user, permissions } => self.permit_user(&org, &user, permissions, now).await,
             Operation::RemoveUser { org, user } => self.remove_user(&org, &user, now).await,
             Operation::CreateKey { org, user, name } => self.create_key(&org, &user, &name, now).await,
-            Operation::ListKeys { org } => self.list_keys(&org, now),
-            Operation::ShowKey { key } => self.show_key(key, now),
+            Operation::ListKeys { org } => self.list_keys(&org).await,
+            Operation::ShowKey { key } => self.show_key(key).await,
             Operation::RevokeKey { key } => self.revoke_key(key, now).await,
             Operation::RotateKey { key, overlap } => self.rotate_key(key, overlap, now).await,
             Operation::LimitKey { key, limits } => self.limit_key(key, limits, now).await,
             Operation::ImportKey { org, user, sha256, name } => self.import_key(&org, &user, &sha256, &name, now).await,
-            Operation::Explain { key } => self.explain(key, now),
+            Operation::Explain { key } => self.explain(key, now).await,
         }
     }
 }

@@ -27,16 +27,17 @@ impl Management {
         }
     }
 
-    pub(super) fn list_orgs(&self) -> Reply {
-        Reply::Orgs { orgs: self.state.orgs().into_iter().map(|org| self.shown_org(org)).collect() }
+    pub(super) async fn list_orgs(&self) -> Result<Reply, ManagementError> {
+        let orgs = self.state.orgs().await?;
+        Ok(Reply::Orgs { orgs: orgs.into_iter().map(|org| self.shown_org(org)).collect() })
     }
 
-    pub(super) fn show_org(&self, org: &str) -> Result<Reply, ManagementError> {
-        self.org(org).map(|org| self.reply(org))
+    pub(super) async fn show_org(&self, org: &str) -> Result<Reply, ManagementError> {
+        self.org(org).await.map(|org| self.reply(org))
     }
 
     pub(super) async fn suspend_org(&self, org: &str, suspended: bool, now: Micros) -> Result<Reply, ManagementError> {
-        let org = self.org(org)?;
+        let org = self.org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
         self.change(action, subject(org.id), Change::SuspendOrg { org: org.id, suspended }, now).await?;
         Ok(self.reply(Org { suspended, ..org }))
@@ -51,7 +52,7 @@ impl Management {
         if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
             return Err(ManagementError::Concurrent);
         }
-        let org = self.org(org)?;
+        let org = self.org(org).await?;
         self.change("org.limits", subject(org.id), Change::LimitOrg { org: org.id, concurrent }, now).await?;
         Ok(self.reply(Org { concurrent, ..org }))
     }

@@ -55,6 +55,7 @@ fn opening(action: &str, subject: Subject, now: Micros) -> Use<'_> {
         action,
         method: "ADMIN",
         path: action,
+        provisional: false,
     }
 }
 

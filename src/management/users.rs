@@ -15,15 +15,15 @@ impl Management {
         now: Micros,
     ) -> Result<Reply, ManagementError> {
         let email = checks::email(email)?;
-        let org = self.org(org)?.id;
+        let org = self.org(org).await?.id;
         let permissions = checks::permissions(permissions);
         let user = User { id: UserId::generate(), org, email, permissions, created: now, removed: None };
         self.change("user.create", subject(&user), Change::CreateUser(user.clone()), now).await?;
         Ok(Reply::User { user: user.into() })
     }
 
-    pub(super) fn list_users(&self, org: &str) -> Result<Reply, ManagementError> {
-        let users = self.state.users(self.org(org)?.id);
+    pub(super) async fn list_users(&self, org: &str) -> Result<Reply, ManagementError> {
+        let users = self.state.users(self.org(org).await?.id).await?;
         Ok(Reply::Users { users: users.into_iter().map(Into::into).collect() })
     }
 
@@ -34,7 +34,7 @@ impl Management {
         permissions: Vec<Permission>,
         now: Micros,
     ) -> Result<Reply, ManagementError> {
-        let user = self.user(self.org(org)?.id, user)?;
+        let user = self.user(self.org(org).await?.id, user).await?;
         let permissions = checks::permissions(permissions);
         let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
         self.change("user.permit", subject(&user), change, now).await?;
@@ -42,7 +42,7 @@ impl Management {
     }
 
     pub(super) async fn remove_user(&self, org: &str, user: &str, now: Micros) -> Result<Reply, ManagementError> {
-        let user = self.user(self.org(org)?.id, user)?;
+        let user = self.user(self.org(org).await?.id, user).await?;
         let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
         self.change("user.remove", subject(&user), change, now).await?;
         Ok(Reply::User { user: User { removed: Some(now), ..user }.into() })

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, Principal};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::Standing;
+use crate::quota::{Quota, Standing};
 
 pub mod bucket;
 pub mod embedded;
 pub mod redis;
 mod records;
 
-pub use embedded::{Embedded, Permit};
-pub use records::{Change, ChangeError, Key, Org, User};
+pub use embedded::Embedded;
+pub use records::{Change, ChangeError, Failure, Key, Org, User};
 
 /// The state of a gateway.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub enum State {
 pub struct Ask<'a> {
     /// The digest of the presented key.
     pub digest: &'a KeyDigest,
+    /// The key id that the presented key names, when it is of our own format: where to look first.
+    pub id: Option<KeyId>,
     /// The permission that the route requires.
     pub required: Option<&'a Permission>,
     /// When.
@@ -64,8 +66,17 @@ pub struct Admitted {
     pub standing: Standing,
     /// The number of this use of the key, counted from 1, durable: what the journal needs to replay it.
     pub number: u64,
+    /// Admitted without the shared state, which was away: against this gateway's own share of the limits.
+    pub provisional: bool,
     /// The slot.
     pub permit: Permit,
+}
+
+/// A slot of an organization, given back on drop.
+#[derive(Debug)]
+pub enum Permit {
+    /// Of the embedded state.
+    Embedded(embedded::Permit),
 }
 
 /// Why a request is refused, in the order in which it is checked.
@@ -89,16 +100,28 @@ pub enum Refusal {
     TooManyInFlight,
 }
 
-/// The state cannot answer.
-#[derive(Debug, thiserror::Error)]
-#[error("the shared state cannot be reached")]
-pub struct Unavailable;
+/// Why the state does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// The time that a decision may take was over.
+    #[error("the shared state did not answer in time")]
+    Late,
+    /// There is no connection, or it broke.
+    #[error("the shared state cannot be reached")]
+    Unreachable,
+    /// It answered, with an error.
+    #[error("the shared state refused the command")]
+    Refused,
+    /// It was not even asked: too many wait for it already.
+    #[error("too many decisions wait for the shared state")]
+    Overloaded,
+}
 
 impl State {
     /// Decides one request: all or nothing.
     ///
     /// # Errors
-    /// [`Unavailable`] when the state cannot be reached; nothing was taken then. The embedded state always answers.
+    /// [`Unavailable`] when the state does not answer. The embedded state always answers.
     pub async fn decide(&self, ask: Ask<'_>) -> Result<Decision, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.decide(ask)),
@@ -108,7 +131,8 @@ impl State {
     /// Makes one change durable and effective.
     ///
     /// # Errors
-    /// [`ChangeError`]; nothing was changed then.
+    /// [`ChangeError`]; nothing was changed then, with two exceptions: after [`ChangeError::NotReplicated`] it was, and
+    /// after [`ChangeError::Unavailable`] of a Redis state it may have been.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         match self {
             Self::Embedded(state) => state.change(change).await,
@@ -116,23 +140,69 @@ impl State {
     }
 
     /// All organizations, in the order of their creation.
-    pub fn orgs(&self) -> Vec<Org> {
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
         match self {
-            Self::Embedded(state) => state.orgs(),
+            Self::Embedded(state) => Ok(state.orgs()),
         }
     }
 
     /// All users of an organization, removed ones too, in the order of their creation.
-    pub fn users(&self, org: OrgId) -> Vec<User> {
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
         match self {
-            Self::Embedded(state) => state.users(org),
+            Self::Embedded(state) => Ok(state.users(org)),
         }
     }
 
     /// All keys of an organization, revoked ones too, in the order of their creation.
-    pub fn keys(&self, org: OrgId) -> Vec<Key> {
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
         match self {
-            Self::Embedded(state) => state.keys(org),
+            Self::Embedded(state) => Ok(state.keys(org)),
+        }
+    }
+
+    /// The key that has, or had, this digest.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.key_of(digest)),
+        }
+    }
+
+    /// One key.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.key(id)),
+        }
+    }
+
+    /// Where a key stands, taking nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn standing(&self, id: KeyId, now: Micros) -> Result<Option<Standing>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.standing(id, now)),
+        }
+    }
+
+    /// The quota of a key without one of its own.
+    pub fn quota(&self) -> Quota {
+        match self {
+            Self::Embedded(state) => state.quota(),
         }
     }
 
@@ -143,28 +213,7 @@ impl State {
         }
     }
 
-    /// The key that has, or had, this digest.
-    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
-        match self {
-            Self::Embedded(state) => state.key_of(digest),
-        }
-    }
-
-    /// One key.
-    pub fn key(&self, id: KeyId) -> Option<Key> {
-        match self {
-            Self::Embedded(state) => state.key(id),
-        }
-    }
-
-    /// Where a key stands, taking nothing.
-    pub fn standing(&self, id: KeyId, now: Micros) -> Option<Standing> {
-        match self {
-            Self::Embedded(state) => state.standing(id, now),
-        }
-    }
-
-    /// Requests in flight of all organizations together.
+    /// Requests in flight through this process, of all organizations together.
     pub fn in_flight(&self) -> u64 {
         match self {
             Self::Embedded(state) => state.in_flight(),
@@ -176,5 +225,40 @@ impl State {
         match self {
             Self::Embedded(state) => state.close().await,
         }
+    }
+}
+
+impl Unavailable {
+    /// Its name in metrics.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Late => "late",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compiles only while nothing that is not `Send` is held over an await.
+    #[test]
+    fn what_the_state_does_can_move_between_threads() {
+        fn send<T: Send>(_: impl FnOnce(&'static State) -> T) {}
+        static DIGEST: std::sync::OnceLock<KeyDigest> = std::sync::OnceLock::new();
+        let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
+        let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
+        send(|state| state.decide(Ask { digest, id: None, required: None, now }));
+        send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
+        send(|state| state.orgs());
+        send(|state| state.users(org));
+        send(|state| state.keys(org));
+        send(|state| state.key_of(digest));
+        send(|state| state.key(key));
+        send(|state| state.standing(key, now));
+        send(|state| state.close());
     }
 }

@@ -7,6 +7,8 @@ use crate::identity::{OrgId, Permission, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 
+use super::Unavailable;
+
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Org {
@@ -143,7 +145,7 @@ pub enum Change {
     },
 }
 
-/// Why a change was not made.
+/// Why a change was not made, or not acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// No such organization.
@@ -161,10 +163,32 @@ pub enum ChangeError {
     /// Another record has this name, email, tag, id or digest already; the text says which of them.
     #[error("{0} is already in use")]
     Taken(&'static str),
-    /// The durable copy could not be written; nothing was changed.
+    /// The state could not be written. Nothing was changed in SQLite; in Redis it may have been.
     #[error("the state could not be written")]
-    Unavailable(#[source] rusqlite::Error),
+    Unavailable(#[source] Failure),
+    /// The change was made and holds, but too few replicas have it.
+    #[error(
+        "the change was made, but only {reached} of {wanted} replicas confirmed it in time: a failover may undo it; \
+         repeat it"
+    )]
+    NotReplicated {
+        /// Replicas that were to confirm it.
+        wanted: u32,
+        /// Replicas that did.
+        reached: u32,
+    },
     /// The state was closed.
     #[error("the state is closed")]
     Closed,
+}
+
+/// What kept the state from being written.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// SQLite said no.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// Redis gave no answer, or a bad one.
+    #[error(transparent)]
+    Redis(Unavailable),
 }

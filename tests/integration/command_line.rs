@@ -80,7 +80,7 @@ audit: { path: audit }
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
             let Decision::Admitted(admitted) =
-                state.decide(Ask { digest: &digest, required: None, now }).await.unwrap()
+                state.decide(Ask { digest: &digest, id: None, required: None, now }).await.unwrap()
             else {
                 panic!("admitted")
             };
@@ -97,6 +97,7 @@ audit: { path: audit }
                 action: "GET /",
                 method: "GET",
                 path: "/",
+                provisional: false,
             };
             drop(journal.begin(&opening).await.unwrap());
             drop(admitted);
@@ -124,6 +125,7 @@ audit: { path: audit }
                 action: "GET /",
                 method: "GET",
                 path: "/",
+                provisional: false,
             };
             let end = End { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
             journal.begin(&opening).await.unwrap().close(end);

@@ -53,6 +53,7 @@ impl Who {
             action: "queries.list",
             method: "GET",
             path: "/api/queries",
+            provisional: false,
         }
     }
 }
@@ -160,6 +161,35 @@ fn a_use_and_its_outcome_are_one_record() {
         });
         sound(&settings);
     }
+}
+
+#[test]
+fn a_provisional_use_says_so_and_any_other_says_nothing() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let who = Who::anyone();
+    run(async {
+        let journal = open(&settings);
+        for provisional in [false, true] {
+            let opening = Use { provisional, ..who.uses() };
+            journal.begin(&opening).await.unwrap().close(END);
+        }
+        journal.record(&Use { provisional: true, ..who.uses() }, END).await.unwrap();
+        journal.close().await;
+    });
+    // The first use is as all were before there was such a field.
+    let written = fs::read_to_string(&segments(&settings)[0]).unwrap();
+    assert_eq!((written.matches("provisional").count(), written.matches(r#""provisional":true"#).count()), (2, 2));
+    let of_key = Filter { key: Some(who.key), ..Filter::default() };
+    let mut listed = reader(&settings).list(&of_key, 10, None).unwrap().records;
+    listed.reverse();
+    assert_eq!(listed, all(&settings));
+    assert_eq!(listed.iter().map(|record| record.provisional).collect::<Vec<_>>(), [false, true, true]);
+    let shown = |record: &Record| serde_json::to_value(record).unwrap().get("provisional").cloned();
+    assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), [None, Some(true.into()), Some(true.into())]);
+    let json = serde_json::to_string(&listed[0]).unwrap();
+    assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), listed[0]);
+    sound(&settings);
 }
 
 #[test]

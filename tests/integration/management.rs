@@ -66,7 +66,7 @@ impl House {
     /// Why a request with this key is refused at this time, if it is.
     async fn refusal(&self, presented: &str, now: Micros) -> Option<Refusal> {
         let digest = KeyDigest::of(presented.as_bytes());
-        match self.state.decide(Ask { digest: &digest, required: None, now }).await.unwrap() {
+        match self.state.decide(Ask { digest: &digest, id: None, required: None, now }).await.unwrap() {
             Decision::Admitted(_) => None,
             Decision::Refused { refusal, .. } => Some(refusal),
         }
@@ -253,7 +253,7 @@ async fn what_cannot_be_recorded_is_not_done() {
     house.journal.close().await;
     let error = house.perform(Operation::CreateOrg { name: "acme".into() }).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), ("audit_unavailable", Kind::Unavailable));
-    assert_eq!(house.state.orgs().len(), 0);
+    assert_eq!(house.state.orgs().await.unwrap().len(), 0);
 }
 
 #[tokio::test]

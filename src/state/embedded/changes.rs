@@ -182,12 +182,12 @@ fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result
 
 /// Tells what is taken from what went wrong.
 fn classified(error: Error) -> ChangeError {
-    let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error) };
+    let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error.into()) };
     let unique = failure.code == ErrorCode::ConstraintViolation && message.starts_with("UNIQUE");
     let taken = ["name", "email", "tag", "id", "digest"].into_iter().find(|column| message.ends_with(column));
     match taken.filter(|_| unique) {
         Some(column) => ChangeError::Taken(column),
-        None => ChangeError::Unavailable(error),
+        None => ChangeError::Unavailable(error.into()),
     }
 }
 

@@ -79,6 +79,10 @@ impl Directory {
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
+    pub(super) fn default_quota(&self) -> Quota {
+        self.default_quota
+    }
+
     pub(super) fn default_limit(&self) -> u32 {
         self.default_limit
     }

@@ -16,9 +16,9 @@ use crate::key::KeyId;
 use crate::quota::{Quota, Standing};
 
 use super::grant::{Grant, Secrets};
-use super::permit::{OrgRecord, Permit};
+use super::permit::{self, OrgRecord};
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, Ask, Decision, Key, Refusal};
+use crate::state::{Admitted, Ask, Decision, Key, Permit, Refusal};
 
 /// A key: what never changes about it, and what does.
 pub(super) struct KeyRecord {
@@ -113,7 +113,8 @@ impl KeyRecord {
                     principal: Arc::clone(&live.principal),
                     standing,
                     number: live.uses,
-                    permit,
+                    provisional: false,
+                    permit: Permit::Embedded(permit),
                 })
             }
             Err(refusal) => Decision::Refused {
@@ -126,7 +127,7 @@ impl KeyRecord {
 
     /// Takes a slot and a token when all that is left to check allows it. The token is looked for before the slot is
     /// taken and taken after it, so a refusal never held a slot, not even for a moment.
-    fn take(&self, live: &mut Live, ask: Ask<'_>) -> Result<(Permit, u32), Refusal> {
+    fn take(&self, live: &mut Live, ask: Ask<'_>) -> Result<(permit::Permit, u32), Refusal> {
         if self.org.suspended() {
             return Err(Refusal::OrgSuspended);
         }

@@ -165,6 +165,11 @@ impl Embedded {
         self.directory.keys(org)
     }
 
+    /// The quota of a key without one of its own.
+    pub fn quota(&self) -> Quota {
+        self.directory.default_quota()
+    }
+
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
         self.directory.default_limit()

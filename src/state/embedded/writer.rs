@@ -155,7 +155,7 @@ impl Work {
     fn commit(&mut self, requests: Vec<Request>) {
         let results = match self.write(&requests) {
             Ok(results) => results,
-            Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(copied(&error)))).collect(),
+            Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(copied(&error).into()))).collect(),
         };
         for (Request { change, reply }, result) in requests.into_iter().zip(results) {
             if result.is_ok() {

@@ -1,0 +1,176 @@
+//! Who is admitted, what an admission takes, and that a refusal takes nothing.
+
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::key::{KeyDigest, KeyId};
+use keygate::quota::Standing;
+use keygate::state::{Ask, Change, Decision, Refusal, State};
+
+use super::tenancy::{
+    Held, admit, admitted, decide, drain, everything, record, refuse, refused, require, revoke, rotate, tenant,
+};
+use super::{CONCURRENT, QUOTA, TOKEN};
+
+pub(super) async fn an_unknown_key_is_refused_without_a_principal(state: &State) {
+    tenant(state).await;
+    let decision = decide(state, &KeyDigest::of(b"never seen"), clock::now()).await;
+    let Decision::Refused { refusal, principal, standing } = decision else { panic!("admitted") };
+    assert_eq!((refusal, principal.is_none(), standing), (Refusal::Unknown, true, None));
+}
+
+pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let (neighbour, (_, foreign)) = (tenancy.key(state).await, tenant(state).await);
+    let nothing = KeyId::generate(tenancy.tag).unwrap();
+    let now = clock::now();
+    for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
+        let decision = state.decide(Ask { digest: &key.digest, id, required: None, now }).await.unwrap();
+        assert_eq!(admitted(decision).principal.key_id, Some(key.id), "{id:?}");
+    }
+    let unknown = Ask { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), required: None, now };
+    let decision = state.decide(unknown).await.unwrap();
+    assert!(matches!(decision, Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None }));
+}
+
+pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let now = clock::now();
+    let admitted = admitted(require(state, &key.digest, "queries:read", now).await);
+    let principal = &admitted.principal;
+    assert_eq!((principal.key_id, principal.user_id), (Some(key.id), tenancy.user));
+    assert_eq!(principal.org_id, tenancy.org);
+    assert_eq!(principal.headers.key_id.as_ref().unwrap(), key.id.as_str());
+    assert_eq!(principal.headers.user_id, tenancy.user.to_string());
+    assert_eq!(principal.headers.org_id, tenancy.org.to_string());
+    assert_eq!(principal.headers.permissions, "queries:read");
+    let expected = Standing {
+        quota: QUOTA,
+        remaining: 4,
+        full_in_us: 1_000_000,
+        token_in_us: 0,
+        concurrent: CONCURRENT,
+        in_flight: 1,
+    };
+    assert_eq!(admitted.standing, expected);
+    assert_eq!(state.in_flight(), 1);
+    assert_eq!(record(state, &key).await.last_used, Some(now));
+}
+
+pub(super) async fn each_use_has_the_next_number(state: &State) {
+    let (_, key) = tenant(state).await;
+    let now = clock::now();
+    for number in 1..=5 {
+        assert_eq!(admit(state, &key, now).await.number, number);
+    }
+    assert_eq!(refuse(state, &key, now).await, Refusal::RateLimited);
+    assert_eq!(admit(state, &key, now.after(TOKEN)).await.number, 6);
+    assert_eq!(record(state, &key).await.uses, 6);
+}
+
+pub(super) async fn a_refusal_takes_nothing(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let now = clock::now();
+    let before = everything(state, &key, now).await;
+    assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
+    assert_eq!(everything(state, &key, now).await, before);
+    tenancy.suspend(state, true).await;
+    assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
+    tenancy.suspend(state, false).await;
+    assert_eq!(everything(state, &key, now).await, before);
+
+    let held = [admit(state, &key, now).await, admit(state, &key, now).await, admit(state, &key, now).await];
+    let full = everything(state, &key, now).await;
+    assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
+    assert_eq!(everything(state, &key, now).await, full);
+    drop(held);
+
+    drain(state, &key, now).await;
+    let empty = everything(state, &key, now).await;
+    assert_eq!(refuse(state, &key, now).await, Refusal::RateLimited);
+    assert_eq!(everything(state, &key, now).await, empty);
+    revoke(state, &key).await;
+    let revoked = everything(state, &key, now).await;
+    assert_eq!(refuse(state, &key, now).await, Refusal::Revoked);
+    assert_eq!(everything(state, &key, now).await, revoked);
+}
+
+/// Brings about one refusal after the other, from the last to the first, each while the later ones hold too.
+pub(super) async fn refusals_come_in_their_order(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let other = tenancy.key(state).await;
+    let now = clock::now();
+    let ask = async |old: &Held| {
+        let decision = require(state, &old.digest, "queries:write", now).await;
+        let Decision::Refused { refusal, principal, standing } = decision else { panic!("admitted") };
+        assert_eq!(principal.unwrap().key_id, Some(key.id));
+        assert_eq!(standing.is_some(), matches!(refusal, Refusal::OrgSuspended | Refusal::Forbidden));
+        refusal
+    };
+    drain(state, &key, now).await;
+    let held = [admit(state, &other, now).await, admit(state, &other, now).await, admit(state, &other, now).await];
+    let rate_limited = decide(state, &key.digest, now).await;
+    assert_eq!(refused(&rate_limited), Refusal::RateLimited);
+    assert!(matches!(rate_limited, Decision::Refused { principal: Some(_), standing: Some(_), .. }));
+    assert_eq!(ask(&key).await, Refusal::Forbidden);
+    tenancy.suspend(state, true).await;
+    assert_eq!(ask(&key).await, Refusal::OrgSuspended);
+    state.change(Change::RemoveUser { org: tenancy.org, user: tenancy.user, at: now }).await.unwrap();
+    assert_eq!(ask(&key).await, Refusal::UserRemoved);
+    rotate(state, &key, now, now).await;
+    assert_eq!(ask(&key).await, Refusal::Expired);
+    revoke(state, &key).await;
+    assert_eq!(ask(&key).await, Refusal::Revoked);
+    drop(held);
+}
+
+pub(super) async fn a_bucket_gives_its_burst_and_then_its_rate(state: &State) {
+    let (_, key) = tenant(state).await;
+    let start = clock::now();
+    for left in (0..QUOTA.burst).rev() {
+        assert_eq!(admit(state, &key, start).await.standing.remaining, left);
+    }
+    let decision = decide(state, &key.digest, start).await;
+    let Decision::Refused { refusal: Refusal::RateLimited, standing: Some(standing), .. } = decision else { panic!() };
+    assert_eq!((standing.remaining, standing.token_in_us, standing.full_in_us), (0, 1_000_000, 5_000_000));
+    for early in [1, 500_000, 999_999] {
+        assert_eq!(refuse(state, &key, start.after(Duration::from_micros(early))).await, Refusal::RateLimited);
+    }
+    admit(state, &key, start.after(TOKEN)).await;
+    assert_eq!(refuse(state, &key, start.after(TOKEN)).await, Refusal::RateLimited);
+    let rested = start.after(Duration::from_secs(24 * 3600));
+    assert_eq!(admit(state, &key, rested).await.standing.remaining, QUOTA.burst - 1);
+}
+
+pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &State) {
+    let (tenancy, first) = tenant(state).await;
+    let second = tenancy.key(state).await;
+    let (_, foreign) = tenant(state).await;
+    let now = clock::now();
+    let one = admit(state, &first, now).await;
+    let two = admit(state, &first, now).await;
+    let three = admit(state, &second, now).await;
+    assert_eq!([&one, &two, &three].map(|admitted| admitted.standing.in_flight), [1, 2, 3]);
+    for key in [&first, &second] {
+        let decision = decide(state, &key.digest, now).await;
+        assert_eq!(refused(&decision), Refusal::TooManyInFlight);
+        let Decision::Refused { standing: Some(standing), .. } = decision else { panic!("no standing") };
+        assert_eq!((standing.concurrent, standing.in_flight), (CONCURRENT, 3));
+    }
+    assert_eq!(admit(state, &foreign, now).await.standing.in_flight, 1);
+    drop(two.permit);
+    assert_eq!(admit(state, &second, now).await.standing.in_flight, 3);
+    assert_eq!(state.in_flight(), 2);
+}
+
+pub(super) async fn a_refusal_for_slots_costs_no_token(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let other = tenancy.key(state).await;
+    let now = clock::now();
+    let held = [admit(state, &other, now).await, admit(state, &other, now).await, admit(state, &other, now).await];
+    for _ in 0..100 {
+        assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
+    }
+    drop(held);
+    assert_eq!(admit(state, &key, now).await.standing.remaining, QUOTA.burst - 1);
+}

@@ -1,0 +1,136 @@
+//! What each change does to the decisions after it.
+
+use std::time::Duration;
+
+use keygate::clock::{self, Micros};
+use keygate::key::KeyDigest;
+use keygate::quota::Quota;
+use keygate::state::{Change, ChangeError, Refusal, State};
+
+use super::tenancy::{
+    Tenancy, admit, admitted, decide, new_key, new_user, permission, record, refuse, refused, require, rotate,
+    standing, tenant,
+};
+use super::{CONCURRENT, QUOTA, TOKEN};
+
+pub(super) async fn a_revocation_holds_at_once_and_for_good(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let other = tenancy.key(state).await;
+    let at = clock::now();
+    state.change(Change::RevokeKey { key: key.id, at }).await.unwrap();
+    assert_eq!(refuse(state, &key, at.before(TOKEN)).await, Refusal::Revoked);
+    state.change(Change::RevokeKey { key: key.id, at: at.after(TOKEN) }).await.unwrap();
+    assert_eq!(record(state, &key).await.revoked, Some(at));
+    admit(state, &other, at).await;
+    let digest = KeyDigest::of(b"new");
+    let rotation = Change::RotateKey { key: key.id, digest, at, previous_until: at };
+    assert!(matches!(state.change(rotation).await, Err(ChangeError::Revoked(id)) if id == key.id));
+    assert_eq!(refused(&decide(state, &digest, at).await), Refusal::Unknown);
+}
+
+pub(super) async fn a_rotation_replaces_the_secret_and_nothing_else(state: &State) {
+    let (_, key) = tenant(state).await;
+    let now = clock::now();
+    admit(state, &key, now).await;
+    let new = rotate(state, &key, now, now).await;
+    // Whatever time the decision comes with: an empty overlap is empty.
+    for now in [now.before(TOKEN), now, now.after(TOKEN)] {
+        assert_eq!(refuse(state, &key, now).await, Refusal::Expired);
+    }
+    let admitted = admit(state, &new, now).await;
+    assert_eq!((admitted.principal.key_id, admitted.number, admitted.standing.remaining), (Some(key.id), 2, 3));
+    assert_eq!(record(state, &key).await.rotated, Some(now));
+}
+
+pub(super) async fn an_overlap_keeps_one_secret_for_its_time(state: &State) {
+    let (_, first) = tenant(state).await;
+    let now = clock::now();
+    let until = now.after(10 * TOKEN);
+    let second = rotate(state, &first, now, until).await;
+    admit(state, &first, now).await;
+    admit(state, &second, now).await;
+    admit(state, &first, Micros(until.0 - 1)).await;
+    assert_eq!(refuse(state, &first, until).await, Refusal::Expired);
+    assert_eq!(record(state, &first).await.previous_until, Some(until));
+    let third = rotate(state, &second, now, until).await;
+    assert_eq!(refuse(state, &first, now).await, Refusal::Expired);
+    admit(state, &second, Micros(until.0 - 1)).await;
+    admit(state, &third, until).await;
+}
+
+pub(super) async fn permissions_follow_the_user(state: &State) {
+    let (Tenancy { org, user, .. }, key) = tenant(state).await;
+    let now = clock::now();
+    let both = vec![permission("queries:read"), permission("queries:write")];
+    assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
+    state.change(Change::PermitUser { org, user, permissions: both.clone() }).await.unwrap();
+    let principal = admitted(require(state, &key.digest, "queries:write", now).await).principal;
+    assert_eq!(principal.headers.permissions, "queries:read,queries:write");
+    assert_eq!(state.users(org).await.unwrap()[0].permissions, both);
+    state.change(Change::PermitUser { org, user, permissions: Vec::new() }).await.unwrap();
+    assert_eq!(refused(&require(state, &key.digest, "queries:read", now).await), Refusal::Forbidden);
+    assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
+}
+
+pub(super) async fn a_removed_user_takes_its_keys_along(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let Tenancy { org, user, tag } = tenancy;
+    let stranger = tenancy.user(state, "bob@example.com").await;
+    let kept = tenancy.key_of(state, stranger).await;
+    let at = clock::now();
+    state.change(Change::RemoveUser { org, user, at }).await.unwrap();
+    assert_eq!(refuse(state, &key, at).await, Refusal::UserRemoved);
+    admit(state, &kept, at).await;
+    assert_eq!(state.users(org).await.unwrap()[0].removed, Some(at));
+    let (orphan, digest) = new_key(tag, org, user);
+    for change in [
+        Change::RemoveUser { org, user, at },
+        Change::PermitUser { org, user, permissions: Vec::new() },
+        Change::CreateKey { key: orphan, digest },
+    ] {
+        assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));
+    }
+    state.change(Change::CreateUser(new_user(org, "ann@example.com"))).await.unwrap();
+    assert_eq!(refuse(state, &key, at).await, Refusal::UserRemoved);
+}
+
+pub(super) async fn a_suspension_holds_until_resumed(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let (_, foreign) = tenant(state).await;
+    let now = clock::now();
+    tenancy.suspend(state, true).await;
+    assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
+    assert!(tenancy.record(state).await.suspended);
+    admit(state, &foreign, now).await;
+    tenancy.suspend(state, false).await;
+    admit(state, &key, now).await;
+}
+
+pub(super) async fn limits_of_an_organization_hold_at_once(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let (org, now) = (tenancy.org, clock::now());
+    state.change(Change::LimitOrg { org, concurrent: Some(1) }).await.unwrap();
+    let held = admit(state, &key, now).await;
+    assert_eq!(held.standing.concurrent, 1);
+    assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
+    assert_eq!(tenancy.record(state).await.concurrent, Some(1));
+    state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
+    assert_eq!(admit(state, &key, now).await.standing.concurrent, CONCURRENT);
+}
+
+pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
+    let (_, key) = tenant(state).await;
+    let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    admit(state, &key, clock::now()).await;
+    // So slow that what flows in during the test is no token.
+    let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
+    limit(Some(larger)).await;
+    let stands = standing(state, &key, clock::now()).await;
+    assert_eq!((stands.quota, stands.remaining), (larger, 4));
+    limit(Some(Quota { burst: 2, ..larger })).await;
+    assert_eq!(standing(state, &key, clock::now()).await.remaining, 2);
+    assert_eq!(record(state, &key).await.quota, Some(Quota { burst: 2, ..larger }));
+    limit(None).await;
+    let stands = standing(state, &key, clock::now()).await;
+    assert_eq!((stands.quota, stands.remaining), (QUOTA, 2));
+}

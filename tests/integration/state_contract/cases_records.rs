@@ -1,0 +1,115 @@
+//! What the directory takes, what it does not, and how it is listed.
+
+use keygate::clock::{self, Micros};
+use keygate::identity::{OrgId, UserId};
+use keygate::key::KeyId;
+use keygate::state::{Change, ChangeError, Key, Org, Refusal, State, User};
+
+use super::tenancy::{Tenancy, admit, decide, new_key, new_org, new_user, refused, rotate, tenancy, tenant};
+
+pub(super) async fn what_is_unique_is_taken_once(state: &State) {
+    let (tenancy, held) = tenant(state).await;
+    let org = tenancy.record(state).await;
+    let user = state.users(org.id).await.unwrap().remove(0);
+    let (key, digest) = new_key(tenancy.tag, tenancy.org, tenancy.user);
+    let old = held.digest;
+    let replaced = rotate(state, &held, clock::now(), clock::now()).await;
+    let cases = [
+        ("name", Change::CreateOrg(Org { name: org.name.clone(), ..new_org() })),
+        ("tag", Change::CreateOrg(Org { tag: org.tag, ..new_org() })),
+        ("id", Change::CreateOrg(Org { id: org.id, ..new_org() })),
+        ("email", Change::CreateUser(new_user(org.id, &user.email))),
+        ("id", Change::CreateUser(User { id: user.id, ..new_user(org.id, "c") })),
+        ("id", Change::CreateKey { key: Key { id: held.id, ..key.clone() }, digest }),
+        ("digest", Change::CreateKey { key: key.clone(), digest: replaced.digest }),
+        ("digest", Change::CreateKey { key: key.clone(), digest: old }),
+        ("digest", Change::RotateKey { key: held.id, digest: old, at: Micros(1), previous_until: Micros(1) }),
+        (
+            "digest",
+            Change::RotateKey { key: held.id, digest: replaced.digest, at: Micros(1), previous_until: Micros(1) },
+        ),
+    ];
+    for (what, change) in cases {
+        let result = state.change(change.clone()).await;
+        assert!(matches!(result, Err(ChangeError::Taken(taken)) if taken == what), "{what} {change:?}: {result:?}");
+    }
+    let alike = state.orgs().await.unwrap().into_iter().filter(|other| other.name == org.name || other.tag == org.tag);
+    assert_eq!(alike.count(), 1);
+    let (users, keys) = (state.users(org.id).await.unwrap(), state.keys(org.id).await.unwrap());
+    assert_eq!((users.len(), keys.len()), (1, 1));
+    assert_eq!(refused(&decide(state, &digest, clock::now()).await), Refusal::Unknown);
+    let elsewhere = super::tenancy::tenancy(state).await;
+    state.change(Change::CreateUser(new_user(elsewhere.org, "c"))).await.unwrap();
+    state.change(Change::CreateUser(new_user(tenancy.org, "c"))).await.unwrap();
+}
+
+pub(super) async fn changes_to_what_does_not_exist_are_refused(state: &State) {
+    let (Tenancy { org, user, tag }, held) = tenant(state).await;
+    let elsewhere = tenancy(state).await;
+    let (at, nobody, nowhere) = (clock::now(), UserId::generate(), OrgId::generate());
+    let nothing = KeyId::generate(tag).unwrap();
+    let (key, digest) = new_key(tag, org, user);
+    for change in [
+        Change::SuspendOrg { org: nowhere, suspended: true },
+        Change::LimitOrg { org: nowhere, concurrent: None },
+        Change::CreateUser(new_user(nowhere, "x")),
+        Change::PermitUser { org: nowhere, user, permissions: Vec::new() },
+        Change::CreateKey { key: Key { org: nowhere, ..key.clone() }, digest },
+    ] {
+        assert!(matches!(state.change(change).await, Err(ChangeError::NoOrg(id)) if id == nowhere));
+    }
+    for (user, change) in [
+        (nobody, Change::RemoveUser { org, user: nobody, at }),
+        (user, Change::RemoveUser { org: elsewhere.org, user, at }),
+        (user, Change::PermitUser { org: elsewhere.org, user, permissions: Vec::new() }),
+        (user, Change::CreateKey { key: Key { org: elsewhere.org, ..key.clone() }, digest }),
+    ] {
+        assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));
+    }
+    for change in [
+        Change::RevokeKey { key: nothing, at },
+        Change::RotateKey { key: nothing, digest, at, previous_until: at },
+        Change::LimitKey { key: nothing, quota: None },
+    ] {
+        assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));
+    }
+    admit(state, &held, at).await;
+    assert_eq!((state.key(nothing).await.unwrap(), state.standing(nothing, at).await.unwrap()), (None, None));
+    assert_eq!(state.users(nowhere).await.unwrap(), []);
+    assert_eq!(state.keys(nowhere).await.unwrap(), []);
+}
+
+pub(super) async fn a_change_that_fails_does_not_undo_its_neighbours(state: &State) {
+    let (first, second) = (new_org(), new_org());
+    let duplicate = Org { name: first.name.clone(), ..new_org() };
+    // Handed over before any of them can be answered: a state may make them in any order, and together.
+    let (one, other, two) = tokio::join!(
+        state.change(Change::CreateOrg(first.clone())),
+        state.change(Change::CreateOrg(duplicate.clone())),
+        state.change(Change::CreateOrg(second.clone())),
+    );
+    two.unwrap();
+    let (made, refused) = if one.is_ok() { (&first, other) } else { (&duplicate, one.and(other)) };
+    assert!(matches!(refused, Err(ChangeError::Taken("name"))), "{refused:?}");
+    let orgs = state.orgs().await.unwrap().into_iter();
+    let mut found: Vec<OrgId> =
+        orgs.map(|org| org.id).filter(|id| [first.id, duplicate.id, second.id].contains(id)).collect();
+    let mut expected = [made.id, second.id];
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+pub(super) async fn records_are_listed_in_the_order_of_creation(state: &State) {
+    let mut orgs = Vec::new();
+    for _ in 0..3 {
+        let tenancy = tenancy(state).await;
+        let users = [tenancy.user, tenancy.user(state, "z").await, tenancy.user(state, "a").await];
+        let keys = [tenancy.key(state).await.id, tenancy.key(state).await.id, tenancy.key(state).await.id];
+        assert_eq!(state.users(tenancy.org).await.unwrap().iter().map(|user| user.id).collect::<Vec<_>>(), users);
+        assert_eq!(state.keys(tenancy.org).await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), keys);
+        orgs.push(tenancy.org);
+    }
+    let listed = state.orgs().await.unwrap().into_iter().map(|org| org.id).filter(|id| orgs.contains(id));
+    assert_eq!(listed.collect::<Vec<_>>(), orgs);
+}

@@ -1,0 +1,324 @@
+//! What the embedded state promises of its file.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use keygate::clock::{self, Micros};
+use keygate::key::KeyId;
+use keygate::quota::{Quota, Standing};
+use keygate::state::embedded::{OpenError, Replay, Settings};
+use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, Refusal, State, User};
+
+use super::runtime::block_on;
+use super::tenancy::{Held, admit, decide, new_org, permission, refuse, revoke, rotate, tenant};
+use super::{CONCURRENT, PATIENCE, QUOTA, TOKEN};
+
+/// A new state in a directory of its own.
+pub(super) fn opened() -> (State, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (open(dir.path()), dir)
+}
+
+fn settings(path: impl Into<PathBuf>) -> Settings {
+    Settings { path: path.into(), quota: QUOTA, concurrent: CONCURRENT }
+}
+
+/// Opens the state of a directory.
+fn open(dir: &Path) -> State {
+    State::Embedded(Embedded::open(&settings(dir.join("state.db"))).unwrap())
+}
+
+fn standing(state: &State, key: KeyId, now: Micros) -> Option<Standing> {
+    as_embedded(state).standing(key, now)
+}
+
+fn record(state: &State, key: KeyId) -> Key {
+    as_embedded(state).key(key).unwrap()
+}
+
+fn as_embedded(state: &State) -> &Embedded {
+    let State::Embedded(embedded) = state;
+    embedded
+}
+
+/// What a crash at this moment would leave, in a directory of its own.
+fn crashed(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["state.db", "state.db-wal"] {
+        std::fs::copy(dir.join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+fn everything_listed(state: &State) -> (Vec<Org>, Vec<User>, Vec<Key>) {
+    let state = as_embedded(state);
+    let orgs = state.orgs();
+    let users = orgs.iter().flat_map(|org| state.users(org.id)).collect();
+    let keys = orgs.iter().flat_map(|org| state.keys(org.id)).collect();
+    (orgs, users, keys)
+}
+
+/// A directory with something of everything, used a little.
+async fn furnish(state: &State, now: Micros) -> (Held, Held) {
+    let (tenancy, key) = tenant(state).await;
+    let (elsewhere, limited) = tenant(state).await;
+    let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9 };
+    let gone = tenancy.user(state, "gone").await;
+    let revoked = tenancy.key_of(state, gone).await;
+    for change in [
+        Change::LimitKey { key: limited.id, quota: Some(quota) },
+        Change::LimitOrg { org: elsewhere.org, concurrent: Some(7) },
+        Change::SuspendOrg { org: elsewhere.org, suspended: true },
+        Change::RevokeKey { key: revoked.id, at: now },
+        Change::RevokeKey { key: revoked.id, at: now.after(TOKEN) },
+        Change::RemoveUser { org: tenancy.org, user: gone, at: now },
+        Change::PermitUser {
+            org: tenancy.org,
+            user: tenancy.user,
+            permissions: vec![permission("a"), permission("b")],
+        },
+    ] {
+        state.change(change).await.unwrap();
+    }
+    let rotated = rotate(state, &key, now, now.after(TOKEN)).await;
+    admit(state, &rotated, now).await;
+    admit(state, &key, now).await;
+    (key, rotated)
+}
+
+fn restart_keeps_everything(end: impl FnOnce(State)) {
+    let dir = tempfile::tempdir().unwrap();
+    let now = clock::now();
+    let state = open(dir.path());
+    let (old, key) = block_on(furnish(&state, now));
+    let before = (everything_listed(&state), standing(&state, key.id, now));
+    end(state);
+    let state = open(dir.path());
+    assert_eq!((everything_listed(&state), standing(&state, key.id, now)), before);
+    assert!(as_embedded(&state).written_back_at() > Micros(0));
+    block_on(async {
+        assert_eq!(admit(&state, &old, now).await.number, 3);
+        assert_eq!(refuse(&state, &old, now.after(TOKEN)).await, Refusal::Expired);
+        assert_eq!(admit(&state, &key, now.after(TOKEN)).await.principal.headers.permissions, "a,b");
+    });
+}
+
+#[test]
+fn a_restart_after_close_keeps_everything() {
+    restart_keeps_everything(|state| block_on(state.close()));
+}
+
+#[test]
+fn a_restart_after_drop_keeps_everything() {
+    restart_keeps_everything(drop);
+}
+
+#[test]
+fn a_change_that_returned_survives_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (tenancy, key) = block_on(tenant(&state));
+    let listed = everything_listed(&state);
+    let left = crashed(dir.path());
+    assert_eq!(everything_listed(&open(left.path())), listed);
+    block_on(revoke(&state, &key));
+    let left = crashed(dir.path());
+    assert_eq!(block_on(refuse(&open(left.path()), &key, clock::now())), Refusal::Revoked);
+    block_on(tenancy.suspend(&state, true));
+    assert!(as_embedded(&open(crashed(dir.path()).path())).orgs()[0].suspended);
+}
+
+#[test]
+fn uses_are_written_back_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (_, key) = block_on(tenant(&state));
+    let now = clock::now();
+    block_on(admit(&state, &key, now));
+    let written = || record(&open(crashed(dir.path()).path()), key.id).uses == 1;
+    let patience = Instant::now() + PATIENCE;
+    while !written() {
+        assert!(Instant::now() < patience, "never written back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn changes_after_close_are_refused_and_decisions_go_on() {
+    let (state, _dir) = opened();
+    block_on(async {
+        let (tenancy, key) = tenant(&state).await;
+        state.close().await;
+        state.close().await;
+        let change = Change::SuspendOrg { org: tenancy.org, suspended: true };
+        assert!(matches!(state.change(change).await, Err(ChangeError::Closed)));
+        admit(&state, &key, clock::now()).await;
+    });
+}
+
+#[test]
+fn changes_are_made_in_the_order_of_their_arrival() {
+    let (state, _dir) = opened();
+    let first = new_org();
+    let duplicate = Org { name: first.name.clone(), ..new_org() };
+    let change = |org: &Org| state.change(Change::CreateOrg(org.clone()));
+    let (one, two) = block_on(async { tokio::join!(change(&first), change(&duplicate)) });
+    assert!(one.is_ok() && matches!(two, Err(ChangeError::Taken("name"))), "{one:?} {two:?}");
+}
+
+/// Uses a key at these times, and opens what a crash before all of them leaves.
+fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Replay>, tempfile::TempDir) {
+    let state = open(dir);
+    let (_, held) = block_on(tenant(&state));
+    let left = crashed(dir);
+    let mut now = clock::now();
+    let mut uses = Vec::new();
+    for pause in pauses {
+        now = now.after(Duration::from_micros(*pause));
+        if let Decision::Admitted(admitted) = block_on(decide(&state, &held.digest, now)) {
+            uses.push(Replay { key: held.id, time: now, number: admitted.number });
+        }
+    }
+    let restarted = open(left.path());
+    (state, restarted, held.id, uses, left)
+}
+
+#[test]
+fn a_replay_of_every_use_restores_what_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, restarted, key, mut uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000, 2_000_000, 7, 1]);
+    let stranger = Replay { key: "zzzzzzzzz".parse().unwrap(), ..uses[0] };
+    let count = uses.len() as u64;
+    uses.reverse();
+    uses.push(stranger);
+    uses.push(uses[0]);
+    assert_eq!(as_embedded(&restarted).replay(&uses), count);
+    let last = record(&state, key).last_used.unwrap();
+    assert_eq!(standing(&restarted, key, last), standing(&state, key, last));
+    assert_eq!(record(&restarted, key), record(&state, key));
+    assert_eq!(as_embedded(&restarted).replay(&uses), 0, "replayed twice");
+    assert_eq!(standing(&restarted, key, last), standing(&state, key, last));
+    let next = standing(&restarted, key, last).unwrap().remaining;
+    drop(restarted);
+    assert_eq!(standing(&open(_left.path()), key, last).unwrap().remaining, next, "the replay was not written back");
+}
+
+#[test]
+fn a_replay_charges_nothing_that_was_written_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000]);
+    let last = uses[2].time;
+    let before = standing(&state, key, last);
+    drop(state);
+    let state = open(dir.path());
+    assert_eq!(as_embedded(&state).replay(&uses), 0);
+    assert_eq!(standing(&state, key, last), before);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 24, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever part of the uses the journal kept.
+    #[test]
+    fn a_replay_never_leaves_a_bucket_fuller_than_it_was(
+        pauses in proptest::collection::vec(0..2_000_000_u64, 1..40),
+        kept in proptest::collection::vec(proptest::bool::ANY, 40),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, restarted, key, uses, _left) = used_and_crashed(dir.path(), &pauses);
+        let last = uses.last().copied().unwrap();
+        let mut known: Vec<Replay> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
+        known.push(last);
+        as_embedded(&restarted).replay(&known);
+        let (was, is) = (standing(&state, key, last.time).unwrap(), standing(&restarted, key, last.time).unwrap());
+        proptest::prop_assert!(is.full_in_us >= was.full_in_us, "{is:?} {was:?}");
+        proptest::prop_assert!(is.token_in_us >= was.token_in_us, "{is:?} {was:?}");
+    }
+}
+
+#[test]
+fn another_configured_quota_keeps_the_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = clock::now();
+    let state = open(dir.path());
+    let (_, key) = block_on(tenant(&state));
+    block_on(admit(&state, &key, now));
+    drop(state);
+    let quota = Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
+    let settings = Settings { quota, ..settings(dir.path().join("state.db")) };
+    let state = Embedded::open(&settings).unwrap();
+    assert_eq!(state.standing(key.id, now).unwrap().remaining, 4);
+}
+
+#[test]
+fn only_one_process_has_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let again = || Embedded::open(&settings(dir.path().join("state.db")));
+    assert!(matches!(again(), Err(OpenError::Locked(path)) if path == dir.path().join("state.db")));
+    block_on(state.close());
+    assert!(matches!(again(), Err(OpenError::Locked(_))));
+    drop(state);
+    again().unwrap();
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_refused_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let path = dir.path().join("state.db");
+    let version = |set: Option<i64>| {
+        let file = rusqlite::Connection::open(&path).unwrap();
+        set.inspect(|version| file.pragma_update(None, "user_version", version).unwrap());
+        file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
+    };
+    version(Some(99));
+    let error = Embedded::open(&settings(&path)).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 1, .. }), "{error:?}");
+    assert_eq!(version(None), 99);
+}
+
+#[test]
+fn what_is_not_a_state_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    std::fs::write(&path, "certainly not a database ".repeat(1000)).unwrap();
+    assert!(matches!(Embedded::open(&settings(&path)), Err(OpenError::Sqlite { .. })));
+    assert!(matches!(Embedded::open(&settings(path.join("below"))), Err(OpenError::Io { .. })));
+}
+
+#[test]
+fn only_the_owner_can_read_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/er/state.db");
+    let state = State::Embedded(Embedded::open(&settings(&path)).unwrap());
+    block_on(tenant(&state));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    for suffix in ["", "-wal", ".lock"] {
+        let mut path = path.clone().into_os_string();
+        path.push(suffix);
+        assert_eq!(mode(path.as_ref()), 0o600, "{suffix}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_not_changed_and_nothing_used_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (tenancy, key) = block_on(tenant(&state));
+    let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
+    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let suspend = Change::SuspendOrg { org: tenancy.org, suspended: true };
+    assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
+    block_on(admit(&state, &key, clock::now()));
+    // At least one write-back fails.
+    std::thread::sleep(Duration::from_millis(1500));
+    intruder.execute_batch("ROLLBACK").unwrap();
+    block_on(state.change(suspend)).unwrap();
+    drop(state);
+    let state = open(dir.path());
+    assert_eq!(record(&state, key.id).uses, 1);
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
+}

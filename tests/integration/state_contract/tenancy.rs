@@ -1,0 +1,172 @@
+//! What the cases are made of: organizations, users and keys to try a state with, and short words for asking it.
+//!
+//! No two organizations that are made here have anything in common: many cases may share one state.
+
+use keygate::clock::{self, Micros};
+use keygate::identity::{OrgId, Permission, UserId};
+use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use keygate::quota::Standing;
+use keygate::state::{Admitted, Ask, Change, ChangeError, Decision, Key, Org, Refusal, State, User};
+
+/// An organization with one user, which may `queries:read`.
+pub(super) struct Tenancy {
+    pub(super) org: OrgId,
+    pub(super) tag: OrgTag,
+    pub(super) user: UserId,
+}
+
+/// A key as its holder has it.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) id: KeyId,
+    pub(super) digest: KeyDigest,
+}
+
+pub(super) fn permission(text: &str) -> Permission {
+    text.parse().unwrap()
+}
+
+/// An organization to be created, of a name that no other has.
+pub(super) fn new_org() -> Org {
+    let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
+    Org { id, tag, name: format!("org {id}"), created: clock::now(), suspended: false, concurrent: None }
+}
+
+pub(super) fn new_user(org: OrgId, email: &str) -> User {
+    let permissions = vec![permission("queries:read")];
+    User { id: UserId::generate(), org, email: email.into(), permissions, created: clock::now(), removed: None }
+}
+
+pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest) {
+    let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+    let key = Key {
+        id: plain.id(),
+        org,
+        user,
+        name: "ci".into(),
+        imported: false,
+        created: clock::now(),
+        rotated: None,
+        previous_until: None,
+        revoked: None,
+        quota: None,
+        last_used: None,
+        uses: 0,
+    };
+    (key, plain.digest())
+}
+
+pub(super) async fn tenancy(state: &State) -> Tenancy {
+    let org = created(state).await;
+    let user = new_user(org.id, "ann@example.com");
+    let tenancy = Tenancy { org: org.id, tag: org.tag, user: user.id };
+    state.change(Change::CreateUser(user)).await.unwrap();
+    tenancy
+}
+
+/// A new organization. Tags are few enough that one may be taken, in a state that many cases share.
+async fn created(state: &State) -> Org {
+    loop {
+        let org = new_org();
+        match state.change(Change::CreateOrg(org.clone())).await {
+            Err(ChangeError::Taken("tag")) => {}
+            made => return made.map(|()| org).unwrap(),
+        }
+    }
+}
+
+impl Tenancy {
+    pub(super) async fn key(&self, state: &State) -> Held {
+        self.key_of(state, self.user).await
+    }
+
+    pub(super) async fn key_of(&self, state: &State, user: UserId) -> Held {
+        let (key, digest) = new_key(self.tag, self.org, user);
+        let id = key.id;
+        state.change(Change::CreateKey { key, digest }).await.unwrap();
+        Held { id, digest }
+    }
+
+    pub(super) async fn user(&self, state: &State, email: &str) -> UserId {
+        let user = new_user(self.org, email);
+        let id = user.id;
+        state.change(Change::CreateUser(user)).await.unwrap();
+        id
+    }
+
+    /// The organization as management sees it.
+    pub(super) async fn record(&self, state: &State) -> Org {
+        let orgs = state.orgs().await.unwrap();
+        orgs.into_iter().find(|org| org.id == self.org).unwrap()
+    }
+
+    pub(super) async fn suspend(&self, state: &State, suspended: bool) {
+        state.change(Change::SuspendOrg { org: self.org, suspended }).await.unwrap();
+    }
+}
+
+/// A tenancy with one key.
+pub(super) async fn tenant(state: &State) -> (Tenancy, Held) {
+    let tenancy = tenancy(state).await;
+    let key = tenancy.key(state).await;
+    (tenancy, key)
+}
+
+pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
+    state.decide(Ask { digest, id: None, required: None, now }).await.unwrap()
+}
+
+pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
+    state.decide(Ask { digest, id: None, required: Some(&permission(required)), now }).await.unwrap()
+}
+
+pub(super) async fn admit(state: &State, key: &Held, now: Micros) -> Admitted {
+    admitted(decide(state, &key.digest, now).await)
+}
+
+pub(super) async fn refuse(state: &State, key: &Held, now: Micros) -> Refusal {
+    refused(&decide(state, &key.digest, now).await)
+}
+
+pub(super) fn admitted(decision: Decision) -> Admitted {
+    match decision {
+        Decision::Admitted(admitted) => admitted,
+        Decision::Refused { refusal, .. } => panic!("refused: {refusal:?}"),
+    }
+}
+
+pub(super) fn refused(decision: &Decision) -> Refusal {
+    match decision {
+        Decision::Refused { refusal, .. } => *refusal,
+        Decision::Admitted(_) => panic!("admitted"),
+    }
+}
+
+/// Takes all tokens of a bucket, keeping no slot.
+pub(super) async fn drain(state: &State, key: &Held, now: Micros) {
+    while matches!(decide(state, &key.digest, now).await, Decision::Admitted(_)) {}
+}
+
+pub(super) async fn revoke(state: &State, key: &Held) {
+    state.change(Change::RevokeKey { key: key.id, at: clock::now() }).await.unwrap();
+}
+
+pub(super) async fn rotate(state: &State, key: &Held, at: Micros, previous_until: Micros) -> Held {
+    let digest = PlainKey::generate(key.id).unwrap().digest();
+    state.change(Change::RotateKey { key: key.id, digest, at, previous_until }).await.unwrap();
+    Held { id: key.id, digest }
+}
+
+/// Everything that a decision could take.
+pub(super) async fn everything(state: &State, key: &Held, now: Micros) -> (Standing, Key) {
+    (standing(state, key, now).await, record(state, key).await)
+}
+
+pub(super) async fn standing(state: &State, key: &Held, now: Micros) -> Standing {
+    state.standing(key.id, now).await.unwrap().unwrap()
+}
+
+/// The key as management sees it.
+pub(super) async fn record(state: &State, key: &Held) -> Key {
+    state.key(key.id).await.unwrap().unwrap()
+}
