@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::embedded::Replay;
-use crate::state::{Embedded, State};
+use crate::state::{self, Embedded, State};
 use crate::transport;
 use crate::upstream::Endpoints;
 
@@ -189,7 +189,10 @@ impl Bound {
 /// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
 /// the causes.
 pub fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
-    let state = Embedded::open(&config.state).context("cannot open the state")?;
+    let state::Settings::Embedded(settings) = &config.state else {
+        anyhow::bail!("the Redis state is not built into this version yet");
+    };
+    let state = Embedded::open(settings).context("cannot open the state")?;
     let journal =
         Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal")?;
     let since = state.written_back_at().before(REPLAY_MARGIN);

@@ -1,33 +1,32 @@
 //! The blocks `limits` and `state`: what everybody may do, and where it is counted.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use super::redis::redis;
 use crate::quota::{MAX_PER, MAX_TOKENS, Quota};
-use crate::settings::Section;
-use crate::state::embedded;
+use crate::settings::{Section, Value};
+use crate::state::{self, embedded};
 
 /// Requests an organization may have in flight, as promised.
 const CONCURRENT: u32 = 100;
 
-/// The block `limits`.
+/// The block `limits`: what those may do who have no limits of their own.
+#[derive(Clone, Copy)]
 pub(super) struct Limits {
-    quota: Quota,
-    concurrent: u32,
+    pub(super) quota: Quota,
+    pub(super) concurrent: u32,
 }
 
 impl Limits {
-    /// The state's settings: these limits, and its file.
-    pub(super) fn state(&self, path: PathBuf) -> embedded::Settings {
-        embedded::Settings { path, quota: self.quota, concurrent: self.concurrent }
-    }
+    const DEFAULT: Self = Self { quota: Quota::DEFAULT, concurrent: CONCURRENT };
 }
 
 pub(super) fn limits(section: &mut Section<'_>) -> Limits {
-    let quota = section.section("key", quota).unwrap_or(Quota::DEFAULT);
-    let concurrent =
-        section.section("org", |org| org.optional("concurrent", CONCURRENT, |value| value.integer(1..=1_000_000)));
-    Limits { quota, concurrent: concurrent.unwrap_or(CONCURRENT) }
+    let default = Limits::DEFAULT;
+    let quota = section.section("key", quota);
+    let concurrent = section
+        .section("org", |org| org.optional("concurrent", default.concurrent, |value| value.integer(1..=1_000_000)));
+    Limits { quota: quota.unwrap_or(default.quota), concurrent: concurrent.unwrap_or(default.concurrent) }
 }
 
 fn quota(section: &mut Section<'_>) -> Quota {
@@ -46,11 +45,26 @@ fn quota(section: &mut Section<'_>) -> Quota {
     quota
 }
 
-pub(super) fn state(section: &mut Section<'_>) -> Option<PathBuf> {
-    section.refuse("redis", "is not supported yet by this version; use `embedded: { path: … }`");
-    if section.contains("redis") && !section.contains("embedded") {
-        section.maybe("embedded", |_| Some(()));
-        return None;
+/// The state that serves, and the embedded one beside a Redis one.
+///
+/// Limits that could not be read were reported; the defaults stand in for them, so that problems of the state show, too.
+pub(super) fn state(
+    section: &mut Section<'_>,
+    limits: Option<Limits>,
+) -> Option<(state::Settings, Option<embedded::Settings>)> {
+    let limits = limits.unwrap_or(Limits::DEFAULT);
+    if !section.contains("embedded") && !section.contains("redis") {
+        section.report("embedded", "is missing, and so is `redis`; give the one that is to serve");
     }
-    section.section("embedded", |embedded| embedded.required("path", |value| value.path()))?
+    let embedded = section.maybe("embedded", |value| value.section(|section| embedded(section, limits)));
+    let redis = section.maybe("redis", |value| value.section(|section| redis(section, limits)));
+    match redis {
+        Some(redis) => Some((state::Settings::Redis(Box::new(redis)), embedded)),
+        None => Some((state::Settings::Embedded(embedded?), None)),
+    }
+}
+
+fn embedded(section: &mut Section<'_>, limits: Limits) -> Option<embedded::Settings> {
+    let path = section.required("path", Value::path)?;
+    Some(embedded::Settings { path, quota: limits.quota, concurrent: limits.concurrent })
 }

@@ -15,6 +15,7 @@ use crate::{audit, state, telemetry, transport, upstream};
 mod network;
 mod forwarding;
 mod limits;
+mod redis;
 mod journal;
 mod routes;
 mod process;
@@ -41,7 +42,9 @@ pub struct Config {
     /// The upstream.
     pub upstream: upstream::Settings,
     /// The state, with the limits of those that have none of their own.
-    pub state: state::embedded::Settings,
+    pub state: state::Settings,
+    /// The embedded state beside a Redis one: what `keygate state copy` reads.
+    pub copy_from: Option<state::embedded::Settings>,
     /// The audit journal.
     pub audit: audit::Settings,
     /// The routes; when there are none, every path is forwarded.
@@ -84,13 +87,13 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
     let timeouts = file.section("timeouts", forwarding::timeouts);
     let http = file.section("http", forwarding::http);
     let limits = file.section("limits", limits::limits);
-    let state = file.section("state", limits::state).flatten();
+    let state = file.section("state", |section| limits::state(section, limits)).flatten();
     let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
     let routes = file.optional("routes", Vec::new(), routes::routes);
     let telemetry = file.section("telemetry", process::telemetry);
     refuse_later_versions(file);
 
-    let (timeouts, limits) = (timeouts?, limits?);
+    let (timeouts, (state, copy_from)) = (timeouts?, state?);
     Some(Config {
         gateway,
         workers,
@@ -99,7 +102,8 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
         trusted_proxies,
         transport: timeouts.transport(http?),
         upstream: timeouts.upstream(endpoints?),
-        state: limits.state(state?),
+        state,
+        copy_from,
         audit: journal?,
         routes,
         drain: timeouts.drain,

@@ -1,6 +1,8 @@
 //! One value of the file, read as the type that its reader expects.
 
 use std::fmt::Display;
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -98,6 +100,16 @@ impl<'a> Value<'a> {
         Some(self.source.file.parent().map_or_else(|| PathBuf::from(text), |directory| directory.join(text)))
     }
 
+    /// A path, as [`Value::path`] has it, of a file that can be read now.
+    pub fn readable_file(&self) -> Option<PathBuf> {
+        let path = self.path()?;
+        // Directories can be opened, and not read.
+        match File::open(&path).and_then(|mut file| file.read(&mut [0])) {
+            Ok(_) => Some(path),
+            Err(e) => self.reject(format_args!("{} cannot be read: {e}", path.display())),
+        }
+    }
+
     /// A secret: inline, `{file: …}` (a trailing line break is not part of it), or `{env: …}`.
     pub fn secret(&self) -> Option<Secret> {
         if !matches!(self.node.kind, Kind::Mapping(_)) {
@@ -126,6 +138,11 @@ impl<'a> Value<'a> {
         };
         let items: Vec<Option<T>> = items.iter().enumerate().map(item).collect();
         items.into_iter().collect()
+    }
+
+    /// A list, or one item by itself, which is then the value.
+    pub fn one_or_list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Option<T>) -> Option<Vec<T>> {
+        if matches!(self.node.kind, Kind::Sequence(_)) { self.list(read) } else { Some(vec![read(self)?]) }
     }
 
     /// A section; nothing at all counts as an empty one.

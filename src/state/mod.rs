@@ -28,6 +28,15 @@ pub enum State {
     Embedded(Embedded),
 }
 
+/// How the state is set up, and which variant of it.
+#[derive(Clone, Debug)]
+pub enum Settings {
+    /// In memory and SQLite.
+    Embedded(embedded::Settings),
+    /// On Redis.
+    Redis(Box<redis::Settings>),
+}
+
 /// What admission asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {

@@ -8,6 +8,7 @@ use keygate::config::Config;
 use keygate::quota::Quota;
 use keygate::secret::Secret;
 use keygate::settings::{Document, Problems, Section};
+use keygate::state;
 
 /// The least that serves, as the documentation has it.
 const MINIMAL: &str = "\
@@ -42,7 +43,8 @@ fn the_minimal_file_is_enough() {
     assert_eq!(config.listen[0].address.port(), 8080);
     assert_eq!(config.admin.socket, Path::new("etc/data/admin.sock"), "relative to the file");
     assert_eq!(config.upstream.endpoints[0].authority, "127.0.0.1:8081");
-    assert_eq!(config.state.quota, Quota::DEFAULT);
+    let state::Settings::Embedded(state) = &config.state else { panic!("embedded") };
+    assert_eq!((state.quota, state.concurrent), (Quota::DEFAULT, 100));
     assert_eq!(config.audit.durability, Durability::Written);
     assert_eq!(config.audit.gateway, config.gateway);
     assert!(config.workers >= 1 && !config.gateway.is_empty() && config.routes.is_empty());
@@ -68,7 +70,7 @@ listen:
   - addres: 127.0.0.1:8080
 upstream:
   endpoints: [https://a:1, http://b:2, http://b:2]
-state: { redis: { url: 'redis://x' } }
+state: { redis: { url: 'redis://x', deadlin: 1 } }
 limits:
   key:
     request: 10
@@ -85,7 +87,7 @@ etc/keygate.yaml:3:5: listen[1].address: is missing; it has no default
 etc/keygate.yaml:3:5: listen[1].addres: is not a known key; did you mean `address`?
 etc/keygate.yaml:5:15: upstream.endpoints[0]: https to the upstream is not supported by this version; use http
 etc/keygate.yaml:5:40: upstream.endpoints[2]: is listed already; remove one
-etc/keygate.yaml:6:17: state.redis: is not supported yet by this version; use `embedded: { path: … }`
+etc/keygate.yaml:6:37: state.redis.deadlin: is not a known key; did you mean `deadline`?
 etc/keygate.yaml:9:5: limits.key.request: is not a known key; did you mean `requests`?
 etc/keygate.yaml:10:10: limits.key.per: `1` is not a duration; give a whole number and its unit: 250ms, 30s, 5m, 1h, 7d
 etc/keygate.yaml:11:12: limits.key.burst: 0 is out of range; give 1 to 1000000000

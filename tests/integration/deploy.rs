@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use keygate::config::Config;
-use keygate::query_store;
+use keygate::{query_store, state};
 
 #[test]
 fn the_container_configurations_are_valid_and_fit_together() {
@@ -18,7 +18,8 @@ fn the_container_configurations_are_valid_and_fit_together() {
     );
     let service =
         Config::load(Path::new("deploy/systemd/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
-    for path in [&service.admin.socket, &service.state.path, &service.audit.path] {
+    let state::Settings::Embedded(state) = &service.state else { panic!("the unit is for one machine") };
+    for path in [&service.admin.socket, &state.path, &service.audit.path] {
         assert!(path.starts_with("/var/lib/keygate"), "the unit may not write to {}", path.display());
     }
     let defaults = Config::load(Path::new("config/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));

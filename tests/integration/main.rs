@@ -13,6 +13,7 @@ mod wire;
 
 // What it is made of.
 mod config;
+mod config_redis;
 mod journal;
 mod state_contract;
 mod management;

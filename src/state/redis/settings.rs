@@ -64,7 +64,7 @@ pub struct Address {
 }
 
 /// Who we are to a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// The ACL user; none for the default one.
     pub user: Option<String>,
