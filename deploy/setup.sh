@@ -8,10 +8,11 @@ need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 need cc gcc
 need curl curl
 need prlimit util-linux
+need redis-server redis-server
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state)" >&2
         exit 1
     fi
     sudo=""
@@ -20,8 +21,10 @@ if [ -n "$missing" ]; then
         sudo="sudo"
     fi
     $sudo apt-get update -qq
+    # Tests start servers of their own: a run level without services keeps the installed one from starting (where systemd
+    # rules, a policy-rc.d is needed instead).
     # shellcheck disable=SC2086 # one word a package
-    $sudo apt-get install -y -qq --no-install-recommends $missing libc6-dev
+    $sudo env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing libc6-dev
 fi
 
 if ! command -v cargo >/dev/null 2>&1; then

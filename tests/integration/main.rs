@@ -3,6 +3,10 @@
 
 mod support;
 
+#[allow(dead_code, reason = "shared with the process tests")]
+#[path = "../redis/mod.rs"]
+mod redis;
+
 // The gateway, as its users see it.
 mod answers;
 mod forwarding;
@@ -21,6 +25,9 @@ mod command_line;
 
 // The service behind it.
 mod query_store;
+
+// The servers that the above is tried against.
+mod redis_rig;
 
 // The code and what is shipped with it.
 mod deploy;

@@ -7,6 +7,9 @@ mod client;
 #[allow(dead_code, reason = "shared with the integration tests")]
 #[path = "../integration/support/upstream.rs"]
 mod upstream;
+#[allow(dead_code, unused_imports, reason = "shared with the integration tests")]
+#[path = "../redis/mod.rs"]
+mod redis;
 
 mod running;
 

@@ -1,0 +1,65 @@
+//! What a server is started with.
+
+use std::path::Path;
+
+use super::Redis;
+use super::ports::free_port;
+
+/// What a server is started with; anything that `redis.conf` knows.
+#[derive(Clone, Default)]
+pub struct Options {
+    settings: Vec<(String, String)>,
+    pub(super) password: Option<String>,
+}
+
+impl Options {
+    /// Sets what `redis.conf` knows by this name. What is set later rules.
+    #[must_use]
+    pub fn arg(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Has it write every change to its disk before it answers.
+    #[must_use]
+    pub fn appendonly(self) -> Self {
+        self.arg("appendonly", "yes").arg("appendfsync", "always")
+    }
+
+    /// Asks every client for a password.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.arg("requirepass", password).arg("masterauth", password)
+    }
+
+    /// Starts a server, and waits until it answers.
+    pub fn start(self) -> Redis {
+        // A port that was free may be taken by the time that the server asks for it: by tests beside this one.
+        (0..20).find_map(|_| Redis::start_at(free_port(), &self)).expect("one port of twenty is not taken in between")
+    }
+
+    /// Starts many at the same time.
+    pub fn start_many(self, count: usize) -> Vec<Redis> {
+        std::thread::scope(|scope| {
+            let started: Vec<_> = (0..count).map(|_| scope.spawn(|| self.clone().start())).collect();
+            started.into_iter().map(|server| server.join().unwrap()).collect()
+        })
+    }
+
+    /// The arguments of `redis-server`.
+    pub(super) fn arguments(&self, port: u16, socket: &Path) -> Vec<String> {
+        let (port, socket) = (port.to_string(), socket.to_str().unwrap());
+        let fixed = [
+            ("port", port.as_str()),
+            ("bind", "127.0.0.1"),
+            ("unixsocket", socket),
+            ("save", ""),
+            ("appendonly", "no"),
+            ("maxmemory-policy", "noeviction"),
+        ];
+        let given = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let pairs = fixed.into_iter().chain(given);
+        pairs.flat_map(|(key, value)| [format!("--{key}"), value.to_owned()]).collect()
+    }
+}
