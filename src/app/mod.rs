@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::embedded::Replay;
-use crate::state::{self, Embedded, State};
+use crate::state::{self, Embedded, Redis, State};
 use crate::transport;
 use crate::upstream::Endpoints;
 
@@ -71,13 +71,14 @@ impl App {
         let runtime = Runtime::new()?;
         let bound = Bound::new(&config, &runtime)?;
         let metrics = Metrics::new();
-        let (state, journal) = open(&config, &metrics)?;
+        let (state, journal) = runtime.0.block_on(open(&config, &metrics))?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let recording = journal.clone();
         let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
-        let serving = Arc::clone(&alive);
+        let (serving, deciding) = (Arc::clone(&alive), Arc::clone(&state));
         let readiness = Readiness::new()
             .with("audit", move || recording.admits())
+            .with("state", move || deciding.available())
             .with("workers", move || serving.load(Ordering::Relaxed) == workers);
         let readiness = Arc::new(readiness);
         #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
@@ -188,13 +189,26 @@ impl Bound {
 /// # Errors
 /// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
 /// the causes.
-pub fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
-    let state::Settings::Embedded(settings) = &config.state else {
-        anyhow::bail!("the Redis state is not built into this version yet");
-    };
-    let state = Embedded::open(settings).context("cannot open the state")?;
+pub async fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     let journal =
-        Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal")?;
+        || Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal");
+    match &config.state {
+        state::Settings::Embedded(settings) => {
+            let state = Embedded::open(settings).context("cannot open the state")?;
+            let journal = journal()?;
+            replay(&state, &journal)?;
+            Ok((Arc::new(State::Embedded(state)), journal))
+        }
+        state::Settings::Redis(settings) => {
+            let journal = journal()?;
+            let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
+            Ok((Arc::new(State::Redis(state)), journal))
+        }
+    }
+}
+
+/// Hands the uses that the journal knows of to the state.
+fn replay(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
     let uses: Vec<Replay> =
@@ -203,7 +217,7 @@ pub fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, J
     if replayed > 0 {
         tracing::info!(replayed, "uses since the last write-back were replayed from the audit journal");
     }
-    Ok((Arc::new(State::Embedded(state)), journal))
+    Ok(())
 }
 
 /// The control plane, on a thread of its own.

@@ -95,7 +95,8 @@ impl Worker {
     }
 
     async fn serve(self) {
-        let gateway = Rc::new(self.gateway());
+        let state = State::for_thread(&self.state).await;
+        let gateway = Rc::new(self.gateway(state));
         let serving = self.serving(&gateway);
         let served: Vec<_> = self
             .listeners
@@ -121,10 +122,10 @@ impl Worker {
         }
     }
 
-    fn gateway(&self) -> Gateway {
+    fn gateway(&self, state: Arc<State>) -> Gateway {
         let routes = Routes::new(&self.config.routes, &self.metrics);
         Gateway {
-            admission: Admission::new(Arc::clone(&self.state), routes, self.metrics.clone()),
+            admission: Admission::new(state, routes, self.metrics.clone()),
             upstream: Pool::new(self.endpoints.clone(), &self.config.upstream),
             journal: self.journal.clone(),
             trusted: TrustedProxies(self.config.trusted_proxies.clone()),

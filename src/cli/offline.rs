@@ -17,7 +17,7 @@ use crate::{app, audit, telemetry};
 pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Reply, Failure> {
     telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
     let metrics = Metrics::new();
-    let (state, journal) = app::open(config, &metrics).map_err(|e| not_opened(config, e))?;
+    let (state, journal) = app::open(config, &metrics).await.map_err(|e| not_opened(config, e))?;
     let management = Management::new(Arc::clone(&state), journal.clone(), &metrics.state);
     let performed = management.perform(operation, clock::now()).await;
     journal.close().await;

@@ -20,12 +20,15 @@ mod records;
 
 pub use embedded::Embedded;
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
+pub use redis::Redis;
 
 /// The state of a gateway.
 #[derive(Debug)]
 pub enum State {
     /// In memory, durable in SQLite, for one gateway process.
     Embedded(Embedded),
+    /// On Redis, for any number of gateways.
+    Redis(Redis),
 }
 
 /// How the state is set up, and which variant of it.
@@ -86,6 +89,8 @@ pub struct Admitted {
 pub enum Permit {
     /// Of the embedded state.
     Embedded(embedded::Permit),
+    /// Of the Redis state.
+    Redis(redis::Permit),
 }
 
 /// Why a request is refused, in the order in which it is checked.
@@ -127,6 +132,23 @@ pub enum Unavailable {
 }
 
 impl State {
+    /// The same state for the thread that this is called on, which has a runtime of its own: with connections of its
+    /// own, where there are any, so that no decision hops between threads.
+    pub async fn for_thread(this: &Arc<Self>) -> Arc<Self> {
+        match &**this {
+            Self::Embedded(_) => Arc::clone(this),
+            Self::Redis(state) => Arc::new(Self::Redis(state.for_thread().await)),
+        }
+    }
+
+    /// Whether requests can be decided now.
+    pub fn available(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Redis(state) => state.available(),
+        }
+    }
+
     /// Decides one request: all or nothing.
     ///
     /// # Errors
@@ -134,6 +156,7 @@ impl State {
     pub async fn decide(&self, ask: Ask<'_>) -> Result<Decision, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.decide(ask)),
+            Self::Redis(state) => state.decide(ask).await,
         }
     }
 
@@ -145,6 +168,7 @@ impl State {
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         match self {
             Self::Embedded(state) => state.change(change).await,
+            Self::Redis(state) => state.change(change).await,
         }
     }
 
@@ -155,6 +179,7 @@ impl State {
     pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.orgs()),
+            Self::Redis(state) => state.orgs().await,
         }
     }
 
@@ -165,6 +190,7 @@ impl State {
     pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.users(org)),
+            Self::Redis(state) => state.users(org).await,
         }
     }
 
@@ -175,6 +201,7 @@ impl State {
     pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.keys(org)),
+            Self::Redis(state) => state.keys(org).await,
         }
     }
 
@@ -185,6 +212,7 @@ impl State {
     pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.key_of(digest)),
+            Self::Redis(state) => state.key_of(digest).await,
         }
     }
 
@@ -195,6 +223,7 @@ impl State {
     pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.key(id)),
+            Self::Redis(state) => state.key(id).await,
         }
     }
 
@@ -205,6 +234,7 @@ impl State {
     pub async fn standing(&self, id: KeyId, now: Micros) -> Result<Option<Standing>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.standing(id, now)),
+            Self::Redis(state) => state.standing(id, now).await,
         }
     }
 
@@ -212,6 +242,7 @@ impl State {
     pub fn quota(&self) -> Quota {
         match self {
             Self::Embedded(state) => state.quota(),
+            Self::Redis(state) => state.quota(),
         }
     }
 
@@ -219,6 +250,7 @@ impl State {
     pub fn concurrent(&self) -> u32 {
         match self {
             Self::Embedded(state) => state.concurrent(),
+            Self::Redis(state) => state.concurrent(),
         }
     }
 
@@ -226,6 +258,7 @@ impl State {
     pub fn in_flight(&self) -> u64 {
         match self {
             Self::Embedded(state) => state.in_flight(),
+            Self::Redis(state) => state.in_flight(),
         }
     }
 
@@ -233,6 +266,7 @@ impl State {
     pub async fn close(&self) {
         match self {
             Self::Embedded(state) => state.close().await,
+            Self::Redis(state) => state.close().await,
         }
     }
 }

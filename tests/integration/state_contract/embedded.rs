@@ -37,7 +37,7 @@ fn record(state: &State, key: KeyId) -> Key {
 }
 
 fn as_embedded(state: &State) -> &Embedded {
-    let State::Embedded(embedded) = state;
+    let State::Embedded(embedded) = state else { panic!("not embedded") };
     embedded
 }
 

@@ -18,6 +18,7 @@ mod cases_concurrency;
 
 // What single variants promise.
 mod embedded;
+mod redis;
 
 /// The configured quota of all cases: a token each second, five at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
@@ -85,3 +86,5 @@ macro_rules! contract {
 }
 
 contract!(over_embedded, super::embedded::opened());
+
+contract!(over_redis, super::redis::on_a_server());

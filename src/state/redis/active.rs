@@ -1,0 +1,55 @@
+//! The accounts that the keeper looks after, and how it is woken.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::account::Account;
+
+/// The accounts of organizations that are in use.
+#[derive(Default)]
+pub(super) struct Active {
+    accounts: Mutex<Vec<Arc<Account>>>,
+    hurried: AtomicBool,
+    woken: Notify,
+}
+
+impl Active {
+    /// One more to look after. The keeper is woken: it sleeps when there is none.
+    pub(super) fn add(&self, account: Arc<Account>) {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).push(account);
+        self.woken.notify_one();
+    }
+
+    /// A slot was released for which others may wait.
+    pub(super) fn hurry(&self) {
+        if !self.hurried.swap(true, Ordering::AcqRel) {
+            self.woken.notify_one();
+        }
+    }
+
+    /// Whether somebody was in a hurry since the last question.
+    pub(super) fn hurried(&self) -> bool {
+        self.hurried.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// All of them, to look at.
+    pub(super) fn all(&self) -> Vec<Arc<Account>> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets these: they rest.
+    pub(super) fn remove(&self, resting: &[Arc<Account>]) {
+        let rests = |account: &Arc<Account>| resting.iter().any(|resting| Arc::ptr_eq(account, resting));
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).retain(|account| !rests(account));
+    }
+}

@@ -1,0 +1,105 @@
+//! A change to the records of one slot, as `commit.lua` takes it.
+
+use redis::{Cmd, Value};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::state::redis::Redis;
+use crate::state::redis::script::Script;
+use crate::state::redis::servers::Failure;
+
+/// Letters of versions.
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// What must be so, and what is to be written then; all of it or nothing.
+#[derive(Default)]
+pub(in crate::state::redis) struct Draft {
+    records: Vec<String>,
+    checks: Vec<serde_json::Value>,
+    writes: Vec<serde_json::Value>,
+    now: u64,
+}
+
+/// What became of a draft.
+pub(in crate::state::redis) enum Committed {
+    /// It is written, and this many replicas have it, as far as anybody waited for them.
+    Written(u32),
+    /// This check, counted from 1 in the order in which they were added, failed; nothing was written.
+    Failed(u64),
+}
+
+impl Draft {
+    /// An empty draft for a time that its writes take for now; 0 for the server's.
+    pub(in crate::state::redis) fn new(now: u64) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Names a record; the number stands for it in checks and writes.
+    pub(in crate::state::redis) fn record(&mut self, name: String) -> usize {
+        self.records.push(name);
+        self.records.len()
+    }
+
+    pub(in crate::state::redis) fn check(&mut self, check: impl Serialize) {
+        self.checks.push(json!(check));
+    }
+
+    pub(in crate::state::redis) fn write(&mut self, write: impl Serialize) {
+        self.writes.push(json!(write));
+    }
+
+    /// Sets fields of a record.
+    pub(in crate::state::redis) fn set(&mut self, record: usize, fields: &[(&str, String)]) {
+        let mut write = vec![json!("set"), json!(record)];
+        for (name, value) in fields {
+            write.extend([json!(name), json!(value)]);
+        }
+        self.writes.push(serde_json::Value::Array(write));
+    }
+
+    /// Gives a record another version, so that nobody decides from the old one.
+    pub(in crate::state::redis) fn stamp(&mut self, record: usize) -> Result<(), getrandom::Error> {
+        let version = version()?;
+        self.write(("stamp", record, version));
+        Ok(())
+    }
+
+    fn json(&self) -> String {
+        json!({ "checks": self.checks, "writes": self.writes, "now": self.now }).to_string()
+    }
+
+    pub(in crate::state::redis) fn by_text(&self, commit: &Script) -> Cmd {
+        let (keys, json) = (self.keys(), self.json());
+        commit.by_text(&keys, &[json.as_bytes()])
+    }
+
+    fn keys(&self) -> Vec<&[u8]> {
+        self.records.iter().map(|name| name.as_bytes()).collect()
+    }
+}
+
+impl Redis {
+    /// Checks and writes a draft, and waits for as many replicas as are configured.
+    pub(in crate::state::redis) async fn commit(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
+        let (commit, durability) = (&self.shared.scripts.commit, self.shared.settings.durability);
+        let json = draft.json();
+        let (answer, replicas) =
+            self.servers.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()], durability).await?;
+        match answer {
+            Value::Int(0) => Ok(Committed::Written(replicas)),
+            Value::Int(number) => Ok(Committed::Failed(u64::try_from(number).unwrap_or_default())),
+            _ => Err(Failure::Nonsense),
+        }
+    }
+}
+
+/// A version that no record had before: 47 bits at random.
+pub(in crate::state::redis) fn version() -> Result<String, getrandom::Error> {
+    let mut random = getrandom::u64()?;
+    let mut letter = || {
+        let letter = BASE62[usize::try_from(random % 62).unwrap_or_default()];
+        random /= 62;
+        char::from(letter)
+    };
+    Ok((0..8).map(|_| letter()).collect())
+}

@@ -1,0 +1,133 @@
+//! Changes to the directory.
+//!
+//! - Each is checked against what it was made from and written whole, by one script in the organization's slot. Names
+//!   of organizations and digests of keys are unique over all slots: they are claimed before the record is written, and
+//!   given back when it is not; a claim without a record that is older than [`CLAIM`] is anybody's.
+//! - Each can be made twice without harm, so one whose answer was lost is tried again, for a while.
+
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue as _, cmd};
+
+use super::Redis;
+use super::layout;
+use super::question::chosen;
+use super::revocations::Revocation;
+use super::servers::Failure;
+use crate::clock::{self, Micros};
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::{Change, ChangeError, Failure as StateFailure, Key, Org, Unavailable, User};
+
+mod draft;
+mod keys;
+mod orgs;
+mod users;
+
+pub(super) use draft::{Committed, Draft, version};
+
+/// How old a claim without a record must be to be anybody's: longer than any change is tried for.
+pub(super) const CLAIM: Duration = Duration::from_secs(60);
+/// How long a change is tried for when it fails without a verdict.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often a change begins anew because somebody changed the same meanwhile.
+const TRIES: usize = 100;
+
+/// Why a step of a change did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Obstacle {
+    /// For good.
+    #[error(transparent)]
+    Final(#[from] ChangeError),
+    /// Somebody changed the same meanwhile.
+    #[error("somebody changed the same meanwhile")]
+    Conflict,
+    /// Without a verdict.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    #[error("no randomness")]
+    Randomness(#[from] getrandom::Error),
+}
+
+impl Redis {
+    /// Makes one change durable and effective. See [`crate::state::State::change`].
+    ///
+    /// # Errors
+    /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
+    pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        let begun = Instant::now();
+        let mut conflicts = 0;
+        loop {
+            match tokio::time::timeout(PATIENCE, self.make(&change)).await {
+                Ok(Ok(replicas)) => return self.replicated(replicas),
+                Ok(Err(Obstacle::Final(error))) => return Err(error),
+                Ok(Err(Obstacle::Conflict)) if conflicts < TRIES => conflicts += 1,
+                Ok(Err(Obstacle::Failure(failure))) if begun.elapsed() > PATIENCE => {
+                    tracing::warn!(%failure, "a change could not be made");
+                    return Err(ChangeError::Unavailable(StateFailure::Redis(failure.into())));
+                }
+                Ok(Err(Obstacle::Failure(_))) => tokio::time::sleep(PAUSE).await,
+                Ok(Err(Obstacle::Conflict | Obstacle::Randomness(_))) => {
+                    return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Overloaded)));
+                }
+                Err(_) => return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Late))),
+            }
+        }
+    }
+
+    /// Whether as many replicas have it as are configured.
+    fn replicated(&self, reached: u32) -> Result<(), ChangeError> {
+        let wanted = self.shared.settings.durability.replicas;
+        if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
+    }
+
+    /// Makes a change, and says how many replicas have it.
+    async fn make(&self, change: &Change) -> Result<u32, Obstacle> {
+        match change {
+            Change::CreateOrg(org) => self.create_org(org).await,
+            Change::SuspendOrg { org, suspended } => self.suspend_org(*org, *suspended).await,
+            Change::LimitOrg { org, concurrent } => self.limit_org(*org, *concurrent).await,
+            Change::CreateUser(user) => self.create_user(user).await,
+            Change::PermitUser { org, user, permissions } => self.permit_user(*org, *user, permissions).await,
+            Change::RemoveUser { org, user, at } => self.remove_user(*org, *user, *at).await,
+            Change::CreateKey { key, digest } => self.create_key(key, digest).await,
+            Change::RevokeKey { key, at } => self.revoke_key(*key, *at).await,
+            Change::RotateKey { key, digest, at, previous_until } => {
+                self.rotate_key(*key, digest, *at, *previous_until).await
+            }
+            Change::LimitKey { key, quota } => self.limit_key(*key, *quota).await,
+        }
+    }
+
+    /// A draft at this time.
+    fn draft(&self) -> Draft {
+        Draft::new(chosen(&self.shared.settings, clock::now()))
+    }
+
+    /// A field of a hash that is no record.
+    async fn field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, Failure> {
+        let mut get = cmd("HGET");
+        get.arg(name).arg(field);
+        let value = self.servers.send(slot, &get).await?;
+        Option::<String>::from_redis_value(value).map_err(|_| Failure::Nonsense)
+    }
+
+    /// The tag of an organization.
+    pub(super) async fn tag(&self, org: OrgId) -> Result<Option<OrgTag>, Failure> {
+        let tag = self.field(layout::orgs_slot(), &self.shared.layout.tags(), &org.to_string()).await?;
+        tag.map(|tag| tag.parse().map_err(|_| Failure::Nonsense)).transpose()
+    }
+
+    async fn required_tag(&self, org: OrgId) -> Result<OrgTag, Obstacle> {
+        Ok(self.tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
+    }
+}
+
+/// Permissions as they are stored.
+fn joined(permissions: &[Permission]) -> String {
+    permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
+}

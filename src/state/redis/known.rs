@@ -1,0 +1,170 @@
+//! A key as it was last read: what its record says within one version of it, and so need not be read again.
+//!
+//! Nothing here lets anybody in: every decision names the versions it was made from, and Redis takes no other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::account::Account;
+use super::stored::{StoredKey, StoredOrg, Version};
+use crate::clock::{self, Micros};
+use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
+use crate::key::KeyDigest;
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::{Ask, Refusal};
+
+use super::settings::Settings;
+
+/// A key and its organization, as of these versions.
+pub(super) struct Known {
+    /// The digest that led here.
+    pub(super) digest: KeyDigest,
+    /// The name of the key's record.
+    pub(super) record: Box<[u8]>,
+    pub(super) key_version: Version,
+    pub(super) org_version: Version,
+    pub(super) principal: Arc<Principal>,
+    permissions: Box<[Permission]>,
+    secret: Secret,
+    revoked: bool,
+    user_removed: bool,
+    suspended: bool,
+    /// The quota in force.
+    pub(super) quota: Quota,
+    /// The concurrency in force.
+    pub(super) concurrent: u32,
+    pub(super) account: Arc<Account>,
+    /// Kept when the rest is read anew.
+    pub(super) usage: Arc<Usage>,
+}
+
+/// Which of the key's secrets was presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Secret {
+    Current,
+    /// The one before the last rotation, valid until then.
+    Previous(Micros),
+    /// One from before that, or whose overlap was empty.
+    Replaced,
+}
+
+/// What Redis last said of the key's bucket.
+pub(super) struct Usage(Mutex<Told>);
+
+/// - `bucket` is measured in the quota in force.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) bucket: Bucket,
+    pub(super) uses: u64,
+    /// When Redis last vouched for the key, by our own clock.
+    pub(super) seen: Micros,
+    /// The bucket that counts while Redis is away; none while it is not.
+    pub(super) share: Option<Bucket>,
+    /// Uses that were admitted without Redis, and that it does not know of yet.
+    pub(super) owed: u64,
+}
+
+impl Known {
+    /// What a presented digest leads to.
+    pub(super) fn new(
+        settings: &Settings,
+        record: String,
+        digest: &KeyDigest,
+        key: &StoredKey,
+        org: &StoredOrg,
+        account: Arc<Account>,
+        usage: Option<Arc<Usage>>,
+    ) -> Self {
+        let (id, user_id, org_id) = (key.key.id, key.key.user, key.key.org);
+        let quota = key.key.quota.unwrap_or(settings.quota);
+        let headers = PrincipalHeaders::new(user_id, org_id, Some(id), &key.permissions);
+        let principal = Principal { key_id: Some(id), user_id, org_id, method: AuthMethod::ApiKey, headers };
+        Self {
+            digest: *digest,
+            record: record.into_bytes().into(),
+            key_version: key.live.version,
+            org_version: org.version,
+            principal: Arc::new(principal),
+            permissions: key.permissions.clone().into(),
+            secret: Secret::of(digest, key),
+            revoked: key.key.revoked.is_some(),
+            user_removed: key.user_removed,
+            suspended: org.org.suspended,
+            quota,
+            concurrent: org.org.concurrent.unwrap_or(settings.concurrent),
+            account,
+            usage: usage.unwrap_or_else(|| Arc::new(Usage::new(key, quota))),
+        }
+    }
+
+    /// Why the records refuse the request, if they do. Time and what is counted are Redis's to judge.
+    pub(super) fn refuses(&self, ask: &Ask<'_>) -> Option<Refusal> {
+        if self.revoked {
+            Some(Refusal::Revoked)
+        } else if self.secret == Secret::Replaced {
+            Some(Refusal::Expired)
+        } else if self.user_removed {
+            Some(Refusal::UserRemoved)
+        } else if self.suspended {
+            Some(Refusal::OrgSuspended)
+        } else {
+            let lacking = ask.required.is_some_and(|required| !self.permissions.contains(required));
+            lacking.then_some(Refusal::Forbidden)
+        }
+    }
+
+    /// Until when the presented secret is valid.
+    pub(super) fn valid_until(&self) -> Micros {
+        match self.secret {
+            Secret::Current => FOREVER,
+            Secret::Previous(until) => until,
+            Secret::Replaced => Micros(0),
+        }
+    }
+}
+
+/// Beyond any time that a clock shows, and exact in a double.
+const FOREVER: Micros = Micros(crate::quota::EXACT);
+
+impl Secret {
+    fn of(digest: &KeyDigest, key: &StoredKey) -> Self {
+        let until = key.key.previous_until.filter(|until| Some(*until) > key.key.rotated);
+        if *digest == key.digest {
+            Self::Current
+        } else {
+            let previous = key.previous.filter(|previous| previous == digest).and(until);
+            previous.map_or(Self::Replaced, Self::Previous)
+        }
+    }
+}
+
+impl Usage {
+    fn new(key: &StoredKey, quota: Quota) -> Self {
+        let (bucket, uses) = (key.live.bucket.converted(key.live.per_us, quota), key.key.uses);
+        Self(Mutex::new(Told { bucket, uses, seen: clock::now(), share: None, owed: 0 }))
+    }
+
+    /// What Redis says now.
+    pub(super) fn heard(&self, level: u64, uses: u64, now: Micros) {
+        let mut told = self.told();
+        told.bucket = Bucket { level, at: now };
+        told.uses = uses;
+        told.seen = now;
+        told.share = None;
+    }
+
+    /// Takes the uses that Redis is to be told of; they are told once.
+    pub(super) fn take_owed(&self) -> u64 {
+        std::mem::take(&mut self.told().owed)
+    }
+
+    /// It was not told after all.
+    pub(super) fn owe(&self, uses: u64) {
+        self.told().owed += uses;
+    }
+
+    /// Nothing that holds this lock can leave it half changed: it only assigns.
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

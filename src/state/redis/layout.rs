@@ -1,0 +1,133 @@
+//! The names of the records, and where a Cluster places them.
+//!
+//! | record | name | type |
+//! |---|---|---|
+//! | organization, with its slots and their holders | `P:{tag}:org` | hash |
+//! | its users and keys, in the order of their creation | `P:{tag}:users`, `P:{tag}:keys` | lists of ids |
+//! | its email addresses | `P:{tag}:emails` | hash to user ids |
+//! | user | `P:{tag}:user:ID` | hash |
+//! | a user's keys | `P:{tag}:user:ID:keys` | set of ids |
+//! | key, with its bucket | `P:{tag}:key:ID` | hash |
+//! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
+//! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
+//! | which key has, or had, a digest | `P:digest:HEX` | hash: the key's id, and when it was claimed |
+//! | the gateways that live | `P:{gateways}` | hash |
+//!
+//! `P` is the configured prefix. A key's id begins with the organization's tag, so everything that one decision or one
+//! change reads and writes is in one slot, found before anything is looked up; organizations spread over all slots.
+
+use crate::identity::UserId;
+use crate::key::{KeyDigest, KeyId, OrgTag};
+
+/// The slots of a Cluster.
+const SLOTS: u16 = 16384;
+
+/// The names of the records of one deployment.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    prefix: Box<str>,
+}
+
+/// The slot that a Cluster places a hash tag in: CRC-16/XMODEM modulo 16384 (Redis Cluster specification).
+pub(super) fn slot(hash_tag: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(hash_tag.as_bytes()) % SLOTS
+}
+
+impl Layout {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    pub(super) fn org(&self, tag: OrgTag) -> String {
+        self.of(tag, "org")
+    }
+
+    pub(super) fn users(&self, tag: OrgTag) -> String {
+        self.of(tag, "users")
+    }
+
+    pub(super) fn keys(&self, tag: OrgTag) -> String {
+        self.of(tag, "keys")
+    }
+
+    pub(super) fn emails(&self, tag: OrgTag) -> String {
+        self.of(tag, "emails")
+    }
+
+    pub(super) fn user(&self, tag: OrgTag, user: UserId) -> String {
+        self.of(tag, &format!("user:{user}"))
+    }
+
+    pub(super) fn keys_of(&self, tag: OrgTag, user: UserId) -> String {
+        self.of(tag, &format!("user:{user}:keys"))
+    }
+
+    pub(super) fn key(&self, key: KeyId) -> String {
+        self.of(key.tag(), &format!("key:{}", key.as_str()))
+    }
+
+    pub(super) fn digest(&self, digest: &KeyDigest) -> String {
+        format!("{}:digest:{}", self.prefix, hex(digest))
+    }
+
+    pub(super) fn orgs(&self) -> String {
+        format!("{}:{{orgs}}:list", self.prefix)
+    }
+
+    pub(super) fn tags(&self) -> String {
+        format!("{}:{{orgs}}:tags", self.prefix)
+    }
+
+    pub(super) fn names(&self) -> String {
+        format!("{}:{{orgs}}:names", self.prefix)
+    }
+
+    pub(super) fn gateways(&self) -> String {
+        format!("{}:{{gateways}}", self.prefix)
+    }
+
+    /// Written by whoever connects, to see whether writing works; it expires.
+    pub(super) fn probe(&self) -> String {
+        format!("{}:probe", self.prefix)
+    }
+
+    fn of(&self, tag: OrgTag, rest: &str) -> String {
+        format!("{}:{{{}}}:{rest}", self.prefix, tag.as_str())
+    }
+}
+
+/// The slot of the records of all organizations.
+pub(super) fn orgs_slot() -> u16 {
+    slot("orgs")
+}
+
+/// The slot of the gateways.
+pub(super) fn gateways_slot() -> u16 {
+    slot("gateways")
+}
+
+/// A digest as 64 hexadecimal digits.
+pub(super) fn hex(digest: &KeyDigest) -> String {
+    digest.as_bytes().iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_as_a_cluster_computes_them() {
+        // `CLUSTER KEYSLOT 123456789` and the example of the specification.
+        assert_eq!(slot("123456789"), 0x31C3);
+        assert_eq!(slot("foo"), 12182);
+    }
+
+    #[test]
+    fn all_of_an_organization_has_its_tag() {
+        let layout = Layout::new("p");
+        let tag = OrgTag::generate().unwrap();
+        let key = KeyId::generate(tag).unwrap();
+        assert_eq!(layout.org(tag), format!("p:{{{}}}:org", tag.as_str()));
+        assert!(layout.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
+    }
+}

@@ -1,0 +1,172 @@
+//! The one question of a decision and its answer, as `decide.lua` packs them.
+
+use redis::Value;
+
+use super::known::Known;
+use super::servers::Failure;
+use super::settings::{Clock, Settings};
+use super::stored::{Fields, StoredKey, StoredOrg, pack, unpack};
+use super::telling::Telling;
+use crate::clock::Micros;
+use crate::quota::{Quota, Standing};
+use crate::state::Refusal;
+use crate::state::bucket::Bucket;
+
+/// The codes that are no refusal.
+const ADMITTED: u64 = 0;
+const UNREGISTERED: u64 = 9;
+/// A verdict that only looks where the key stands; what is refused for no reason takes nothing.
+const LOOK: u64 = 10;
+
+/// What is to be decided about a key.
+#[derive(Clone, Copy)]
+pub(super) enum Verdict {
+    /// The records allow it.
+    Allowed,
+    /// They refuse it.
+    Refused(Refusal),
+    /// It is only asked where the key stands.
+    Look,
+}
+
+/// What Redis answers.
+pub(super) enum Answer {
+    /// Decided, as of the versions that were named.
+    Decided(Decided),
+    /// There are other versions, or none were named.
+    Stale(Box<(StoredKey, StoredOrg)>),
+    /// There is no such key.
+    Unknown,
+    /// Redis does not know this gateway's account.
+    Unregistered,
+}
+
+/// A decision.
+pub(super) struct Decided {
+    /// None when a token and a slot were taken.
+    pub(super) refusal: Option<Refusal>,
+    pub(super) level: u64,
+    /// The slots that are taken.
+    pub(super) taken: u32,
+    pub(super) uses: u64,
+}
+
+/// The question when nothing is known: it is answered with the records.
+pub(super) fn unknown() -> Vec<u8> {
+    vec![0; 8 * 14]
+}
+
+/// The question about a key as it is known.
+pub(super) fn question(
+    settings: &Settings,
+    known: &Known,
+    verdict: Verdict,
+    owed: u64,
+    telling: Option<&Telling>,
+    now: Micros,
+) -> Vec<u8> {
+    let verdict = match verdict {
+        Verdict::Allowed => ADMITTED,
+        Verdict::Refused(refusal) => code(refusal),
+        Verdict::Look => LOOK,
+    };
+    let quota = known.quota;
+    let (released, epoch, fresh) =
+        telling.map_or((0, 0, true), |telling| (telling.released, telling.epoch, telling.fresh));
+    let mut packed = Vec::with_capacity(8 * 14);
+    packed.extend_from_slice(&known.key_version);
+    packed.extend_from_slice(&known.org_version);
+    let numbers = [
+        verdict,
+        known.valid_until().0,
+        u64::from(quota.requests),
+        quota.per_micros(),
+        Bucket::full(quota, now).level,
+        u64::from(known.concurrent),
+        owed,
+        u64::from(released),
+        u64::try_from(settings.lease.as_micros()).unwrap_or(u64::MAX),
+        epoch,
+        u64::from(fresh),
+        chosen(settings, now),
+    ];
+    numbers.into_iter().for_each(|number| pack(&mut packed, number));
+    packed
+}
+
+/// The time that a script is to take for now; 0 for the server's.
+pub(super) fn chosen(settings: &Settings, now: Micros) -> u64 {
+    match settings.clock {
+        Clock::Server => 0,
+        Clock::Asker => now.0,
+    }
+}
+
+/// The code of a refusal, in the order in which they are checked.
+fn code(refusal: Refusal) -> u64 {
+    match refusal {
+        Refusal::Unknown => 1,
+        Refusal::Revoked => 2,
+        Refusal::Expired => 3,
+        Refusal::UserRemoved => 4,
+        Refusal::OrgSuspended => 5,
+        Refusal::Forbidden => 6,
+        Refusal::RateLimited => 7,
+        Refusal::TooManyInFlight => 8,
+    }
+}
+
+impl Answer {
+    pub(super) fn read(value: Value) -> Result<Self, Failure> {
+        match value {
+            Value::BulkString(packed) => Self::packed(&packed),
+            Value::Array(records) => {
+                let [key, org]: [Value; 2] = records.try_into().map_err(|_| Failure::Nonsense)?;
+                let key = Fields::read(key)?.ok_or(Failure::Nonsense)?.key()?;
+                let org = Fields::read(org)?.ok_or(Failure::Nonsense)?.org()?;
+                Ok(Self::Stale(Box::new((key, org))))
+            }
+            _ => Err(Failure::Nonsense),
+        }
+    }
+
+    fn packed(packed: &[u8]) -> Result<Self, Failure> {
+        let [code, level, taken, uses, _now] = unpack(packed).ok_or(Failure::Nonsense)?;
+        let refusal = match code {
+            ADMITTED => None,
+            1 => return Ok(Self::Unknown),
+            2 => Some(Refusal::Revoked),
+            3 => Some(Refusal::Expired),
+            4 => Some(Refusal::UserRemoved),
+            5 => Some(Refusal::OrgSuspended),
+            6 => Some(Refusal::Forbidden),
+            7 => Some(Refusal::RateLimited),
+            8 => Some(Refusal::TooManyInFlight),
+            UNREGISTERED => return Ok(Self::Unregistered),
+            // A look: what the refusal is does not matter.
+            LOOK => Some(Refusal::Unknown),
+            _ => return Err(Failure::Nonsense),
+        };
+        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
+        Ok(Self::Decided(Decided { refusal, level, taken, uses }))
+    }
+}
+
+impl Decided {
+    /// Where the key stands.
+    pub(super) fn standing(&self, known: &Known) -> Standing {
+        standing(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, self.taken)
+    }
+}
+
+/// Where a key with this bucket stands.
+pub(super) fn standing(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> Standing {
+    Standing {
+        quota,
+        remaining: bucket.remaining(quota),
+        full_in_us: bucket.full_in_us(quota),
+        token_in_us: bucket.token_in_us(quota),
+        concurrent,
+        in_flight,
+    }
+}

@@ -1,0 +1,63 @@
+//! The scripts, each with the functions that it shares with others in front.
+
+use redis::{Cmd, Script as Text};
+
+/// A script and its digest.
+pub(super) struct Script {
+    text: String,
+    sha1: String,
+}
+
+/// All scripts.
+pub(super) struct Scripts {
+    pub(super) decide: Script,
+    pub(super) hold: Script,
+    pub(super) commit: Script,
+    pub(super) beat: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        const BUCKET: &str = include_str!("scripts/bucket.lua");
+        const HOLDERS: &str = include_str!("scripts/holders.lua");
+        Self {
+            decide: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/decide.lua")]),
+            hold: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/hold.lua")]),
+            commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
+            beat: Script::new(&[BUCKET, include_str!("scripts/beat.lua")]),
+        }
+    }
+}
+
+impl Script {
+    /// The first line has the server refuse the whole script, before it begins, where it would refuse a write in its
+    /// midst: out of memory, or on a replica.
+    fn new(parts: &[&str]) -> Self {
+        let text = format!("#!lua\n{}", parts.concat());
+        let sha1 = Text::new(&text).get_hash().to_owned();
+        Self { text, sha1 }
+    }
+
+    /// The text, for measuring it by itself.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+        Self::call("EVALSHA", &self.sha1, keys, arguments)
+    }
+
+    pub(super) fn by_text(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+        Self::call("EVAL", &self.text, keys, arguments)
+    }
+
+    fn call(how: &str, what: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+        let size: usize = keys.iter().chain(arguments).map(|part| part.len()).sum();
+        let mut command = Cmd::with_capacity(keys.len() + arguments.len() + 3, size + what.len() + 16);
+        command.arg(how).arg(what).arg(keys.len());
+        for part in keys.iter().chain(arguments) {
+            command.arg(*part);
+        }
+        command
+    }
+}

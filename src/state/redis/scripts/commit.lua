@@ -1,0 +1,55 @@
+-- commit: a change to the directory, all or nothing: what it was made from is checked, then everything is written.
+--
+-- KEYS     the records it checks and writes, all of one slot
+-- ARGV[1]  JSON: {"checks": [[what, key, …], …], "writes": [[what, key, …], …], "now": chosen time or 0}, where a key
+--          is an index into KEYS
+--
+-- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "size" key count (of a set)
+--         "version" key version (of its live part)
+-- Writes: "set" key field value … | "unset" key field … | "append" key value | "add" key value | "drop" key
+--         "bucket" key version level at per uses used   a new key's live part
+--         "slots" key version                           a new organization's live part
+--         "stamp" key version                           another version of either, the rest of the live part kept
+--         "quota" key {requests, per, capacity} of both the old and the new quota; the tokens of this moment stay
+--
+-- Result: 0 when it is done, else the number of the first check that failed; nothing was written then.
+
+assert(#KEYS >= 1 and #ARGV == 1, 'commit takes its keys and 1 argument')
+
+local call = redis.call
+local change = cjson.decode(ARGV[1])
+
+local checks = {
+  present = function(key) return call('EXISTS', key) == 1 end,
+  absent = function(key) return call('EXISTS', key) == 0 end,
+  equal = function(key, field, value) return call('HGET', key, field) == value end,
+  none = function(key, field) return call('HEXISTS', key, field) == 0 end,
+  size = function(key, count) return call('SCARD', key) == count end,
+  version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
+}
+
+local writes = {
+  set = function(key, ...) call('HSET', key, ...) end,
+  unset = function(key, ...) call('HDEL', key, ...) end,
+  append = function(key, value) call('RPUSH', key, value) end,
+  add = function(key, value) call('SADD', key, value) end,
+  drop = function(key) call('DEL', key) end,
+  bucket = function(key, ...) call('HSET', key, 'live', struct.pack('<c8ddddd', ...)) end,
+  slots = function(key, version) call('HSET', key, 'live', struct.pack('<c8dd', version, 0, 0)) end,
+  stamp = function(key, version) call('HSET', key, 'live', version .. call('HGET', key, 'live'):sub(9)) end,
+  quota = function(key, old, new)
+    local version, level, at, was, uses, used = struct.unpack('<c8ddddd', call('HGET', key, 'live'))
+    if was ~= old.per then level = converted(level, was, old.per, old.capacity) end
+    level, at = refilled(level, at, old.requests, old.capacity, time(change.now))
+    level = converted(level, old.per, new.per, new.capacity)
+    call('HSET', key, 'live', struct.pack('<c8ddddd', version, level, at, new.per, uses, used))
+  end,
+}
+
+for number, check in ipairs(change.checks) do
+  if not checks[check[1]](KEYS[check[2]], check[3], check[4]) then return number end
+end
+for _, write in ipairs(change.writes) do
+  writes[write[1]](KEYS[write[2]], select(3, unpack(write)))
+end
+return 0

@@ -1,0 +1,241 @@
+//! The way to the servers: which of them a slot is on, and commands that find it.
+//!
+//! - Nothing here waits for a server that is away: a command fails at once when its link is down.
+//! - A command is sent again only when it is certain that it did not run (`MOVED`, `ASK`, `NOSCRIPT`, `TRYAGAIN`).
+//! - Each thread that serves has its own [`Servers`], with links of its own: no command hops between threads.
+//! - On a Cluster every node has its own link and its own breaker: one that is away takes only its slots along.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use redis::{Cmd, Value};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::revocations::Revocations;
+use super::script::Script;
+use super::settings::{self, Address, Durability, Settings};
+
+mod cluster;
+mod connect;
+mod failure;
+mod info;
+mod link;
+mod sentinel;
+mod tls;
+
+pub use connect::ConnectError;
+pub(super) use failure::Failure;
+pub use info::Unsuitable;
+pub use tls::TlsError;
+
+use cluster::Slots;
+use connect::{Connector, Target};
+use failure::{Redirect, redirected};
+use link::{Link, Message};
+
+/// How often a command may be sent somewhere else. More says that the Cluster does not know itself.
+const REDIRECTIONS: usize = 4;
+/// How long to wait when a slot is on its way from one node to another and its keys are on both.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+
+/// Links to all servers, for one thread. Cloning gives the same ones.
+#[derive(Clone)]
+pub(super) struct Servers(Arc<Inner>);
+
+struct Inner {
+    common: Arc<Common>,
+    links: Mutex<HashMap<Target, Arc<Link>>>,
+    slots: ArcSwap<Slots>,
+    /// The tasks of the links and of the topology; they end with this.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// What all links of all threads share.
+pub(super) struct Common {
+    pub(super) settings: Arc<Settings>,
+    tls: Option<tokio_rustls::TlsConnector>,
+    pub(super) revocations: Revocations,
+    /// Whether the servers are a Cluster: as configured, or as a server said.
+    cluster: AtomicBool,
+    /// Told when the topology may have changed; counts how often.
+    changed: watch::Sender<u64>,
+}
+
+impl Common {
+    /// # Errors
+    /// [`TlsError`] when the certificates cannot be read.
+    pub(super) fn new(settings: Arc<Settings>) -> Result<Self, TlsError> {
+        let tls = settings.tls.as_ref().map(tls::connector).transpose()?;
+        let cluster = AtomicBool::new(matches!(settings.servers, settings::Servers::Cluster(_)));
+        Ok(Self { settings, tls, revocations: Revocations::default(), cluster, changed: watch::Sender::new(0) })
+    }
+}
+
+impl Servers {
+    /// Links to the servers; they connect on the runtime that this is called in.
+    pub(super) fn start(common: &Arc<Common>) -> Self {
+        let inner = Inner {
+            common: Arc::clone(common),
+            links: Mutex::default(),
+            slots: ArcSwap::from_pointee(Slots::default()),
+            tasks: Mutex::default(),
+        };
+        let servers = Self(Arc::new(inner));
+        let first: Vec<_> = servers.seeds().into_iter().map(|target| servers.link_to(target)).collect();
+        if let [only] = &*first {
+            servers.0.slots.store(Arc::new(Slots::one(Arc::clone(only))));
+        }
+        servers.tasks().spawn(cluster::follow(Arc::downgrade(&servers.0), Arc::clone(common)));
+        servers
+    }
+
+    /// Waits until a server was reached, or none could be.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of one of them.
+    pub(super) async fn reached(&self) -> Result<(), Arc<ConnectError>> {
+        let links: Vec<_> = self.links().values().map(Arc::clone).collect();
+        let mut verdict = Ok(());
+        for link in links {
+            match link.reached().await {
+                Ok(()) => return Ok(()),
+                Err(error) => verdict = Err(error),
+            }
+        }
+        verdict
+    }
+
+    /// Whether any server can be asked.
+    pub(super) fn up(&self) -> bool {
+        self.links().values().any(|link| link.is_up())
+    }
+
+    /// Runs a script where its keys are; by its digest, and when the server does not know it, once by its text.
+    ///
+    /// # Errors
+    /// [`Failure`] says whether it may have run.
+    pub(super) async fn run(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<Value, Failure> {
+        match self.send(slot, &script.by_digest(keys, arguments)).await {
+            Err(failure) if failure.is_no_script() => self.send(slot, &script.by_text(keys, arguments)).await,
+            answered => answered,
+        }
+    }
+
+    /// Runs a script, waits for replicas to have what it wrote, and says how many have.
+    ///
+    /// # Errors
+    /// [`Failure`] says whether it may have run.
+    pub(super) async fn run_durably(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        durability: Durability,
+    ) -> Result<(Value, u32), Failure> {
+        let durability = Some(durability).filter(|durability| durability.replicas > 0);
+        let by_digest = script.by_digest(keys, arguments);
+        match self.deliver(slot, Message { command: &by_digest, asking: false, durability }).await {
+            Err(failure) if failure.is_no_script() => {
+                let by_text = script.by_text(keys, arguments);
+                self.deliver(slot, Message { command: &by_text, asking: false, durability }).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Sends a command to the server that has the slot, wherever that is.
+    ///
+    /// # Errors
+    /// [`Failure`] says whether it may have run.
+    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+        let message = Message { command, asking: false, durability: None };
+        self.deliver(slot, message).await.map(|(answer, _)| answer)
+    }
+
+    async fn deliver(&self, slot: u16, mut message: Message<'_>) -> Result<(Value, u32), Failure> {
+        let mut link = self.0.slots.load().link(slot).ok_or(Failure::Unreachable)?;
+        let mut answered = link.send(message).await;
+        for _ in 0..REDIRECTIONS {
+            let Err(failure) = &answered else { break };
+            message.asking = false;
+            match redirected(failure) {
+                Some(Redirect::Moved(address)) => link = self.link_at(&address, &link),
+                Some(Redirect::Ask(address)) => {
+                    message.asking = true;
+                    link = self.link_at(&address, &link);
+                }
+                Some(Redirect::TryAgain) => tokio::time::sleep(TRY_AGAIN).await,
+                None => break,
+            }
+            answered = link.send(message).await;
+        }
+        answered
+    }
+
+    /// What to connect to first.
+    fn seeds(&self) -> Vec<Target> {
+        match &self.0.common.settings.servers {
+            settings::Servers::Single(address) => vec![Target::Server(address.clone())],
+            settings::Servers::Sentinel { .. } => vec![Target::Primary],
+            settings::Servers::Cluster(nodes) => nodes.iter().cloned().map(Target::Server).collect(),
+        }
+    }
+
+    /// The link to a node that a redirection names. One without a host means the node that answered.
+    fn link_at(&self, address: &Address, answered: &Arc<Link>) -> Arc<Link> {
+        match answered.target() {
+            Target::Server(same) if address.host.is_empty() => {
+                self.link_to(Target::Server(Address { host: same.host.clone(), port: address.port }))
+            }
+            _ => self.link_to(Target::Server(address.clone())),
+        }
+    }
+
+    /// The link to a server; it is made when there is none.
+    fn link_to(&self, target: Target) -> Arc<Link> {
+        let mut links = self.links();
+        let link = links.entry(target).or_insert_with_key(|target| {
+            let connector = Connector::new(target.clone(), Arc::clone(&self.0.common));
+            let link = Arc::new(Link::new(connector));
+            self.tasks().spawn(Arc::clone(&link).keep());
+            link
+        });
+        Arc::clone(link)
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<Target, Arc<Link>>> {
+        self.0.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Common {
+    fn is_cluster(&self) -> bool {
+        self.cluster.load(Ordering::Relaxed)
+    }
+
+    fn topology_changed(&self) {
+        self.changed.send_modify(|times| *times += 1);
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers").field("configured", &self.0.common.settings.servers).finish_non_exhaustive()
+    }
+}
