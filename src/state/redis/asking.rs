@@ -109,7 +109,7 @@ impl Redis {
         let question = question::unknown();
         let keys: [&[u8]; 2] = [key.as_bytes(), org.as_bytes()];
         let slot = layout::slot(id.tag().as_str());
-        let answer = self.servers.run(slot, &shared.scripts.decide, &keys, &[&question, &shared.holder]).await?;
+        let answer = self.servers.run(slot, &shared.scripts.decide, &keys, &[&shared.holder, &question]).await?;
         match Answer::read(answer)? {
             Answer::Stale(records) => Ok(Some(*records)),
             Answer::Unknown => Ok(None),
@@ -168,7 +168,7 @@ async fn ask(
     let owed = known.usage.take_owed();
     let question = question::question(&shared.settings, &known, verdict, owed, telling.as_ref(), now);
     let keys: [&[u8]; 2] = [&known.record, &known.account.org];
-    let answer = servers.run(known.account.slot, &shared.scripts.decide, &keys, &[&question, &shared.holder]).await;
+    let answer = servers.run(known.account.slot, &shared.scripts.decide, &keys, &[&shared.holder, &question]).await;
     let answer = match answer.and_then(Answer::read) {
         Err(failure) => {
             if failure.did_not_run() {

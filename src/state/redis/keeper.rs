@@ -187,7 +187,7 @@ impl Shared {
         let now = chosen(&self.settings, clock::now());
         let numbers = [u64::from(released), lease, epoch, u64::from(leaves), now];
         numbers.into_iter().for_each(|number| pack(&mut packed, number));
-        let arguments: [&[u8]; 2] = [&packed, &self.holder];
+        let arguments: [&[u8]; 2] = [&self.holder, &packed];
         match servers.run(account.slot, &self.scripts.hold, &[&account.org], &arguments).await? {
             Value::BulkString(answer) => {
                 let [code, _taken] = unpack(&answer).ok_or(Failure::Nonsense)?;

@@ -38,11 +38,6 @@ impl Script {
         Self { text, sha1 }
     }
 
-    /// The text, for measuring it by itself.
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
     pub(super) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
         Self::call("EVALSHA", &self.sha1, keys, arguments)
     }

@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  the key's record, a hash; `live` is (version, level, at, per, uses, last used)
 -- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, when a lease may end), and holders
--- ARGV[1]  the question: see below
--- ARGV[2]  the holder's field in KEYS[2]
+-- ARGV[1]  the holder's field in KEYS[2]
+-- ARGV[2]  the question: two versions and twelve integers, packed as the `unpack` below names them
 --
 -- The asker has read both records before and says which versions of them it knows: what never changes within a version
 -- (digests, revocation, user, permissions, suspension, limits) it has judged itself, and its verdict is part of the
@@ -21,10 +21,10 @@ local ADMITTED, UNKNOWN, REVOKED, EXPIRED, RATE_LIMITED, TOO_MANY, UNREGISTERED 
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local key_version, org_version, verdict, valid_until, requests, per, capacity, limit, owed, released, lease, epoch,
-  fresh, chosen = unpack('<c8c8dddddddddddd', ARGV[1])
+  fresh, chosen = unpack('<c8c8dddddddddddd', ARGV[2])
 
 local live = call('HGET', KEYS[1], 'live')
-local org = call('HMGET', KEYS[2], 'live', ARGV[2])
+local org = call('HMGET', KEYS[2], 'live', ARGV[1])
 if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
 local version, level, at, was, uses, used = unpack('<c8ddddd', live)
@@ -59,7 +59,7 @@ if verdict == ADMITTED then
   elseif taken >= limit then
     if now >= ends or ends > now + lease then
       local held_by_others
-      held_by_others, ends = others(KEYS[2], ARGV[2], now)
+      held_by_others, ends = others(KEYS[2], ARGV[1], now)
       taken = held_by_others + held
     end
     if taken >= limit then verdict = TOO_MANY end
@@ -75,7 +75,7 @@ if verdict == ADMITTED or owed > 0 then
   call('HSET', KEYS[1], 'live', pack('<c8ddddd', version, level, at, per, uses, used))
 end
 if verdict == ADMITTED or released > 0 then
-  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends), ARGV[2], pack('<dddd', held, now, lease, epoch))
+  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends), ARGV[1], pack('<dddd', held, now, lease, epoch))
 elseif verdict == TOO_MANY then
   call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends))
 end
