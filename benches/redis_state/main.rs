@@ -1,0 +1,119 @@
+//! What the Redis state costs: the server's time per decision, its commands per request, and how far one Redis carries
+//! one gateway and two, beside the same script under `redis-benchmark`.
+//!
+//! `cargo bench --bench redis_state` measures; without `--bench`, as under `cargo test`, it only tries itself out.
+//!
+//! Server, gateways and load share the machine: the throughputs say how they compare here, and the server's own time
+//! per decision, which it counts itself, says how far it would carry on a core of its own.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
+
+#[path = "../end_to_end/load.rs"]
+mod load;
+#[path = "../../tests/redis/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests need more of it")]
+mod redis;
+
+mod bare;
+mod deciding;
+mod gateway;
+
+use deciding::Directory;
+use redis::Redis;
+
+/// How much is measured.
+struct Size {
+    rounds: usize,
+    decisions: usize,
+    requests: usize,
+    keys: usize,
+}
+
+/// Decisions in flight of one gateway where many are.
+const MANY: usize = 64;
+
+fn main() {
+    let size = match std::env::args().any(|argument| argument == "--bench") {
+        true => Size { rounds: 5, decisions: 200_000, requests: 20_000, keys: 1000 },
+        false => Size { rounds: 1, decisions: 500, requests: 100, keys: 10 },
+    };
+    let server = Redis::start();
+    let directory = Directory::new(&server, size.keys);
+    throughput(&server, &directory, &size);
+    commands_per_request(&server, &directory, &size);
+}
+
+/// Decisions per second and the server's microseconds for each, of everything in every round.
+fn throughput(server: &Redis, directory: &Directory, size: &Size) {
+    type Run<'a> = Box<dyn Fn() -> f64 + 'a>;
+    let few = size.decisions / 10;
+    let mut runs: Vec<(&str, Run<'_>, Vec<f64>, Vec<f64>)> = Vec::new();
+    let mut add = |name, run: Run<'static>| runs.push((name, run, Vec::new(), Vec::new()));
+    let one = |at_once, count| {
+        let directory = directory.clone();
+        Box::new(move || directory.decide(1, at_once, count)) as Run<'static>
+    };
+    add("one gateway, 1 in flight", one(1, few));
+    add("one gateway, 64 in flight", one(MANY, size.decisions));
+    let both = directory.clone();
+    let decisions = size.decisions;
+    add("two gateways, 64 in flight each", Box::new(move || both.decide(2, MANY, decisions)));
+    for (name, clients, pipeline) in [
+        ("redis-benchmark, 1 in flight", 1, 1),
+        ("redis-benchmark, 64 clients", 64, 1),
+        ("redis-benchmark, 4 x 16", 4, 16),
+    ] {
+        let bare = bare::Bare::new(server, directory);
+        let count = if clients == 1 { few } else { size.decisions };
+        add(name, Box::new(move || bare.run(clients, pipeline, count)));
+    }
+    for _ in 0..size.rounds {
+        for (_, run, rates, costs) in &mut runs {
+            server.reset_stats();
+            rates.push(run());
+            let (calls, microseconds) = server.command_calls("evalsha");
+            #[allow(clippy::cast_precision_loss, reason = "counts")]
+            costs.push(microseconds as f64 / calls as f64);
+        }
+    }
+    println!("{:34}{:>34}{:>28}", "median (min to max)", "decisions per second", "server's µs each");
+    for (name, _, rates, costs) in &runs {
+        println!("{name:34}{:>34}{:>28}", spread(rates, 0), spread(costs, 2));
+    }
+}
+
+/// The real gateway over HTTP: what it says to Redis for each request that it forwards.
+fn commands_per_request(server: &Redis, directory: &Directory, size: &Size) {
+    let gateway = gateway::Gateway::start(server, load::upstream());
+    let texts = directory.texts();
+    println!("\n{:34}{:>34}", "real gateway over HTTP", "Redis commands per request");
+    for (name, connections) in [("1 connection", 1), ("8 connections, a key each", 8)] {
+        let mut figures = Vec::new();
+        for _ in 0..size.rounds {
+            // The gateway has seen every key, so that this is the steady state.
+            texts.iter().take(connections).for_each(|key| load::run(gateway.address, key, 2));
+            server.reset_stats();
+            std::thread::scope(|scope| {
+                for key in texts.iter().take(connections) {
+                    scope.spawn(|| load::run(gateway.address, key, size.requests));
+                }
+            });
+            #[allow(clippy::cast_precision_loss, reason = "counts")]
+            figures.push(commands(server) as f64 / (size.requests * connections) as f64);
+        }
+        println!("{name:34}{:>34}", spread(&figures, 3));
+    }
+}
+
+fn spread(values: &[f64], digits: usize) -> String {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let [median, least, most] = [sorted.len() / 2, 0, sorted.len() - 1].map(|at| sorted[at]);
+    format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
+}
+
+/// Commands that clients have sent. Those that scripts call the server counts as well; no gateway sends them in steady
+/// state, but for the one that asks for these figures.
+fn commands(server: &Redis) -> u64 {
+    ["evalsha", "eval", "set", "ping"].into_iter().map(|name| server.command_calls(name).0).sum()
+}
