@@ -10,8 +10,12 @@ mod options;
 mod ports;
 mod process;
 mod server;
+mod cluster;
+mod sentinel;
 
+pub use cluster::Cluster;
 pub use options::Options;
+pub use sentinel::Sentinels;
 pub use server::Redis;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! What a server is started with.
 
+use std::fs::File;
 use std::path::Path;
 
 use super::Redis;
@@ -10,7 +11,13 @@ use super::ports::free_port;
 pub struct Options {
     settings: Vec<(String, String)>,
     pub(super) password: Option<String>,
+    sentinel: bool,
 }
+
+/// The Unix socket, in the directory of a server.
+pub(super) const SOCKET: &str = "redis.sock";
+/// Where a sentinel writes down what it has learned; it does not start without one.
+const SENTINEL: &str = "sentinel.conf";
 
 impl Options {
     /// Sets what `redis.conf` knows by this name. What is set later rules.
@@ -33,6 +40,12 @@ impl Options {
         self.arg("requirepass", password).arg("masterauth", password)
     }
 
+    /// Makes it a sentinel instead of a server of data.
+    pub(super) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// Starts a server, and waits until it answers.
     pub fn start(self) -> Redis {
         // A port that was free may be taken by the time that the server asks for it: by tests beside this one.
@@ -47,19 +60,19 @@ impl Options {
         })
     }
 
-    /// The arguments of `redis-server`.
-    pub(super) fn arguments(&self, port: u16, socket: &Path) -> Vec<String> {
-        let (port, socket) = (port.to_string(), socket.to_str().unwrap());
-        let fixed = [
-            ("port", port.as_str()),
-            ("bind", "127.0.0.1"),
-            ("unixsocket", socket),
-            ("save", ""),
-            ("appendonly", "no"),
-            ("maxmemory-policy", "noeviction"),
-        ];
+    /// The arguments of `redis-server` in a directory.
+    pub(super) fn arguments(&self, port: u16, dir: &Path) -> Vec<String> {
+        let (port, socket) = (port.to_string(), dir.join(SOCKET));
+        let everywhere = [("port", port.as_str()), ("bind", "127.0.0.1"), ("unixsocket", socket.to_str().unwrap())];
+        let (first, special) = if self.sentinel {
+            File::options().create(true).append(true).open(dir.join(SENTINEL)).unwrap();
+            (vec![SENTINEL.to_owned(), "--sentinel".to_owned()], vec![])
+        } else {
+            (vec![], vec![("save", ""), ("appendonly", "no"), ("maxmemory-policy", "noeviction")])
+        };
         let given = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let pairs = fixed.into_iter().chain(given);
-        pairs.flat_map(|(key, value)| [format!("--{key}"), value.to_owned()]).collect()
+        let pairs = everywhere.into_iter().chain(special).chain(given);
+        let words = pairs.flat_map(|(key, value)| [format!("--{key}"), value.to_owned()]);
+        first.into_iter().chain(words).collect()
     }
 }
