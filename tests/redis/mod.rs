@@ -12,9 +12,13 @@ mod process;
 mod server;
 mod cluster;
 mod sentinel;
+mod proxy;
+mod certificates;
 
+pub use certificates::Certificates;
 pub use cluster::Cluster;
 pub use options::Options;
+pub use proxy::{Hole, Proxy};
 pub use sentinel::Sentinels;
 pub use server::Redis;
 

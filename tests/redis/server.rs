@@ -62,10 +62,9 @@ impl Redis {
 
     /// Where it is, as the client library reads it, with the password.
     pub fn url(&self) -> String {
-        match &self.options.password {
-            Some(password) => format!("redis://:{password}@{}", self.address()),
-            None => format!("redis://{}", self.address()),
-        }
+        let scheme = if self.options.certificates.is_some() { "rediss" } else { "redis" };
+        let login = self.password().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{login}{}", self.address())
     }
 
     /// What it asks its clients for.
