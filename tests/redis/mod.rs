@@ -10,8 +10,16 @@ mod options;
 mod ports;
 mod process;
 mod server;
+mod cluster;
+mod sentinel;
+mod proxy;
+mod certificates;
 
+pub use certificates::Certificates;
+pub use cluster::Cluster;
 pub use options::Options;
+pub use proxy::{Hole, Proxy};
+pub use sentinel::Sentinels;
 pub use server::Redis;
 
 use std::time::{Duration, Instant};

@@ -1,16 +1,24 @@
 //! What a server is started with.
 
+use std::fs::File;
 use std::path::Path;
 
-use super::Redis;
 use super::ports::free_port;
+use super::{Certificates, Redis};
 
 /// What a server is started with; anything that `redis.conf` knows.
 #[derive(Clone, Default)]
 pub struct Options {
     settings: Vec<(String, String)>,
     pub(super) password: Option<String>,
+    pub(super) certificates: Option<Certificates>,
+    sentinel: bool,
 }
+
+/// The Unix socket, in the directory of a server.
+pub(super) const SOCKET: &str = "redis.sock";
+/// Where a sentinel writes down what it has learned; it does not start without one.
+const SENTINEL: &str = "sentinel.conf";
 
 impl Options {
     /// Sets what `redis.conf` knows by this name. What is set later rules.
@@ -33,6 +41,20 @@ impl Options {
         self.arg("requirepass", password).arg("masterauth", password)
     }
 
+    /// Speaks TLS on its port, and nothing else: to clients that have a certificate of the same authority, unless
+    /// `.arg("tls-auth-clients", "no")` follows. So it does to replicas and to the other nodes of a Cluster.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self
+    }
+
+    /// Makes it a sentinel instead of a server of data.
+    pub(super) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// Starts a server, and waits until it answers.
     pub fn start(self) -> Redis {
         // A port that was free may be taken by the time that the server asks for it: by tests beside this one.
@@ -47,19 +69,39 @@ impl Options {
         })
     }
 
-    /// The arguments of `redis-server`.
-    pub(super) fn arguments(&self, port: u16, socket: &Path) -> Vec<String> {
-        let (port, socket) = (port.to_string(), socket.to_str().unwrap());
-        let fixed = [
-            ("port", port.as_str()),
-            ("bind", "127.0.0.1"),
-            ("unixsocket", socket),
-            ("save", ""),
-            ("appendonly", "no"),
-            ("maxmemory-policy", "noeviction"),
-        ];
-        let given = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let pairs = fixed.into_iter().chain(given);
-        pairs.flat_map(|(key, value)| [format!("--{key}"), value.to_owned()]).collect()
+    /// The arguments of `redis-server` in a directory.
+    pub(super) fn arguments(&self, port: u16, dir: &Path) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.sentinel {
+            File::options().create(true).append(true).open(dir.join(SENTINEL)).unwrap();
+            words.extend([SENTINEL.to_owned(), "--sentinel".to_owned()]);
+        }
+        let mut set = |key: &str, value: &str| words.extend([format!("--{key}"), value.to_owned()]);
+        set("bind", "127.0.0.1");
+        set("unixsocket", text(&dir.join(SOCKET)));
+        if !self.sentinel {
+            set("save", "");
+            set("appendonly", "no");
+            set("maxmemory-policy", "noeviction");
+        }
+        match &self.certificates {
+            None => set("port", &port.to_string()),
+            Some(certificates) => {
+                set("port", "0");
+                set("tls-port", &port.to_string());
+                set("tls-ca-cert-file", text(&certificates.ca()));
+                set("tls-cert-file", text(&certificates.server().0));
+                set("tls-key-file", text(&certificates.server().1));
+                set("tls-auth-clients", "yes");
+                set("tls-replication", "yes");
+                set("tls-cluster", "yes");
+            }
+        }
+        self.settings.iter().for_each(|(key, value)| set(key, value));
+        words
     }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("directories for tests have plain names")
 }

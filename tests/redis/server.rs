@@ -1,7 +1,6 @@
 //! One Redis server.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use ::redis::{
 };
 use tempfile::TempDir;
 
+use super::options::SOCKET;
 use super::process::Process;
 use super::{Options, until};
 
@@ -46,7 +46,7 @@ impl Redis {
     /// Starts it on a port, unless that is taken.
     pub(super) fn start_at(port: u16, options: &Options) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let process = Process::start(dir.path(), &options.arguments(port, &dir.path().join(SOCKET)));
+        let process = Process::start(dir.path(), &options.arguments(port, dir.path()));
         let (process, connection, options) = (Mutex::new(process), Mutex::new(None), options.clone());
         let server = Self { port, options, process, connection, dir };
         server.answers().then_some(server)
@@ -62,10 +62,14 @@ impl Redis {
 
     /// Where it is, as the client library reads it, with the password.
     pub fn url(&self) -> String {
-        match &self.options.password {
-            Some(password) => format!("redis://:{password}@{}", self.address()),
-            None => format!("redis://{}", self.address()),
-        }
+        let scheme = if self.options.certificates.is_some() { "rediss" } else { "redis" };
+        let login = self.password().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{login}{}", self.address())
+    }
+
+    /// What it asks its clients for.
+    pub fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
     }
 
     /// The process.
@@ -92,15 +96,18 @@ impl Redis {
         self.query(&command)
     }
 
-    /// Runs a command whose arguments may be any bytes.
+    /// Runs a command whose arguments may be any bytes. All commands go by one connection while it lasts: `WAIT` knows
+    /// what was written before it.
     pub fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut kept = self.connection.lock().unwrap();
-        let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
-        let answer = command.query(&mut connection);
-        if connection.is_open() && !answer.as_ref().is_err_and(::redis::RedisError::is_timeout) {
-            *kept = Some(connection);
-        }
-        answer
+        let answer = match kept.take().map(|connection| ask(connection, command)) {
+            // Closed meanwhile: a server that changes sides does that to its clients.
+            None => ask(self.connect()?, command),
+            Some((Err(error), None)) if !error.is_timeout() => ask(self.connect()?, command),
+            Some(asked) => asked,
+        };
+        *kept = answer.1;
+        answer.0
     }
 
     /// A field of a section of `INFO`.
@@ -160,7 +167,7 @@ impl Redis {
     /// Starts it again where it was, after killing it if it runs. What it wrote to its disk is there again.
     pub fn restart(&self) {
         self.kill();
-        let arguments = self.options.arguments(self.port, &self.socket());
+        let arguments = self.options.arguments(self.port, self.dir.path());
         until("the port is free again", || {
             *self.process() = Process::start(self.dir.path(), &arguments);
             self.answers().then_some(())
@@ -191,7 +198,7 @@ impl Redis {
     }
 
     fn connect(&self) -> RedisResult<Connection> {
-        let info: ConnectionInfo = ConnectionAddr::Unix(self.socket()).into_connection_info()?;
+        let info: ConnectionInfo = ConnectionAddr::Unix(self.dir.path().join(SOCKET)).into_connection_info()?;
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let mut connection = Client::open(info.set_redis_settings(settings))?.get_connection()?;
         connection.set_read_timeout(Some(ANSWER))?;
@@ -213,13 +220,16 @@ impl Redis {
         lines.map(|(name, fields)| (name.to_owned(), number(fields, "calls"), number(fields, "usec"))).collect()
     }
 
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join(SOCKET)
-    }
-
     fn process(&self) -> MutexGuard<'_, Process> {
         self.process.lock().unwrap()
     }
 }
 
-const SOCKET: &str = "redis.sock";
+/// Asks by a connection, and returns it if it is still of use.
+fn ask<T: FromRedisValue>(mut connection: Connection, command: &Cmd) -> (RedisResult<T>, Option<Connection>) {
+    let answer = command.query(&mut connection);
+    let late = answer.as_ref().is_err_and(::redis::RedisError::is_timeout);
+    // What is answered late would be taken for the answer to the next question.
+    let connection = (connection.is_open() && !late).then_some(connection);
+    (answer, connection)
+}

@@ -1,0 +1,267 @@
+//! A bad network in front of a server.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How much is on its way at most, in each direction of each connection: as much as a socket buffers, or some more.
+const CHUNKS: usize = 1024;
+const CHUNK: usize = 16 * 1024;
+/// How long the server may take to accept a connection. One that is stopped does so while its backlog has room.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What a network without a way through does with what is sent into it. Either way, who sends sees nothing amiss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hole {
+    /// Loses it. A connection that has lost something stays silent in that direction: nothing is ever missing in
+    /// between.
+    Swallow,
+    /// Keeps it, and delivers it in order when the network has healed.
+    Hold,
+}
+
+/// A TCP proxy on a loopback port of its own; its threads end when it is dropped.
+///
+/// - What is sent arrives, unchanged and in order, or not at all.
+/// - Connections are accepted whatever the network is like, unless it refuses them.
+/// - The end of a connection is delayed, held and lost like everything else that is sent.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    network: Mutex<Network>,
+    /// Told of every change of the network.
+    changed: Condvar,
+}
+
+/// The state of the network, and the connections that there are.
+#[derive(Default)]
+struct Network {
+    delay: Duration,
+    requests: Option<Hole>,
+    answers: Option<Hole>,
+    refuses: bool,
+    has_ended: bool,
+    accepted: u64,
+    /// The sockets of each connection. One that is not here any more has been cut, or is over.
+    connections: HashMap<u64, Vec<TcpStream>>,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Answers,
+}
+
+/// When something was read, and what; nothing at the end.
+type Chunk = (Instant, Vec<u8>);
+
+impl Proxy {
+    /// Starts a proxy in front of a server, which need not be up.
+    pub fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { server, network: Mutex::default(), changed: Condvar::new() });
+        let accepting = {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || shared.accept(&listener))
+        };
+        Self { address, shared, accepting: Some(accepting) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it is, as the client library reads it.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Delivers answers this much later: the time of a round trip. Their order and their throughput stay.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.change(|network| network.delay = delay);
+    }
+
+    /// Delivers nothing any more.
+    pub fn black_hole(&self, hole: Hole) {
+        self.shared.change(|network| (network.requests, network.answers) = (Some(hole), Some(hole)));
+    }
+
+    /// Delivers requests and no answers: what was asked is done, and who asked does not learn of it.
+    pub fn black_hole_answers(&self, hole: Hole) {
+        self.shared.change(|network| (network.requests, network.answers) = (None, Some(hole)));
+    }
+
+    /// Delivers everything again; first what was held.
+    pub fn heal(&self) {
+        self.shared.change(|network| (network.requests, network.answers) = (None, None));
+    }
+
+    /// Closes all connections; what was on its way is lost.
+    pub fn cut(&self) {
+        self.shared.change(Network::cut);
+    }
+
+    /// Closes new connections at once, or no longer. Those that there are stay.
+    pub fn refuse(&self, refuses: bool) {
+        self.shared.change(|network| network.refuses = refuses);
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.shared.network().connections.len()
+    }
+
+    /// How many connections there have been, those that were refused not counted.
+    pub fn accepted(&self) -> u64 {
+        self.shared.network().accepted
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.change(|network| {
+            network.has_ended = true;
+            network.cut();
+        });
+        // Wakes it up to see that all has ended. It waits for the threads of its connections.
+        TcpStream::connect(self.address).ok();
+        self.accepting.take().map(JoinHandle::join);
+    }
+}
+
+impl Network {
+    fn cut(&mut self) {
+        let all: Vec<u64> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// Ends a connection, if it has not ended. Its threads see it, whatever they wait for.
+    fn close(&mut self, id: u64) {
+        for socket in self.connections.remove(&id).into_iter().flatten() {
+            // Either end may have closed it already.
+            socket.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    /// Takes a socket of a connection in; without it, the connection has been cut.
+    fn keep(&mut self, id: u64, socket: &TcpStream) -> Option<()> {
+        self.connections.get_mut(&id)?.push(socket.try_clone().ok()?);
+        Some(())
+    }
+
+    fn hole(&self, direction: Direction) -> Option<Hole> {
+        if direction == Direction::Requests { self.requests } else { self.answers }
+    }
+}
+
+impl Shared {
+    fn network(&self) -> MutexGuard<'_, Network> {
+        self.network.lock().unwrap()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Network) -> T) -> T {
+        let changed = change(&mut self.network());
+        self.changed.notify_all();
+        changed
+    }
+
+    fn accept(&self, listener: &TcpListener) {
+        std::thread::scope(|scope| {
+            for client in listener.incoming().map_while(Result::ok) {
+                let mut network = self.network();
+                if network.has_ended {
+                    break;
+                }
+                if network.refuses {
+                    continue;
+                }
+                network.accepted += 1;
+                let id = network.accepted;
+                network.connections.insert(id, Vec::new());
+                if network.keep(id, &client).is_some() {
+                    scope.spawn(move || self.connect(id, client));
+                }
+            }
+        });
+    }
+
+    /// Carries a connection until it is over.
+    fn connect(&self, id: u64, client: TcpStream) {
+        let server = TcpStream::connect_timeout(&self.server, CONNECT).ok();
+        if let Some(server) = server.filter(|server| self.network().keep(id, server).is_some()) {
+            // The delays are ours, not those of waiting for a chunk to fill up.
+            client.set_nodelay(true).ok();
+            server.set_nodelay(true).ok();
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.carry(id, Direction::Requests, &client, &server));
+                self.carry(id, Direction::Answers, &server, &client);
+            });
+        }
+        self.change(|network| network.close(id));
+    }
+
+    /// Carries one direction of it until that is over.
+    fn carry(&self, id: u64, direction: Direction, from: &TcpStream, to: &TcpStream) {
+        let (sender, receiver) = sync_channel(CHUNKS);
+        std::thread::scope(|scope| {
+            scope.spawn(|| read(from, sender));
+            self.write(id, direction, to, receiver);
+        });
+    }
+
+    fn write(&self, id: u64, direction: Direction, mut to: &TcpStream, receiver: Receiver<Chunk>) {
+        let mut has_lost = false;
+        for (read_at, bytes) in receiver {
+            let Some(passes) = self.passes(id, direction, read_at) else { return };
+            has_lost |= !passes;
+            let written = match &bytes[..] {
+                _ if has_lost => Ok(()),
+                [] => to.shutdown(Shutdown::Write),
+                bytes => to.write_all(bytes),
+            };
+            if written.is_err() {
+                return self.change(|network| network.close(id));
+            }
+        }
+    }
+
+    /// Waits until what was read then is due. False if it is lost; none when the connection has been cut.
+    fn passes(&self, id: u64, direction: Direction, read_at: Instant) -> Option<bool> {
+        let mut network = self.network();
+        loop {
+            if !network.connections.contains_key(&id) {
+                return None;
+            }
+            let delay = if direction == Direction::Answers { network.delay } else { Duration::ZERO };
+            let left = (read_at + delay).saturating_duration_since(Instant::now());
+            network = match network.hole(direction) {
+                Some(Hole::Swallow) => return Some(false),
+                Some(Hole::Hold) => self.changed.wait(network).unwrap(),
+                None if left.is_zero() => return Some(true),
+                None => self.changed.wait_timeout(network, left).unwrap().0,
+            };
+        }
+    }
+}
+
+/// Reads until there is nothing more, and nobody who wants it.
+fn read(mut from: &TcpStream, sender: SyncSender<Chunk>) {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let length = from.read(&mut buffer).unwrap_or(0);
+        if sender.send((Instant::now(), buffer[..length].to_vec())).is_err() || length == 0 {
+            return;
+        }
+    }
+}
