@@ -88,3 +88,5 @@ macro_rules! contract {
 contract!(over_embedded, super::embedded::opened());
 
 contract!(over_redis, super::redis::on_a_server());
+
+contract!(over_a_redis_cluster, super::redis::on_a_cluster());

@@ -1,5 +1,6 @@
 //! The Redis state: the contract over a server and over a Cluster, each of which all cases of a variant share.
 
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
@@ -7,7 +8,7 @@ use keygate::state::{Redis as RedisState, State};
 
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
-use crate::redis::Redis;
+use crate::redis::{Cluster, Redis};
 
 /// Settings for these servers that have no hurry, at times that the cases choose.
 pub(super) fn settings(servers: Servers) -> Settings {
@@ -37,4 +38,16 @@ pub(super) fn on_a_server() -> (State, Redis) {
     let server = Redis::start();
     let state = block_on(RedisState::open(settings(Servers::Single(at(&server))))).unwrap();
     (State::Redis(state), server)
+}
+
+/// A state on a Cluster of three primaries, which all cases share that run at the same time: one takes seconds to start.
+pub(super) fn on_a_cluster() -> (State, Arc<Cluster>) {
+    static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = shared.upgrade().unwrap_or_else(|| Arc::new(Cluster::start(3, 0)));
+    *shared = Arc::downgrade(&cluster);
+    drop(shared);
+    let nodes = cluster.nodes().iter().map(at).collect();
+    let state = block_on(RedisState::open(settings(Servers::Cluster(nodes)))).unwrap();
+    (State::Redis(state), cluster)
 }
