@@ -18,6 +18,7 @@ use crate::key::OrgTag;
 
 /// The account of one organization, shared by all threads of this gateway.
 pub(super) struct Account {
+    pub(super) tag: OrgTag,
     /// Where a Cluster has the organization.
     pub(super) slot: u16,
     /// The name of the organization's record.
@@ -103,6 +104,7 @@ impl Account {
             listed: false,
         };
         Self {
+            tag,
             slot: layout::slot(tag.as_str()),
             org: layout.org(tag).into_bytes().into(),
             holding: Mutex::new(holding),

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use redis::{FromRedisValue as _, cmd};
+use redis::{FromRedisValue as _, Value, cmd};
 
 use super::account::Permit;
 use super::known::Known;
@@ -66,10 +66,9 @@ impl Redis {
                     Some(key)
                 }
                 Outcome::Stale(fresh) => Some(self.shared.remember(ask.digest, *fresh)),
-                Outcome::Unsettled => {
-                    self.shared.settle(&self.servers, &key.account).await?;
-                    Some(key)
-                }
+                Outcome::Unsettled if self.shared.settle(&self.servers, &key.account).await? => Some(key),
+                // Without its organization there is no key.
+                Outcome::Unsettled => return Ok(unknown),
                 Outcome::Unknown => {
                     self.shared.known.remove(ask.digest);
                     None
@@ -165,22 +164,21 @@ async fn ask(
         Some(Some(telling)) => Some(telling),
         None => None,
     };
-    let owed = known.usage.take_owed();
+    let debt = known.usage.debt();
+    let owed = debt.map_or(0, |debt| debt.total);
     let question = question::question(&shared.settings, &known, verdict, owed, telling.as_ref(), now);
-    let keys: [&[u8]; 2] = [&known.record, &known.account.org];
-    let answer = servers.run(known.account.slot, &shared.scripts.decide, &keys, &[&shared.holder, &question]).await;
+    let answer = put(&shared, &servers, &known, &question, debt.and_then(|debt| debt.name)).await;
     let answer = match answer.and_then(Answer::read) {
         Err(failure) => {
             if failure.did_not_run() {
                 telling.into_iter().for_each(Telling::untold);
-                known.usage.owe(owed);
             }
             return Err(failure);
         }
         Ok(answer) => answer,
     };
-    if !matches!(answer, Answer::Decided(_)) {
-        known.usage.owe(owed);
+    if matches!(answer, Answer::Decided(_)) {
+        known.usage.paid(owed);
     }
     match answer {
         Answer::Decided(decided) => Ok(decided_upon(&known, decided, telling)?),
@@ -197,6 +195,25 @@ async fn ask(
         Answer::Unknown => {
             telling.into_iter().for_each(Telling::untold);
             Ok(Outcome::Unknown)
+        }
+    }
+}
+
+/// Puts the question, with the name of the debt that is part of it, if there is one.
+async fn put(
+    shared: &Shared,
+    servers: &Servers,
+    known: &Known,
+    question: &[u8],
+    debt: Option<[u8; 8]>,
+) -> Result<Value, Failure> {
+    let (slot, decide) = (known.account.slot, &shared.scripts.decide);
+    let (key, org): (&[u8], &[u8]) = (&known.record, &known.account.org);
+    match debt {
+        None => servers.run(slot, decide, &[key, org], &[&shared.holder, question]).await,
+        Some(name) => {
+            let debts = shared.layout.debts(known.tag());
+            servers.run(slot, decide, &[key, org, debts.as_bytes()], &[&shared.holder, question, &name]).await
         }
     }
 }

@@ -37,6 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The codes of `hold.lua`.
 const DONE: u64 = 0;
+const UNKNOWN: u64 = 1;
 const LEFT: u64 = 2;
 const UNREGISTERED: u64 = 9;
 
@@ -126,7 +127,7 @@ impl Redis {
         }
         let debtors = std::mem::take(&mut *self.shared.debtors());
         let pay = async |known| {
-            if asking::look(self, &known, clock::now()).await.is_err() && known.usage.told().owed > 0 {
+            if asking::look(self, &known, clock::now()).await.is_err() && known.usage.debt().is_some() {
                 self.shared.owe(&known);
             }
         };
@@ -157,17 +158,18 @@ impl Redis {
 }
 
 impl Shared {
-    /// Tells Redis how many slots are held, when what it counts is unknown. When it returns without an error, the
-    /// account is as Redis has it, or Redis has no such organization.
-    pub(super) async fn settle(&self, servers: &Servers, account: &Arc<Account>) -> Result<(), Failure> {
+    /// Tells Redis how many slots are held, when what it counts is unknown. False when Redis has no such organization,
+    /// as after it has lost its data: then there is nothing to settle with.
+    pub(super) async fn settle(&self, servers: &Servers, account: &Arc<Account>) -> Result<bool, Failure> {
         let _one_at_a_time = account.settling.lock().await;
-        let Some((held, epoch)) = account.begin_settling() else { return Ok(()) };
+        let Some((held, epoch)) = account.begin_settling() else { return Ok(true) };
         match self.hold(servers, account, Some(held), (0, epoch), held == 0).await? {
             DONE => account.settled(epoch, false),
             LEFT => account.settled(epoch, true),
+            UNKNOWN => return Ok(false),
             _ => {}
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn hold(

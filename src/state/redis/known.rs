@@ -8,7 +8,7 @@ use super::account::Account;
 use super::stored::{StoredKey, StoredOrg, Version};
 use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
-use crate::key::KeyDigest;
+use crate::key::{KeyDigest, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::{Ask, Refusal};
@@ -60,8 +60,28 @@ pub(super) struct Told {
     pub(super) seen: Micros,
     /// The bucket that counts while Redis is away; none while it is not.
     pub(super) share: Option<Bucket>,
-    /// Uses that were admitted without Redis, and that it does not know of yet.
-    pub(super) owed: u64,
+    pub(super) debt: Debt,
+}
+
+/// Uses that were admitted without Redis, since this key was first known.
+///
+/// - Redis is told of all that there ever were, under a name that is used for nothing else, and takes what it was not
+///   told before: so it can be told again when an answer was lost, and no use counts twice.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Debt {
+    /// The name; none before the first.
+    pub(super) name: Option<[u8; 8]>,
+    /// How many there were.
+    pub(super) total: u64,
+    /// How many of them Redis has.
+    pub(super) paid: u64,
+}
+
+impl Debt {
+    /// How many Redis does not have.
+    pub(super) fn owed(self) -> u64 {
+        self.total - self.paid
+    }
 }
 
 impl Known {
@@ -95,6 +115,11 @@ impl Known {
             account,
             usage: usage.unwrap_or_else(|| Arc::new(Usage::new(key, quota))),
         }
+    }
+
+    /// The tag of its organization.
+    pub(super) fn tag(&self) -> OrgTag {
+        self.account.tag
     }
 
     /// Why the records refuse the request, if they do. Time and what is counted are Redis's to judge.
@@ -141,7 +166,7 @@ impl Secret {
 impl Usage {
     fn new(key: &StoredKey, quota: Quota) -> Self {
         let (bucket, uses) = (key.live.bucket.converted(key.live.per_us, quota), key.key.uses);
-        Self(Mutex::new(Told { bucket, uses, seen: clock::now(), share: None, owed: 0 }))
+        Self(Mutex::new(Told { bucket, uses, seen: clock::now(), share: None, debt: Debt::default() }))
     }
 
     /// What Redis says now.
@@ -153,14 +178,15 @@ impl Usage {
         told.share = None;
     }
 
-    /// Takes the uses that Redis is to be told of; they are told once.
-    pub(super) fn take_owed(&self) -> u64 {
-        std::mem::take(&mut self.told().owed)
+    /// What Redis is to be told of, if there is anything.
+    pub(super) fn debt(&self) -> Option<Debt> {
+        Some(self.told().debt).filter(|debt| debt.owed() > 0)
     }
 
-    /// It was not told after all.
-    pub(super) fn owe(&self, uses: u64) {
-        self.told().owed += uses;
+    /// Redis has so many of them.
+    pub(super) fn paid(&self, total: u64) {
+        let mut told = self.told();
+        told.debt.paid = told.debt.paid.max(total);
     }
 
     /// Nothing that holds this lock can leave it half changed: it only assigns.

@@ -8,6 +8,7 @@
 //! | user | `P:{tag}:user:ID` | hash |
 //! | a user's keys | `P:{tag}:user:ID:keys` | set of ids |
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
+//! | uses that were decided without Redis and paid since | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
 //! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
 //! | which key has, or had, a digest | `P:digest:HEX` | hash: the key's id, and when it was claimed |
@@ -52,6 +53,10 @@ impl Layout {
 
     pub(super) fn emails(&self, tag: OrgTag) -> String {
         self.of(tag, "emails")
+    }
+
+    pub(super) fn debts(&self, tag: OrgTag) -> String {
+        self.of(tag, "debts")
     }
 
     pub(super) fn user(&self, tag: OrgTag, user: UserId) -> String {

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::Redis;
 use super::account::Permit;
+use super::changes::version;
 use super::known::{Known, Told};
 use super::question::standing;
 use super::settings::OnUnavailable;
@@ -34,8 +35,9 @@ impl Redis {
         if let Some(refusal) = refusal {
             return Some(Decision::Refused { refusal, principal, standing: None });
         }
+        let name = *version().ok()?.as_bytes().first_chunk()?;
         let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
-        Some(match self.take_share(&known, gateways, ask.now) {
+        Some(match self.take_share(&known, gateways, name, ask.now) {
             Ok((permit, standing, number)) => {
                 let permit = AnyPermit::Redis(permit);
                 let principal = Arc::clone(&known.principal);
@@ -50,6 +52,7 @@ impl Redis {
         &self,
         known: &Arc<Known>,
         gateways: u32,
+        name: [u8; 8],
         now: Micros,
     ) -> Result<(Permit, Standing, u64), (Refusal, Standing)> {
         let quota = share_of(known.quota, gateways);
@@ -61,8 +64,9 @@ impl Redis {
         let permit = known.account.take_provisionally(concurrent);
         let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, standing_with(bucket)))?;
         told.share = Some(taken);
-        told.owed += 1;
-        let (number, first) = (told.uses + told.owed, told.owed == 1);
+        told.debt.name.get_or_insert(name);
+        told.debt.total += 1;
+        let (number, first) = (told.uses + told.debt.owed(), told.debt.owed() == 1);
         drop(told);
         if first {
             self.shared.owe(known);
@@ -90,13 +94,14 @@ fn share(told: &Told, quota: Quota, gateways: u32) -> Bucket {
 mod tests {
     use std::time::Duration;
 
+    use super::super::known::Debt;
     use super::*;
 
     const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40 };
     const NOW: Micros = Micros(1_800_000_000_000_000);
 
     fn tokens(level: u64, gateways: u32, after: Duration) -> u32 {
-        let told = Told { bucket: Bucket { level, at: NOW }, uses: 0, seen: NOW, share: None, owed: 0 };
+        let told = Told { bucket: Bucket { level, at: NOW }, uses: 0, seen: NOW, share: None, debt: Debt::default() };
         let quota = share_of(QUOTA, gateways);
         share(&told, QUOTA, gateways).refilled(quota, NOW.after(after)).remaining(quota)
     }

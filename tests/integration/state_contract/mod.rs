@@ -19,6 +19,8 @@ mod cases_concurrency;
 // What single variants promise.
 mod embedded;
 mod redis;
+mod redis_away;
+mod redis_load;
 
 /// The configured quota of all cases: a token each second, five at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };

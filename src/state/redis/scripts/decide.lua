@@ -2,8 +2,10 @@
 --
 -- KEYS[1]  the key's record, a hash; `live` is (version, level, at, per, uses, last used)
 -- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, when a lease may end), and holders
+-- KEYS[3]  only with a debt: the debts that were paid, a hash that expires a day after the last of them
 -- ARGV[1]  the holder's field in KEYS[2]
 -- ARGV[2]  the question: two versions and twelve integers, packed as the `unpack` below names them
+-- ARGV[3]  only with a debt: its name
 --
 -- The asker has read both records before and says which versions of them it knows: what never changes within a version
 -- (digests, revocation, user, permissions, suspension, limits) it has judged itself, and its verdict is part of the
@@ -13,9 +15,10 @@
 --
 -- Result: (code, level, slots taken, uses, now) packed, or for `stale` a table of both records.
 -- Guarantee: everything is checked, then everything is written; a refusal writes nothing but what the asker settles
--- with it: slots it has released, and tokens it owes.
+-- with it: slots it has released, and tokens it owes. A debt is a number of uses that only grows, so that it can be told
+-- any number of times, also late, and what is told is paid once.
 
-assert(#KEYS == 2 and #ARGV == 2, 'decide takes 2 keys and 2 arguments')
+assert((#KEYS == 2 or #KEYS == 3) and #ARGV == #KEYS, 'decide takes 2 keys and 2 arguments, or with a debt 3 and 3')
 
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 7, 8, 9
 
@@ -46,6 +49,10 @@ if now >= valid_until and verdict ~= REVOKED then verdict = EXPIRED end
 if was ~= per then level = converted(level, was, per, capacity) end
 level, at = refilled(level, at, requests, capacity, now)
 if owed > 0 then
+  local told = owed
+  owed = math.max(0, told - (call('HGET', KEYS[3], ARGV[3]) or 0))
+  call('HSET', KEYS[3], ARGV[3], string.format('%.0f', told))
+  call('EXPIRE', KEYS[3], 86400)
   level, uses, used = math.max(0, level - owed * per), uses + owed, math.max(used, now)
 end
 if released > 0 then
