@@ -65,7 +65,7 @@ pub(super) async fn tenancy(state: &State) -> Tenancy {
 }
 
 /// A new organization. Tags are few enough that one may be taken, in a state that many cases share.
-async fn created(state: &State) -> Org {
+pub(super) async fn created(state: &State) -> Org {
     loop {
         let org = new_org();
         match state.change(Change::CreateOrg(org.clone())).await {

@@ -1,0 +1,277 @@
+//! Where Redis is: behind sentinels, in a Cluster, encrypted, with a password; and what a failover undoes.
+
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::key::OrgTag;
+use keygate::state::redis::{
+    Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Tls, Unsuitable,
+};
+use keygate::state::{Change, ChangeError, Redis as RedisState, Refusal, State, Unavailable};
+
+use super::redis::{at, settings};
+use super::redis_load::{Load, Outcome, PLENTY, Sample};
+use super::runtime::{block_on, enter};
+use super::tenancy::{admit, created, refuse, revoke, tenant};
+use crate::redis::{Certificates, Cluster, Proxy, Redis, Sentinels, until};
+
+fn in_use(servers: Servers) -> Settings {
+    let deadline = Duration::from_millis(200);
+    let lease = Duration::from_secs(2);
+    Settings { quota: PLENTY, concurrent: 1000, deadline, lease, clock: Clock::Server, ..settings(servers) }
+}
+
+fn address(of: std::net::SocketAddr) -> Address {
+    Address { host: of.ip().to_string(), port: of.port() }
+}
+
+fn of_sentinels(sentinels: &Sentinels) -> Servers {
+    let sentinels = sentinels.addresses().into_iter().map(address).collect();
+    Servers::Sentinel { sentinels, service: Sentinels::SERVICE.into() }
+}
+
+fn of_cluster(cluster: &Cluster) -> Servers {
+    Servers::Cluster(cluster.nodes().iter().map(at).collect())
+}
+
+fn open(settings: Settings) -> Result<State, OpenError> {
+    block_on(RedisState::open(settings)).map(State::Redis)
+}
+
+/// How many were admitted that the server does not count: what the failover has lost, and may be admitted once more.
+fn lost(load: &Load, samples: &[Sample]) -> u64 {
+    let admitted = samples.iter().filter(|sample| sample.outcome == Outcome::Admitted).count() as u64;
+    admitted.saturating_sub(load.uses())
+}
+
+#[test]
+fn sentinels_fail_over_and_the_service_returns() {
+    let _entered = enter();
+    let sentinels = Sentinels::start();
+    let mut load = Load::start(in_use(of_sentinels(&sentinels)));
+    let killed = sentinels.failover();
+    load.see(10, |outcome| matches!(outcome, Outcome::Unavailable(_)));
+    let back = load.see(200, |outcome| outcome == Outcome::Admitted);
+    let samples = load.end();
+    let primary = sentinels.until_other_primary(killed);
+    println!("back after {back:?}; of {} requests, {} uses were lost", samples.len(), lost(&load, &samples));
+    load.until_no_slot_is_taken(primary);
+    // What replication has not sent yet is less than what a second admits.
+    assert!(lost(&load, &samples) < 4000);
+}
+
+#[test]
+fn a_cluster_fails_over_and_the_service_returns() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 1);
+    let mut load = Load::start(in_use(of_cluster(&cluster)));
+    let slot = cluster.slot_of(load.tenancy.tag.as_str());
+    let primary = cluster.primary_of(slot);
+    primary.kill();
+    load.see(10, |outcome| matches!(outcome, Outcome::Unavailable(_)));
+    let back = load.see(200, |outcome| outcome == Outcome::Admitted);
+    let samples = load.end();
+    println!("back after {back:?}; of {} requests, {} uses were lost", samples.len(), lost(&load, &samples));
+    load.until_no_slot_is_taken(cluster.until_other_primary(slot, primary));
+    assert!(lost(&load, &samples) < 4000);
+}
+
+#[test]
+fn one_node_of_a_cluster_is_enough_to_find_the_others() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 0);
+    let state = open(in_use(Servers::Single(at(&cluster.nodes()[0])))).unwrap();
+    block_on(async {
+        for _ in 0..8 {
+            let key = tenant(&state).await.1;
+            admit(&state, &key, clock::now()).await;
+        }
+        state.close().await;
+    });
+}
+
+#[test]
+fn a_slot_that_moves_takes_no_request_along() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 0);
+    let mut load = Load::start(in_use(of_cluster(&cluster)));
+    let admitted = |outcome| outcome == Outcome::Admitted;
+    let slot = cluster.slot_of(load.tenancy.tag.as_str());
+    let from = cluster.primary_of(slot);
+    let to = cluster.primaries().into_iter().find(|node| node.port() != from.port()).unwrap();
+    cluster.begin_move(slot, from, to);
+    load.see(100, admitted);
+    while cluster.move_keys(slot, from, to, 100) > 0 {}
+    load.see(100, admitted);
+    assert!(to.command_calls("asking").0 > 0, "nobody asked the node that the keys are on");
+    cluster.end_move(slot, from, to);
+    load.see(100, admitted);
+    let samples = load.end();
+    let refused = samples.iter().filter(|sample| matches!(sample.outcome, Outcome::Refused(_))).count();
+    assert_eq!(refused, 0);
+    load.until_no_slot_is_taken(to);
+}
+
+#[test]
+fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_place() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 0);
+    let state = open(in_use(of_cluster(&cluster))).unwrap();
+    let mut keys = Vec::new();
+    block_on(async {
+        for _ in 0..90 {
+            keys.push(tenant(&state).await.1);
+        }
+    });
+    cluster.primaries().into_iter().for_each(Redis::reset_stats);
+    block_on(async {
+        for key in &keys {
+            admit(&state, key, clock::now()).await;
+        }
+    });
+    // Without their ids the keys were found by their digests first; every decision itself was where its key is.
+    let decisions: Vec<u64> = cluster.primaries().iter().map(|node| node.command_calls("evalsha").0).collect();
+    assert!(decisions.iter().all(|count| *count >= 20), "{decisions:?}");
+    for node in cluster.primaries() {
+        assert!(!node.cli::<String>(&["INFO", "errorstats"]).contains("MOVED"), "a node was asked for another's");
+    }
+    let tag = |held: &super::tenancy::Held| -> OrgTag { held.id.tag() };
+    for key in &keys {
+        let slots = ["org", "keys", &format!("key:{}", key.id)]
+            .map(|record| cluster.slot_of(&format!("keygate:{{{}}}:{record}", tag(key).as_str())));
+        assert!(slots.iter().all(|slot| *slot == slots[0]));
+    }
+    block_on(state.close());
+}
+
+/// As a primary does that follows one whose last writes were not replicated.
+#[test]
+fn a_revocation_that_a_failover_lost_is_asserted_again() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
+    let (tenancy, key) = block_on(tenant(&state));
+    let removed = block_on(async {
+        let user = tenancy.user(&state, "gone@example.com").await;
+        tenancy.key_of(&state, user).await
+    });
+    let record = |id: keygate::key::KeyId| format!("keygate:{{{}}}:key:{id}", tenancy.tag.as_str());
+    let [old, old_of_removed]: [Vec<u8>; 2] = [key.id, removed.id].map(|id| server.cli(&["DUMP", &record(id)]));
+    block_on(async {
+        revoke(&state, &key).await;
+        let user = state.key(removed.id).await.unwrap().unwrap().user;
+        state.change(Change::RemoveUser { org: tenancy.org, user, at: clock::now() }).await.unwrap();
+    });
+    proxy.refuse(true);
+    proxy.cut();
+    for (id, dump) in [(key.id, old), (removed.id, old_of_removed)] {
+        let mut restore = ::redis::cmd("RESTORE");
+        restore.arg(record(id)).arg(0).arg(dump).arg("REPLACE");
+        server.query::<()>(&restore).unwrap();
+    }
+    proxy.refuse(false);
+    until("the service is back", || {
+        let ask = keygate::state::Ask { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
+        block_on(state.decide(ask)).ok()
+    });
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::Revoked);
+    assert_eq!(block_on(refuse(&state, &removed, clock::now())), Refusal::UserRemoved);
+    assert!(server.cli::<bool>(&["HEXISTS", &record(key.id), "revoked"]));
+}
+
+#[test]
+fn a_change_is_acknowledged_when_replicas_have_it() {
+    let _entered = enter();
+    let servers = Redis::options().start_many(2);
+    let [primary, replica] = &*servers else { panic!("two") };
+    replica.cli::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));
+    let durability = Durability { replicas: 1, timeout: Duration::from_millis(300) };
+    let state = open(Settings { durability, ..in_use(Servers::Single(at(primary))) }).unwrap();
+    let (_, key) = block_on(tenant(&state));
+    replica.stop_process();
+    let change = Change::RevokeKey { key: key.id, at: clock::now() };
+    let refused = block_on(state.change(change.clone()));
+    assert!(matches!(refused, Err(ChangeError::NotReplicated { wanted: 1, reached: 0 })), "{refused:?}");
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::Revoked, "it was made all the same");
+    replica.resume();
+    until("the replica confirms", || block_on(state.change(change.clone())).ok());
+}
+
+#[test]
+fn a_server_that_may_forget_is_refused_with_what_to_do() {
+    let _entered = enter();
+    let server = Redis::options().arg("maxmemory-policy", "allkeys-lru").start();
+    let Err(OpenError::Server(error)) = open(in_use(Servers::Single(at(&server)))) else { panic!("opened") };
+    assert!(matches!(&*error, ConnectError::Unsuitable(Unsuitable::Evicts(policy)) if policy == "allkeys-lru"));
+    assert!(error.to_string().contains("redis-cli CONFIG SET maxmemory-policy noeviction"), "{error}");
+    server.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    open(in_use(Servers::Single(at(&server)))).unwrap();
+}
+
+#[test]
+fn a_server_with_a_password_wants_it() {
+    let _entered = enter();
+    let password = created_password();
+    let server = Redis::options().password(&password).start();
+    let with = |password: Option<&str>| {
+        let password = password.map(|password| keygate::secret::Secret::new(password.into()));
+        let login = Login { user: None, password };
+        open(Settings { login, ..in_use(Servers::Single(at(&server))) })
+    };
+    for wrong in [None, Some("wrong")] {
+        let Err(OpenError::Server(error)) = with(wrong) else { panic!("opened") };
+        assert!(error.is_lasting(), "{error:?}");
+    }
+    let state = with(Some(&password)).unwrap();
+    let (_, key) = block_on(tenant(&state));
+    block_on(admit(&state, &key, clock::now()));
+}
+
+fn created_password() -> String {
+    keygate::identity::OrgId::generate().to_string()
+}
+
+#[test]
+fn encrypted_with_our_own_authority_and_certificate() {
+    let _entered = enter();
+    let certificates = Certificates::generate();
+    let server = Redis::options().tls(&certificates).start();
+    let with = |tls: Option<Tls>| open(Settings { tls, ..in_use(Servers::Single(at(&server))) });
+    let ca = Some(certificates.ca());
+    let state = with(Some(Tls { ca: ca.clone(), identity: Some(certificates.client()) })).unwrap();
+    let (_, key) = block_on(tenant(&state));
+    block_on(admit(&state, &key, clock::now()));
+    block_on(state.close());
+    // Another authority than the server's, no certificate of our own, and nothing encrypted: no way in.
+    let stranger = Certificates::generate();
+    let strange = Tls { ca: Some(stranger.ca()), identity: Some(certificates.client()) };
+    for tls in [Some(strange), Some(Tls { ca, identity: None }), None] {
+        let Ok(state) = with(tls) else { continue };
+        let digest = key.digest;
+        let ask = keygate::state::Ask { digest: &digest, id: None, required: None, now: clock::now() };
+        assert!(block_on(state.decide(ask)).is_err());
+    }
+}
+
+#[test]
+fn without_any_server_it_opens_and_refuses() {
+    let _entered = enter();
+    let server = Redis::start();
+    let gone = Servers::Single(at(&server));
+    server.kill();
+    let state = open(in_use(gone)).unwrap();
+    assert!(!state.available());
+    let org = OrgTag::generate().unwrap();
+    let key = keygate::key::KeyId::generate(org).unwrap();
+    let digest = keygate::key::KeyDigest::of(b"whatever");
+    let ask = keygate::state::Ask { digest: &digest, id: Some(key), required: None, now: clock::now() };
+    assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);
+    server.restart();
+    until("it is available", || state.available().then_some(()));
+    block_on(async {
+        created(&state).await;
+        state.close().await;
+    });
+}
