@@ -13,6 +13,7 @@ mod forwarding;
 mod http2;
 mod limits;
 mod revocation;
+mod over_redis;
 mod wire;
 
 // What it is made of.

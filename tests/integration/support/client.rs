@@ -40,7 +40,7 @@ impl Client {
     }
 
     pub fn request(&mut self, method: &str, path: &str, key: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-        self.send(head(method, path, key, headers, body.len())).send(body);
+        self.send([head(method, path, key, headers, body.len()).as_bytes(), body].concat());
         self.response_to(method)
     }
 

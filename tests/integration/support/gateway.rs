@@ -37,7 +37,7 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// Further blocks of configuration.
+    /// Further blocks of configuration; a `state:` among them replaces the embedded one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), upstreams, blocks);
@@ -111,6 +111,12 @@ impl Gateway {
         explanation.standing.in_flight
     }
 
+    /// How often a key was used, as management shows it.
+    pub fn uses(&self, key: &Key) -> u64 {
+        let Reply::Key { key } = self.perform(Operation::ShowKey { key: key.id }) else { panic!("not a key") };
+        key.uses
+    }
+
     /// The audit records of all requests, newest first, once all of them have ended.
     pub fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
@@ -159,10 +165,12 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
         "listen: [{{ address: 127.0.0.1:0 }}]\n\
          admin: {{ socket: admin.sock, address: 127.0.0.1:0 }}\n\
          upstream: {{ endpoints: [{}] }}\n\
-         state: {{ embedded: {{ path: state.db }} }}\n\
          audit: {{ path: audit }}\n",
         endpoints.join(", ")
     );
+    if !blocks.contains("\nstate:") {
+        text.push_str("state: { embedded: { path: state.db } }\n");
+    }
     text.push_str(blocks);
     Config::parse(&dir.join("keygate.yaml"), &text).unwrap_or_else(|problems| panic!("{problems}"))
 }

@@ -13,6 +13,7 @@ use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, cmd};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -101,12 +102,32 @@ fn jiff_like(duration: Duration) -> String {
     format!("{} ms", duration.as_millis())
 }
 
-/// A task that ends when this is dropped.
-pub(super) struct Driver(JoinHandle<()>);
+/// The task that drives a connection; it ends when this is dropped.
+pub(super) struct Driver {
+    task: JoinHandle<()>,
+    ended: Arc<Notify>,
+}
+
+impl Driver {
+    fn start(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+        let ended = Arc::new(Notify::new());
+        let told = Arc::clone(&ended);
+        let task = tokio::spawn(async move {
+            driver.await;
+            told.notify_one();
+        });
+        Self { task, ended }
+    }
+
+    /// Told when the connection is over.
+    pub(super) fn ended(&self) -> Arc<Notify> {
+        Arc::clone(&self.ended)
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -223,5 +244,5 @@ async fn driven(
     // The link has its own time-outs, and tells an answer that is late from one that is lost.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
     let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-    Ok((connection, Driver(tokio::spawn(driver))))
+    Ok((connection, Driver::start(driver)))
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, cmd};
+use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +25,10 @@ use crate::state::redis::settings::Durability;
 const WAITING: usize = 4096;
 /// Late answers in a row that open the breaker: one or two come with a fork or a page fault.
 const LATE: u32 = 5;
+/// How long nothing may be said before a link is asked whether it lives: as soon as an operator wants to know.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How often it is asked before it is taken for dead: one answer may be late with a fork or a page fault.
+const PINGS: u32 = 3;
 /// The first pause before connecting again, and the longest. The longest keeps the promise to be back within 2 s, also
 /// when the server came back right after an attempt that took all its patience.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(400));
@@ -44,6 +48,8 @@ struct Current {
     number: u64,
     /// Late answers in a row.
     late: u32,
+    /// Answers in time.
+    answers: u64,
     _driver: Driver,
 }
 
@@ -178,6 +184,7 @@ impl Link {
     fn on_time(&self, number: u64) {
         if let Some(current) = self.current().as_mut().filter(|current| current.number == number) {
             current.late = 0;
+            current.answers += 1;
         }
     }
 
@@ -193,7 +200,7 @@ impl Link {
         }
     }
 
-    fn take_down(&self, number: u64, error: &RedisError) {
+    fn take_down(&self, number: u64, error: impl std::fmt::Display) {
         let mut guard = self.current();
         if guard.as_ref().is_some_and(|current| current.number == number) {
             *guard = None;
@@ -205,16 +212,44 @@ impl Link {
 
     /// Connects, and connects again whenever the connection is gone, for as long as the task lives.
     pub(super) async fn keep(self: Arc<Self>) {
-        let mut status = self.status.subscribe();
         for number in 1.. {
             let (connection, driver) = self.connect().await;
-            *self.current() = Some(Current { connection, number, late: 0, _driver: driver });
+            let ended = driver.ended();
+            *self.current() = Some(Current { connection, number, late: 0, answers: 0, _driver: driver });
             self.status.send_replace(Status::Up);
             tracing::debug!(server = %self, "connected to the shared state");
-            if status.wait_for(|status| !matches!(status, Status::Up)).await.is_err() {
-                return;
+            let mut status = self.status.subscribe();
+            tokio::select! {
+                // The sender is ours: it is not gone.
+                _ = status.wait_for(|status| !matches!(status, Status::Up)) => {}
+                () = ended.notified() => self.take_down(number, "the server closed it"),
+                () = self.watch(number) => self.take_down(number, "the server is silent"),
             }
             self.connector.common.topology_changed();
+        }
+    }
+
+    /// Sees to it that a connection over which nothing is said still works; returns when it does not.
+    async fn watch(&self, number: u64) {
+        let mut answers = 0;
+        loop {
+            sleep(SILENCE).await;
+            let Some((mut connection, said)) = self.current().as_ref().map(|now| (now.connection.clone(), now.answers))
+            else {
+                return;
+            };
+            if std::mem::replace(&mut answers, said) != said {
+                continue;
+            }
+            let (ping, mut tries) = (cmd("PING"), 0);
+            let deadline = self.connector.settings().deadline;
+            while !matches!(timeout(deadline, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
+                tries += 1;
+                if tries == PINGS {
+                    return;
+                }
+            }
+            self.on_time(number);
         }
     }
 

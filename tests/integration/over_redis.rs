@@ -1,0 +1,77 @@
+//! Gateways over one Redis, as their clients and operators see them.
+
+use crate::redis::Redis;
+use crate::support::{Client, Gateway, Upstream, eventually};
+
+/// A gateway over this Redis.
+fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
+    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms{more} }} }}\n", redis.url());
+    Gateway::with(&[upstream.address], &state)
+}
+
+fn ready(gateway: &Gateway) -> (u16, String) {
+    let response = Client::connect(gateway.admin).get("/ready", "");
+    (response.status, String::from_utf8(response.body).unwrap())
+}
+
+#[test]
+fn what_one_gateway_changes_holds_in_the_other() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let [one, other] = [over(&redis, &upstream, ""), over(&redis, &upstream, "")];
+    let key = one.key();
+    let mut client = Client::connect(other.address);
+    let response = client.get("/x", &key.text);
+    assert_eq!(response.status, 200);
+    assert!(response.header("ratelimit").unwrap().contains("r=999"), "{response:?}");
+    let response = Client::connect(one.address).get("/x", &key.text);
+    assert!(response.header("ratelimit").unwrap().contains("r=998"), "{response:?}");
+    one.revoke(&key);
+    assert_eq!(client.get("/x", &key.text).code(), "invalid_token");
+}
+
+#[test]
+fn without_redis_requests_are_refused_and_the_gateway_is_not_ready() {
+    let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
+    let gateway = over(&redis, &upstream, "");
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/x", &key.text).status, 200);
+    assert_eq!(ready(&gateway).0, 200);
+    redis.kill();
+    eventually("the gateway is not ready, and says why", || {
+        let (status, body) = ready(&gateway);
+        status == 503 && body.contains("state")
+    });
+    let refused = client.get("/x", &key.text);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "state_unavailable"));
+    assert!(refused.header("retry-after").is_some());
+    let body = String::from_utf8(refused.body.clone()).unwrap();
+    assert!(body.contains("https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"), "{body}");
+    assert!(gateway.metric("keygate_state_errors_total{kind=\"unreachable\"}") >= 1.0);
+    // Who presents nothing need not be looked up.
+    assert_eq!(client.get("/x", "").status, 401);
+    redis.restart();
+    eventually("the service is back by itself", || client.get("/x", &key.text).status == 200);
+    eventually("and ready", || ready(&gateway).0 == 200);
+}
+
+#[test]
+fn keys_that_are_known_are_admitted_without_redis_and_the_audit_says_so() {
+    let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
+    let gateway = over(&redis, &upstream, ", on_unavailable: known_keys");
+    let (known, unseen) = (gateway.key(), gateway.key());
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/x", &known.text).status, 200);
+    redis.kill();
+    assert_eq!(client.get("/x", &known.text).status, 200);
+    assert_eq!(client.get("/x", &unseen.text).code(), "state_unavailable");
+    assert_eq!(ready(&gateway).0, 200, "it serves");
+    let records = gateway.records();
+    let provisional: Vec<bool> = records.iter().rev().map(|record| record.provisional).collect();
+    assert_eq!(provisional, [false, true], "who is not known is nobody to record");
+    redis.restart();
+    eventually("the service is back, and Redis was told of the use", || {
+        let response = client.get("/x", &unseen.text);
+        response.status == 200 && gateway.uses(&known) == 2
+    });
+}
