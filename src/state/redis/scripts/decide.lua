@@ -13,7 +13,7 @@
 --
 -- A verdict other than `admitted` is a refusal by the records, or only a look (10): no slot is taken, and none settled.
 --
--- Result: (code, level, slots taken, uses, now) packed, or for `stale` a table of both records.
+-- Result: (code, level, slots taken, uses, slots the asker holds) packed, or for `stale` a table of both records.
 -- Guarantee: everything is checked, then everything is written; a refusal writes nothing but what the asker settles
 -- with it: slots it has released, and tokens it owes. A debt is a number of uses that only grows, so that it can be told
 -- any number of times, also late, and what is told is paid once.
@@ -43,7 +43,7 @@ if org[2] then
 elseif fresh == 0 then
   its_epoch = -1
 end
-if verdict == ADMITTED and its_epoch ~= epoch then return pack('<ddddd', UNREGISTERED, 0, 0, 0, now) end
+if verdict == ADMITTED and its_epoch ~= epoch then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
 
 if now >= valid_until and verdict ~= REVOKED then verdict = EXPIRED end
 if was ~= per then level = converted(level, was, per, capacity) end
@@ -86,4 +86,4 @@ if verdict == ADMITTED or released > 0 then
 elseif verdict == TOO_MANY then
   call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends))
 end
-return pack('<ddddd', verdict, level, taken, uses, now)
+return pack('<ddddd', verdict, level, taken, uses, held)
