@@ -16,6 +16,10 @@ mod cases_changes;
 mod cases_records;
 mod cases_concurrency;
 
+// What the variants have in common beyond it.
+mod same_trace;
+mod same_arithmetic;
+
 // What single variants promise.
 mod embedded;
 mod redis;
