@@ -227,7 +227,7 @@ fn decided_upon(known: &Known, decided: Decided, telling: Option<Telling>) -> Re
             None => Err(Failure::Lost(None)),
         },
         (Some(refusal), telling) => {
-            let early = telling.is_some_and(|telling| telling.told(false));
+            let early = telling.is_some_and(Telling::refused);
             let crowded = early && refusal == Refusal::TooManyInFlight;
             Ok(if crowded { Outcome::Crowded(decided) } else { Outcome::Refused(decided, refusal) })
         }
