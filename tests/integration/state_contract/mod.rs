@@ -26,6 +26,7 @@ mod redis;
 mod redis_away;
 mod redis_load;
 mod redis_places;
+mod gateways;
 
 /// The configured quota of all cases: a token each second, five at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
