@@ -21,6 +21,7 @@ mod revocations;
 mod slots;
 mod leases;
 mod lost_answers;
+mod pauses;
 
 /// A quota that never refuses.
 const PLENTY: Quota = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
