@@ -118,7 +118,9 @@ impl Redis {
 }
 
 /// A question on its way. Polled to its end by whoever asked, or by a task when they have gone.
-struct Asking(Option<Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>>);
+struct Asking(Option<Answering>);
+
+type Answering = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>;
 
 impl Asking {
     fn new(redis: &Redis, key: &Arc<Known>, verdict: Verdict, now: Micros) -> Self {
