@@ -1,5 +1,5 @@
 //! The integration tests: one binary, a file per behaviour, on real sockets.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub, reason = "tests")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! The real binaries: gateway and store together, signals, exit codes, memory, and sudden death.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub, reason = "tests")]
 
 #[allow(dead_code, reason = "shared with the integration tests")]
 #[path = "../integration/support/client.rs"]
@@ -16,5 +16,6 @@ mod running;
 mod demo;
 mod drain;
 mod full_disk;
+mod four_gateways;
 mod sudden_death;
 mod streaming;

@@ -23,13 +23,18 @@ pub struct Running {
 
 impl Setup {
     pub fn new(upstream: SocketAddr, blocks: &str) -> Self {
+        Self::with_state(upstream, "{ embedded: { path: state.db } }", blocks)
+    }
+
+    /// The same, with another state.
+    pub fn with_state(upstream: SocketAddr, state: &str, blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (address, admin) = (free_port(), free_port());
         let text = format!(
             "listen: [{{ address: '{address}' }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
              upstream: {{ endpoints: ['http://{upstream}'] }}\n\
-             state: {{ embedded: {{ path: state.db }} }}\n\
+             state: {state}\n\
              audit: {{ path: audit }}\n{blocks}\n"
         );
         std::fs::write(dir.path().join("keygate.yaml"), text).unwrap();

@@ -46,7 +46,7 @@ pub(super) struct Holding {
     sent: u64,
     /// `sent` when the keeper last looked.
     seen: u64,
-    /// When Redis last heard of us here.
+    /// When Redis last heard of us here, or a little before.
     told: Instant,
     /// Whether the organization was last seen near its limit, so that others may wait for what we release.
     pub(super) crowded: bool,
@@ -150,15 +150,16 @@ impl Account {
     }
 
     /// Redis has the account in this epoch; or it has forgotten it, as nothing was held.
-    pub(super) fn settled(self: &Arc<Self>, epoch: u64, left: bool) {
+    pub(super) fn settled(self: &Arc<Self>, epoch: u64, begun: Instant, left: bool) {
         let mut holding = self.holding();
         if holding.epoch == epoch && holding.standing == Standing::Unsettled {
-            self.registered(&mut holding, left);
+            self.registered(&mut holding, begun, left);
         }
     }
 
-    pub(super) fn registered(self: &Arc<Self>, holding: &mut Holding, left: bool) {
-        holding.told = Instant::now();
+    /// Redis has heard of us, by a command that began then.
+    pub(super) fn registered(self: &Arc<Self>, holding: &mut Holding, begun: Instant, left: bool) {
+        holding.told = holding.told.max(begun);
         if left {
             holding.epoch += 1;
             holding.standing = Standing::Fresh;

@@ -118,7 +118,9 @@ impl Redis {
 }
 
 /// A question on its way. Polled to its end by whoever asked, or by a task when they have gone.
-struct Asking(Option<Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>>);
+struct Asking(Option<Answering>);
+
+type Answering = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>;
 
 impl Asking {
     fn new(redis: &Redis, key: &Arc<Known>, verdict: Verdict, now: Micros) -> Self {
@@ -227,7 +229,7 @@ fn decided_upon(known: &Known, decided: Decided, telling: Option<Telling>) -> Re
             None => Err(Failure::Lost(None)),
         },
         (Some(refusal), telling) => {
-            let early = telling.is_some_and(|telling| telling.told(false));
+            let early = telling.is_some_and(Telling::refused);
             let crowded = early && refusal == Refusal::TooManyInFlight;
             Ok(if crowded { Outcome::Crowded(decided) } else { Outcome::Refused(decided, refusal) })
         }

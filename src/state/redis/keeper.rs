@@ -99,9 +99,7 @@ impl Redis {
         let shared = &self.shared;
         match shared.hold(&self.servers, account, None, (telling.released, telling.epoch), leaves).await {
             Ok(UNREGISTERED) => telling.unknown(),
-            Ok(code) => {
-                telling.told(code == LEFT);
-            }
+            Ok(code) => telling.told(code == LEFT),
             Err(failure) if failure.did_not_run() => telling.untold(),
             Err(_) => drop(telling),
         }
@@ -162,10 +160,11 @@ impl Shared {
     /// as after it has lost its data: then there is nothing to settle with.
     pub(super) async fn settle(&self, servers: &Servers, account: &Arc<Account>) -> Result<bool, Failure> {
         let _one_at_a_time = account.settling.lock().await;
+        let begun = Instant::now();
         let Some((held, epoch)) = account.begin_settling() else { return Ok(true) };
         match self.hold(servers, account, Some(held), (0, epoch), held == 0).await? {
-            DONE => account.settled(epoch, false),
-            LEFT => account.settled(epoch, true),
+            DONE => account.settled(epoch, begun, false),
+            LEFT => account.settled(epoch, begun, true),
             UNKNOWN => return Ok(false),
             _ => {}
         }

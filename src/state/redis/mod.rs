@@ -231,7 +231,9 @@ impl Redis {
 
     /// Gives back what is held, and leaves.
     pub async fn close(&self) {
-        if let Some(keeper) = self.shared.keeper().take() {
+        // Not within the condition: the lock would be held over the farewell.
+        let keeper = self.shared.keeper().take();
+        if let Some(keeper) = keeper {
             keeper.abort();
             self.farewell().await;
         }

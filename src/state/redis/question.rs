@@ -48,6 +48,8 @@ pub(super) struct Decided {
     pub(super) level: u64,
     /// The slots that are taken.
     pub(super) taken: u32,
+    /// Those of them that this gateway holds, as Redis counts them: not yet without what is being released.
+    held: u32,
     pub(super) uses: u64,
 }
 
@@ -131,7 +133,7 @@ impl Answer {
     }
 
     fn packed(packed: &[u8]) -> Result<Self, Failure> {
-        let [code, level, taken, uses, _now] = unpack(packed).ok_or(Failure::Nonsense)?;
+        let [code, level, taken, uses, held] = unpack(packed).ok_or(Failure::Nonsense)?;
         let refusal = match code {
             ADMITTED => None,
             1 => return Ok(Self::Unknown),
@@ -147,15 +149,16 @@ impl Answer {
             LOOK => Some(Refusal::Unknown),
             _ => return Err(Failure::Nonsense),
         };
-        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
-        Ok(Self::Decided(Decided { refusal, level, taken, uses }))
+        let [taken, held] = [taken, held].map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
+        Ok(Self::Decided(Decided { refusal, level, taken, held, uses }))
     }
 }
 
 impl Decided {
-    /// Where the key stands.
+    /// Where the key stands. What the others hold Redis knows best, and what this gateway holds it knows itself.
     pub(super) fn standing(&self, known: &Known) -> Standing {
-        standing(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, self.taken)
+        let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.account.held());
+        standing(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A command on its way, and what becomes of the account it speaks for.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::account::{Account, Permit, Standing};
 
@@ -16,12 +17,14 @@ pub(super) struct Telling {
     pub(super) fresh: bool,
     /// Whether others told of released permits when this one began: Redis may hear of them after it.
     crossed: bool,
+    /// When it began: Redis hears of us no sooner.
+    begun: Instant,
     done: bool,
 }
 
 impl Telling {
     pub(super) fn new(account: Arc<Account>, released: u32, epoch: u64, fresh: bool, crossed: bool) -> Self {
-        Self { account, released, epoch, fresh, crossed, done: false }
+        Self { account, released, epoch, fresh, crossed, begun: Instant::now(), done: false }
     }
 
     /// It ran, and took a slot, with which so many of `limit` are taken: the slot. None when a settlement has begun in
@@ -37,21 +40,32 @@ impl Telling {
         // Half of the limit: far enough from it for what the other gateways may have taken since.
         holding.crowded = taken.saturating_mul(2) >= limit || holding.released.saturating_mul(8) >= limit;
         if holding.standing != Standing::Unsettled {
-            self.account.registered(&mut holding, false);
+            self.account.registered(&mut holding, self.begun, false);
         }
         drop(holding);
         Some(Permit(Arc::clone(&self.account)))
     }
 
-    /// It ran and took nothing. Whether it may have been too early for permits that we had given back before it.
-    pub(super) fn told(mut self, left: bool) -> bool {
+    /// It ran and told what it had to tell, and whether it said that we leave.
+    pub(super) fn told(mut self, left: bool) {
         self.done = true;
         let mut holding = self.account.holding();
         self.account.answered(&mut holding, self.released);
         if holding.epoch == self.epoch && holding.standing == Standing::Registered {
-            self.account.registered(&mut holding, left);
+            self.account.registered(&mut holding, self.begun, left);
         }
-        self.crossed || holding.released > 0
+    }
+
+    /// It ran and took nothing, and unless it told of something, Redis did not even note that we live. Whether it may
+    /// have been too early for permits that we had given back before it.
+    pub(super) fn refused(mut self) -> bool {
+        let early = self.crossed || self.account.holding().released > 0;
+        if self.released > 0 {
+            self.told(false);
+        } else {
+            self.done = true;
+        }
+        early
     }
 
     /// It did not run: what it told of is still to be told.

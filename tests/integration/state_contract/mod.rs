@@ -16,12 +16,17 @@ mod cases_changes;
 mod cases_records;
 mod cases_concurrency;
 
+// What the variants have in common beyond it.
+mod same_trace;
+mod same_arithmetic;
+
 // What single variants promise.
 mod embedded;
 mod redis;
 mod redis_away;
 mod redis_load;
 mod redis_places;
+mod gateways;
 
 /// The configured quota of all cases: a token each second, five at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };

@@ -13,14 +13,15 @@
 --
 -- A verdict other than `admitted` is a refusal by the records, or only a look (10): no slot is taken, and none settled.
 --
--- Result: (code, level, slots taken, uses, now) packed, or for `stale` a table of both records.
+-- Result: (code, level, slots taken, uses, slots the asker holds) packed, or for `stale` a table of both records.
 -- Guarantee: everything is checked, then everything is written; a refusal writes nothing but what the asker settles
--- with it: slots it has released, and tokens it owes. A debt is a number of uses that only grows, so that it can be told
--- any number of times, also late, and what is told is paid once.
+-- with it: slots it has released, and tokens it owes; and the bucket's time, when the clock was set back: otherwise an
+-- empty bucket would stand still until the old time is reached. A debt is a number of uses that only grows, so that it
+-- can be told any number of times, also late, and what is told is paid once.
 
 assert((#KEYS == 2 or #KEYS == 3) and #ARGV == #KEYS, 'decide takes 2 keys and 2 arguments, or with a debt 3 and 3')
 
-local ADMITTED, UNKNOWN, REVOKED, EXPIRED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 7, 8, 9
+local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local key_version, org_version, verdict, valid_until, requests, per, capacity, limit, owed, released, lease, epoch,
@@ -43,11 +44,13 @@ if org[2] then
 elseif fresh == 0 then
   its_epoch = -1
 end
-if verdict == ADMITTED and its_epoch ~= epoch then return pack('<ddddd', UNREGISTERED, 0, 0, 0, now) end
+if verdict == ADMITTED and its_epoch ~= epoch then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
 
 if now >= valid_until and verdict ~= REVOKED then verdict = EXPIRED end
 if was ~= per then level = converted(level, was, per, capacity) end
+local before = at
 level, at = refilled(level, at, requests, capacity, now)
+local set_back = at < before and verdict ~= REVOKED and verdict ~= EXPIRED and verdict ~= USER_REMOVED
 if owed > 0 then
   local told = owed
   owed = math.max(0, told - (call('HGET', KEYS[3], ARGV[3]) or 0))
@@ -78,7 +81,7 @@ if verdict == ADMITTED then
   taken, held = taken + 1, held + 1
   if not org[2] then ends = math.min(ends, now + lease) end
 end
-if verdict == ADMITTED or owed > 0 then
+if verdict == ADMITTED or owed > 0 or set_back then
   call('HSET', KEYS[1], 'live', pack('<c8ddddd', version, level, at, per, uses, used))
 end
 if verdict == ADMITTED or released > 0 then
@@ -86,4 +89,4 @@ if verdict == ADMITTED or released > 0 then
 elseif verdict == TOO_MANY then
   call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends))
 end
-return pack('<ddddd', verdict, level, taken, uses, now)
+return pack('<ddddd', verdict, level, taken, uses, held)

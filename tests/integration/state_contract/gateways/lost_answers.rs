@@ -1,0 +1,88 @@
+//! Answers that are lost: no slot leaks, none is counted twice, and no token is given twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use keygate::key::KeyDigest;
+use keygate::quota::Quota;
+use keygate::state::redis::{Address, Servers};
+use keygate::state::{Change, Decision, State};
+use tokio::time::sleep;
+
+use super::cutting::Cutting;
+use super::slots::all_come_back;
+use super::{Gauge, LIMIT, Random, ask, open, shipped};
+use crate::redis::Redis;
+use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::tenancy::{record, tenant};
+
+const LEASE: Duration = Duration::from_secs(3);
+const LOAD: Duration = Duration::from_secs(4);
+/// Clients at a time, which want more slots than there are.
+const CLIENTS: u64 = 240;
+/// What one of the keys may use, which is asked for more.
+const QUOTA: Quota = Quota { requests: 500, per: Duration::from_secs(1), burst: 100 };
+
+/// What was admitted with the key that has [`QUOTA`], and with the other.
+#[derive(Default)]
+struct Admissions([AtomicU64; 2]);
+
+#[test]
+fn cut_connections_neither_leak_nor_double_anything() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let near = shipped(&server, LEASE);
+        let (mut gateways, mut networks) = (vec![open(&near).await], Vec::new());
+        for seed in 0..3 {
+            let network = Cutting::to(server.address(), seed).await;
+            let mut settings = near.clone();
+            settings.deadline = Duration::from_millis(500);
+            settings.servers = Servers::Single(Address { host: "127.0.0.1".into(), port: network.address.port() });
+            gateways.push(open(&settings).await);
+            networks.push(network);
+        }
+        let (tenancy, plenty) = tenant(&gateways[0]).await;
+        let limited = tenancy.key(&gateways[0]).await;
+        gateways[0].change(Change::LimitKey { key: limited.id, quota: Some(QUOTA) }).await.unwrap();
+        let (gauge, admissions, begun) = (Gauge::default(), Admissions::default(), Instant::now());
+        let digests = [limited.digest, plenty.digest];
+        join_all((0..CLIENTS).map(|seed| client(&gateways, &digests, (&gauge, &admissions), begun, seed))).await;
+        let allowed = f64::from(QUOTA.burst) + f64::from(QUOTA.requests) * begun.elapsed().as_secs_f64();
+        networks.iter().for_each(Cutting::calm_down);
+
+        let cuts: u64 = networks.iter().map(Cutting::cuts).sum();
+        assert!(cuts > 30, "only {cuts} connections were cut");
+        assert_eq!(gauge.most(), LIMIT, "at most, and really");
+        let [few, many] = admissions.0.map(AtomicU64::into_inner);
+        let taken = [record(&gateways[0], &limited).await.uses, record(&gateways[0], &plenty).await.uses];
+        assert!(few <= taken[0] && many <= taken[1], "{few} and {many} uses, {taken:?} tokens");
+        assert!(taken[0] as f64 <= allowed, "{} tokens of {allowed}", taken[0]);
+        assert!(taken[0] as f64 >= 0.8 * allowed, "only {} tokens of {allowed}", taken[0]);
+        all_come_back(&server, &gateways, tenancy.tag, &plenty.digest).await;
+    });
+}
+
+async fn client(
+    gateways: &[Arc<State>],
+    digests: &[KeyDigest; 2],
+    (gauge, admissions): (&Gauge, &Admissions),
+    begun: Instant,
+    seed: u64,
+) {
+    let mut random = Random(seed);
+    while begun.elapsed() < LOAD {
+        let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
+        let which = usize::from(random.below(2) > 0);
+        match ask(gateway, &digests[which]).await {
+            Ok(Decision::Admitted(admitted)) => {
+                admissions.0[which].fetch_add(1, Ordering::SeqCst);
+                let _counted = gauge.count(admitted);
+                sleep(random.micros_below(60_000)).await;
+            }
+            Ok(Decision::Refused { .. }) | Err(_) => sleep(random.micros_below(10_000)).await,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Many gateways over one Redis keep the promises of one. Each has a state of its own, with a cache, connections and a
+//! keeper of its own, as if it were alone in its process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use keygate::clock;
+use keygate::key::{KeyDigest, OrgTag};
+use keygate::quota::Quota;
+use keygate::state::redis::{Clock, Servers, Settings};
+use keygate::state::{Admitted, Ask, Decision, Redis as RedisState, Refusal, State, Unavailable};
+
+use super::redis::{at, settings};
+use crate::redis::Redis;
+
+mod alone;
+mod cutting;
+
+mod revocations;
+mod slots;
+mod leases;
+mod lost_answers;
+mod pauses;
+
+/// A quota that never refuses.
+const PLENTY: Quota = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
+/// What an organization may have in flight.
+const LIMIT: u32 = 100;
+
+/// Settings as they are shipped, but for a deadline that a loaded machine keeps, and quotas that never refuse.
+fn shipped(server: &Redis, lease: Duration) -> Settings {
+    let mut settings = settings(Servers::Single(at(server)));
+    (settings.lease, settings.clock) = (lease, Clock::Server);
+    (settings.quota, settings.concurrent) = (PLENTY, LIMIT);
+    settings
+}
+
+async fn open(settings: &Settings) -> Arc<State> {
+    Arc::new(State::Redis(RedisState::open(settings.clone()).await.unwrap()))
+}
+
+async fn open_four(settings: &Settings) -> Vec<Arc<State>> {
+    let mut gateways = Vec::new();
+    for _ in 0..4 {
+        gateways.push(open(settings).await);
+    }
+    gateways
+}
+
+/// One decision at the server's time.
+async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable> {
+    state.decide(Ask { digest, id: None, required: None, now: clock::now() }).await
+}
+
+/// Takes a slot, if there is one.
+async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
+    match ask(state, digest).await.unwrap() {
+        Decision::Admitted(admitted) => Some(admitted),
+        Decision::Refused { refusal: Refusal::TooManyInFlight, .. } => None,
+        Decision::Refused { refusal, .. } => panic!("{refusal:?}"),
+    }
+}
+
+/// Takes slots until there are so many, for as long as it may take; how long it took.
+async fn fill(
+    state: &State,
+    digest: &KeyDigest,
+    held: &mut Vec<Admitted>,
+    count: usize,
+    patience: Duration,
+) -> Duration {
+    let begun = Instant::now();
+    while held.len() < count {
+        match slot(state, digest).await {
+            Some(admitted) => held.push(admitted),
+            None => {
+                assert!(begun.elapsed() < patience, "{} of {count} slots after {patience:?}", held.len());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    }
+    begun.elapsed()
+}
+
+/// What Redis counts: all slots of an organization, and those of each gateway that it knows there.
+fn counted(server: &Redis, tag: OrgTag) -> (u32, Vec<u32>) {
+    let name = format!("keygate:{{{}}}:org", tag.as_str());
+    let fields: Vec<(String, Vec<u8>)> = server.query(::redis::cmd("HGETALL").arg(name)).unwrap();
+    let number = |bytes: &[u8]| f64::from_le_bytes(bytes[..8].try_into().unwrap()) as u32;
+    let live = fields.iter().find(|(name, _)| name == "live").unwrap();
+    let held = fields.iter().filter(|(name, _)| name.starts_with("h:")).map(|(_, value)| number(value)).collect();
+    (number(&live.1[8..]), held)
+}
+
+/// Slots that are really held, counted beside Redis.
+#[derive(Default)]
+struct Gauge {
+    held: AtomicU32,
+    most: AtomicU32,
+}
+
+/// One slot that is counted.
+struct Counted<'a>(&'a Gauge, Admitted);
+
+impl Gauge {
+    fn count(&self, admitted: Admitted) -> Counted<'_> {
+        let held = self.held.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(held, Ordering::SeqCst);
+        Counted(self, admitted)
+    }
+
+    fn most(&self) -> u32 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Counted<'_> {
+    /// Before the slot is given back.
+    fn drop(&mut self) {
+        assert!(!self.1.provisional);
+        self.0.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Numbers that look random, and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    /// A number below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn micros_below(&mut self, end: u64) -> Duration {
+        Duration::from_micros(self.below(end))
+    }
+}

@@ -1,0 +1,87 @@
+//! A key that was idle has no more than its bucket allows, whichever gateway it comes back to, and whatever their
+//! clocks show.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keygate::clock::{self, Micros};
+use keygate::key::KeyDigest;
+use keygate::quota::Quota;
+use keygate::state::redis::Clock;
+use keygate::state::{Change, Decision, Refusal, State};
+
+use super::alone::pass;
+use super::{open_four, shipped};
+use crate::redis::Redis;
+use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::tenancy::{decide, tenant};
+
+/// Ten a second, and a minute's worth at once.
+const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600 };
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Asks all gateways in turn until one has no token; how many there were.
+async fn drained(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize) -> Micros) -> u64 {
+    let mut admitted = 0;
+    for (number, gateway) in gateways.iter().enumerate().cycle() {
+        match decide(gateway, digest, now(number)).await {
+            Decision::Admitted(_) => {
+                admitted += 1;
+                assert!(admitted < 10_000, "the bucket never empties");
+            }
+            Decision::Refused { refusal, .. } => {
+                assert_eq!(refusal, Refusal::RateLimited);
+                break;
+            }
+        }
+    }
+    admitted
+}
+
+#[test]
+fn a_pause_gives_what_flowed_in_and_never_more_than_the_burst() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let mut settings = shipped(&server, LEASE);
+        (settings.quota, settings.clock) = (QUOTA, Clock::Asker);
+        let gateways = open_four(&settings).await;
+        let (_, key) = tenant(&gateways[0]).await;
+        let mut now = clock::now();
+        assert_eq!(drained(&gateways, &key.digest, |_| now).await, 600);
+        for (pause, tokens) in [(1, 10), (5, 50), (59, 590), (60, 600), (61, 600), (3600, 600), (400 * 86400, 600)] {
+            now = now.after(Duration::from_secs(pause));
+            let early = Micros(now.0 - 1);
+            assert_eq!(drained(&gateways, &key.digest, |_| now).await, tokens, "after {pause} s");
+            assert_eq!(drained(&gateways, &key.digest, |_| early).await, 0, "after {pause} s");
+        }
+    });
+}
+
+#[test]
+fn only_the_servers_clock_counts() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let mut settings = shipped(&server, LEASE);
+        settings.quota = QUOTA;
+        let gateways = open_four(&settings).await;
+        let (tenancy, key) = tenant(&gateways[0]).await;
+        gateways[0].change(Change::LimitOrg { org: tenancy.org, concurrent: Some(1000) }).await.unwrap();
+        let hour = Duration::from_secs(3600);
+        let off = |gateway: usize| match gateway {
+            0 => clock::now(),
+            1 => clock::now().after(2 * hour),
+            2 => clock::now().before(2 * hour),
+            _ => clock::now().after(24 * 365 * hour),
+        };
+        let inflow = |begun: Instant| (begun.elapsed().as_secs_f64() * 10.0).ceil() as u64;
+        let begun = Instant::now();
+        let admitted = drained(&gateways, &key.digest, off).await;
+        assert!((600..=600 + inflow(begun)).contains(&admitted), "{admitted}");
+        let begun = Instant::now();
+        pass(Duration::from_secs(3)).await;
+        let admitted = drained(&gateways, &key.digest, off).await;
+        assert!((30..=inflow(begun) + 1).contains(&admitted), "{admitted} after a pause of 3 s");
+    });
+}

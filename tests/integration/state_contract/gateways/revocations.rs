@@ -1,0 +1,53 @@
+//! A revocation that was acknowledged by one gateway holds on all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use keygate::clock;
+use keygate::state::{Change, Decision, Refusal, State};
+
+use super::{ask, open_four, shipped};
+use crate::redis::Redis;
+use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::tenancy::{Held, tenancy};
+
+const TRIALS: usize = 10_000;
+/// Trials at a time: as many as keep all busy.
+const AT_ONCE: usize = 64;
+
+#[test]
+fn no_gateway_admits_a_key_after_its_revocation_returned() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let gateways = open_four(&shipped(&server, Duration::from_secs(10))).await;
+        let tenancy = tenancy(&gateways[0]).await;
+        let limit = Change::LimitOrg { org: tenancy.org, concurrent: Some(1_000_000) };
+        gateways[0].change(limit).await.unwrap();
+        let (tenancy, gateways) = (&tenancy, &gateways);
+        let keys = stream::iter(0..TRIALS).map(async |trial| {
+            let key = tenancy.key(&gateways[trial % 4]).await;
+            for gateway in gateways {
+                assert!(matches!(ask(gateway, &key.digest).await, Ok(Decision::Admitted(_))));
+            }
+            key
+        });
+        let keys: Vec<Held> = keys.buffer_unordered(AT_ONCE).collect().await;
+        let trials = keys.iter().enumerate().map(|(trial, key)| revoked_and_used(gateways, trial % 4, key));
+        let uses: usize = stream::iter(trials).buffer_unordered(AT_ONCE).fold(0, async |sum, uses| sum + uses).await;
+        assert_eq!(uses, TRIALS * 3);
+    });
+}
+
+/// Revokes through one, and uses through the others as soon as that returns.
+async fn revoked_and_used(gateways: &[Arc<State>], by: usize, key: &Held) -> usize {
+    gateways[by].change(Change::RevokeKey { key: key.id, at: clock::now() }).await.unwrap();
+    let others = gateways.iter().enumerate().filter(|(number, _)| *number != by);
+    let uses = others.map(|(_, gateway)| ask(gateway, &key.digest));
+    let answers = futures_util::future::join_all(uses).await;
+    for answer in &answers {
+        assert!(matches!(answer, Ok(Decision::Refused { refusal: Refusal::Revoked, .. })), "{answer:?}");
+    }
+    answers.len()
+}

@@ -1,0 +1,99 @@
+//! Keys that are used through all gateways at once, by steady, bursting and wandering clients: no window has more than
+//! the bucket promises, and all that it promises is had.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::windows::{Admission, most_above_rate};
+use super::{Four, Random};
+use crate::client::Client;
+use crate::upstream::Upstream;
+
+const KEYS: usize = 8;
+const RATE: f64 = 50.0;
+const BURST: f64 = 50.0;
+/// How long, unless `KEYGATE_HAMMER` says so in seconds.
+const DEFAULT: Duration = Duration::from_secs(8);
+
+/// How a client asks.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// One gateway, a little more often than tokens flow in.
+    Steady,
+    /// Many requests at once, then a pause.
+    Bursting,
+    /// Another gateway each time.
+    Wandering,
+}
+
+/// What became of the requests with one key.
+struct Asked {
+    admitted: Mutex<Vec<Admission>>,
+    /// When the last answer came, whatever it was.
+    last: Mutex<Duration>,
+}
+
+#[test]
+fn no_window_has_more_than_the_bucket_promises() {
+    let length = std::env::var("KEYGATE_HAMMER").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let length = length.unwrap_or(DEFAULT);
+    let upstream = Upstream::start();
+    let limits = "limits: { key: { requests: 50, per: 1s, burst: 50 }, org: { concurrent: 1000 } }";
+    let four = Four::start(&upstream, KEYS, "deadline: 1s", limits);
+    let begun = Instant::now();
+    let asked: Vec<Asked> = (0..KEYS).map(|_| Asked { admitted: Mutex::default(), last: Mutex::default() }).collect();
+    std::thread::scope(|scope| {
+        for (number, (key, asked)) in four.keys.iter().zip(&asked).enumerate() {
+            for manner in [Manner::Steady, Manner::Bursting, Manner::Wandering] {
+                let clients = four.clients();
+                scope.spawn(move || hammer(clients, (number, manner), key, asked, (begun, length)));
+            }
+        }
+    });
+    let mut all = 0;
+    for (number, asked) in asked.into_iter().enumerate() {
+        let (admitted, last) = (asked.admitted.into_inner().unwrap(), asked.last.into_inner().unwrap());
+        let first = admitted.iter().map(|admission| admission.sent).min().unwrap();
+        let allowed = BURST + RATE * (last - first).as_secs_f64();
+        let (count, most) = (admitted.len() as f64, most_above_rate(&admitted, RATE));
+        println!("key {number}: {count} of {allowed:.1} admitted; the fullest window has {most:.2} above the rate");
+        assert!(most <= BURST, "key {number}: a window has {most} more than the rate, and the burst is {BURST}");
+        assert!(count >= 0.99 * allowed, "key {number}: only {count} of {allowed} were admitted");
+        all += admitted.len();
+    }
+    assert_eq!(upstream.count(), all, "what was admitted reached the upstream");
+}
+
+fn hammer(
+    mut clients: Vec<Client>,
+    (number, manner): (usize, Manner),
+    key: &str,
+    asked: &Asked,
+    (begun, length): (Instant, Duration),
+) {
+    let mut random = Random(number as u64 * 3 + manner as u64);
+    let mut requests = 0;
+    while begun.elapsed() < length {
+        let gateway = match manner {
+            Manner::Steady => number % 4,
+            Manner::Bursting => requests % 4,
+            Manner::Wandering => usize::try_from(random.below(4)).unwrap(),
+        };
+        requests += 1;
+        let sent = begun.elapsed();
+        let status = clients[gateway].get("/", key).status;
+        let answered = begun.elapsed();
+        *asked.last.lock().unwrap() = answered;
+        match status {
+            200 => asked.admitted.lock().unwrap().push(Admission { sent, answered }),
+            429 => {}
+            other => panic!("key {number}: {other}"),
+        }
+        std::thread::sleep(match manner {
+            Manner::Steady => Duration::from_millis(12),
+            Manner::Bursting if requests % 40 == 0 => Duration::from_secs(1).min(length.saturating_sub(answered)),
+            Manner::Bursting => Duration::ZERO,
+            Manner::Wandering => Duration::from_micros(random.below(60_000)),
+        });
+    }
+}

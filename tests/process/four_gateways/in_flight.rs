@@ -1,0 +1,160 @@
+//! What an organization has in flight over all gateways, as its upstream sees it.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Four, Random};
+use crate::client::{Client, head};
+use crate::upstream::Upstream;
+
+const LIMIT: usize = 100;
+/// What a loaded machine may add to a lease.
+const SLACK: Duration = Duration::from_secs(1);
+/// How long anything else may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PLENTY: &str = "limits: { key: { requests: 1000000000, per: 1s, burst: 1000000000 } }";
+
+/// An upstream that keeps its requests, and counts them.
+#[derive(Clone, Default)]
+struct Keeping(Arc<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    /// Requests for `/until` end now.
+    over: AtomicBool,
+}
+
+impl Keeping {
+    fn start(&self) -> Upstream {
+        let kept = self.clone();
+        Upstream::answering(move |request, stream| {
+            let now = kept.0.now.fetch_add(1, Ordering::SeqCst) + 1;
+            kept.0.most.fetch_max(now, Ordering::SeqCst);
+            let end = kept.answer(request.path(), stream);
+            kept.0.now.fetch_sub(1, Ordering::SeqCst);
+            stream.write_all(end).ok();
+        })
+    }
+
+    /// Begins an answer, waits, and gives the end of it. `/for/30` takes 30 ms, `/until` as long as the test wants, or
+    /// until who asked has gone.
+    fn answer(&self, path: &str, stream: &mut TcpStream) -> &'static [u8] {
+        if let Some(milliseconds) = path.strip_prefix("/for/") {
+            std::thread::sleep(Duration::from_millis(milliseconds.parse().unwrap()));
+            return b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").ok();
+        stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        while !self.0.over.load(Ordering::SeqCst) {
+            if let Ok(0) = stream.peek(&mut [0]) {
+                break;
+            }
+        }
+        stream.set_read_timeout(None).unwrap();
+        b"0\r\n\r\n"
+    }
+
+    fn now(&self) -> usize {
+        self.0.now.load(Ordering::SeqCst)
+    }
+
+    fn most(&self) -> usize {
+        self.0.most.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many are there, for as long as that may take.
+    fn has(&self, count: usize, patience: Duration) {
+        let begun = Instant::now();
+        while self.now() != count {
+            assert!(begun.elapsed() < patience, "{} are at the upstream after {patience:?}, not {count}", self.now());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Requests through one gateway that last; those that are refused ask again, for as long as that may take.
+fn lasting(four: &Four, gateway: usize, count: usize, patience: Duration) -> Vec<Client> {
+    let begun = Instant::now();
+    let mut waiting = Vec::new();
+    while waiting.len() < count {
+        let mut client = four.setups[gateway].client();
+        client.send(head("GET", "/until", &four.keys[0], &[], 0));
+        match client.head().unwrap().0 {
+            200 => waiting.push(client),
+            429 => assert!(begun.elapsed() < patience, "{} of {count} after {patience:?}", waiting.len()),
+            other => panic!("{other}"),
+        }
+    }
+    waiting
+}
+
+fn refused(four: &Four, gateway: usize) {
+    let response = four.setups[gateway].client().get("/for/0", &four.keys[0]);
+    assert_eq!((response.status, response.code()), (429, "too_many_in_flight".to_owned()));
+}
+
+/// With the lease as it is shipped.
+#[test]
+fn an_upstream_never_sees_more_than_the_limit_and_a_dead_gateway_gives_its_slots_back() {
+    let keeping = Keeping::default();
+    let upstream = keeping.start();
+    let mut four = Four::start(&upstream, 1, "deadline: 1s", PLENTY);
+    std::thread::scope(|scope| {
+        for seed in 0..160 {
+            let (four, mut random) = (&four, Random(seed));
+            scope.spawn(move || {
+                let mut clients = four.clients();
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(4) {
+                    let client = &mut clients[usize::try_from(random.below(4)).unwrap()];
+                    let path = format!("/for/{}", random.below(300));
+                    match client.get(&path, &four.keys[0]).status {
+                        200 => {}
+                        429 => std::thread::sleep(Duration::from_millis(random.below(40))),
+                        other => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(keeping.most(), LIMIT, "at most, and really");
+    keeping.has(0, PATIENCE);
+
+    let _doomed = lasting(&four, 0, 60, PATIENCE);
+    let _held = lasting(&four, 1, 40, PATIENCE);
+    (0..4).for_each(|gateway| refused(&four, gateway));
+    let died = Instant::now();
+    four.kill(0);
+    keeping.has(40, PATIENCE);
+    let _heirs = lasting(&four, 2, 60, Duration::from_secs(10) + SLACK);
+    println!("the slots of the dead gateway were free after {:?}", died.elapsed());
+    (1..4).for_each(|gateway| refused(&four, gateway));
+    assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));
+    keeping.0.over.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn a_request_that_lasts_for_more_than_three_leases_still_counts() {
+    let keeping = Keeping::default();
+    let upstream = keeping.start();
+    let four = Four::start(&upstream, 1, "deadline: 250ms, lease: 1s", PLENTY);
+    let waiting = lasting(&four, 0, LIMIT, PATIENCE);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(3500) {
+        (0..4).for_each(|gateway| refused(&four, gateway));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));
+    keeping.0.over.store(true, Ordering::SeqCst);
+    let whole = b"2\r\nok\r\n0\r\n\r\n";
+    waiting.into_iter().for_each(|mut client| assert_eq!(client.read_exact(whole.len()), whole));
+    let begun = Instant::now();
+    while four.setups[3].client().get("/for/0", &four.keys[0]).status != 200 {
+        assert!(begun.elapsed() < PATIENCE, "what ended still counts");
+    }
+}
