@@ -6,6 +6,7 @@
 //!   Redis was told the whole number in a new *epoch*. Commands of an earlier epoch that Redis finds afterwards, in a
 //!   buffer of a broken connection for instance, have no effect, and what they had answered is not believed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -29,6 +30,8 @@ pub(super) struct Account {
     /// Told whenever Redis has heard of released permits.
     heard: Notify,
     active: Arc<Active>,
+    /// How often another server process took over.
+    successions: Arc<AtomicU64>,
 }
 
 /// What is held, and what was said about it.
@@ -52,6 +55,8 @@ pub(super) struct Holding {
     pub(super) crowded: bool,
     /// Whether the keeper looks after it.
     listed: bool,
+    /// The successions that there had been when Redis last had the account: after another it may not have it so.
+    successions: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +95,7 @@ pub(super) struct Look {
 }
 
 impl Account {
-    pub(super) fn new(layout: &Layout, tag: OrgTag, active: Arc<Active>) -> Self {
+    pub(super) fn new(layout: &Layout, tag: OrgTag, active: Arc<Active>, successions: Arc<AtomicU64>) -> Self {
         let holding = Holding {
             held: 0,
             released: 0,
@@ -102,6 +107,7 @@ impl Account {
             told: Instant::now(),
             crowded: false,
             listed: false,
+            successions: 0,
         };
         Self {
             tag,
@@ -111,6 +117,7 @@ impl Account {
             settling: tokio::sync::Mutex::default(),
             heard: Notify::new(),
             active,
+            successions,
         }
     }
 
@@ -125,6 +132,7 @@ impl Account {
     }
 
     fn telling(self: &Arc<Self>, holding: &mut Holding) -> Option<Telling> {
+        self.follow(holding);
         if holding.standing == Standing::Unsettled {
             return None;
         }
@@ -134,6 +142,16 @@ impl Account {
         holding.releasing += u32::from(released > 0);
         let (epoch, fresh) = (holding.epoch, holding.standing == Standing::Fresh);
         Some(Telling::new(Arc::clone(self), released, epoch, fresh, crossed))
+    }
+
+    /// After a succession the account is doubtful, unless nothing is held.
+    fn follow(self: &Arc<Self>, holding: &mut Holding) {
+        let successions = self.successions.load(Ordering::Acquire);
+        if std::mem::replace(&mut holding.successions, successions) != successions
+            && holding.standing == Standing::Registered
+        {
+            self.unsettle(holding);
+        }
     }
 
     /// Begins a settlement: the number of slots that we hold and the epoch that begins with it; none when there is
@@ -212,6 +230,7 @@ impl Account {
     /// What is to be told of the account now.
     pub(super) fn due(self: &Arc<Self>, look: Look) -> Due {
         let mut holding = self.holding();
+        self.follow(&mut holding);
         let quiet = holding.seen == holding.sent;
         if !look.crowded_only {
             holding.seen = holding.sent;

@@ -52,8 +52,9 @@ pub(super) async fn keep(shared: Arc<Shared>, servers: Servers) {
         }
         redis.pay().await;
         let pause = if redis.shared.active.is_empty() { beat } else { TICK };
+        let pause = if beaten.is_none() { TICK } else { pause };
         // Either is a reason to look.
-        let _ = timeout(pause.min(if beaten.is_none() { TICK } else { pause }), redis.shared.active.woken()).await;
+        let _ = timeout(pause, redis.shared.active.woken()).await;
         let hurried = redis.shared.active.hurried();
         if hurried {
             sleep(HURRY).await;

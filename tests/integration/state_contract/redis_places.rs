@@ -180,6 +180,39 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
     assert!(server.cli::<bool>(&["HEXISTS", &record(key.id), "revoked"]));
 }
 
+/// As after a failover that lost what was acknowledged last.
+#[test]
+fn slots_that_a_failover_lost_are_counted_again() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
+    let (tenancy, key) = block_on(tenant(&state));
+    let first = block_on(admit(&state, &key, clock::now()));
+    let org = format!("keygate:{{{}}}:org", tenancy.tag.as_str());
+    let records = [org.clone(), format!("keygate:{{{}}}:key:{}", tenancy.tag.as_str(), key.id)];
+    let old = records.map(|record| (server.cli::<Vec<u8>>(&["DUMP", &record]), record));
+    let more: Vec<_> = (0..5).map(|_| block_on(admit(&state, &key, clock::now()))).collect();
+    proxy.refuse(true);
+    proxy.cut();
+    server.kill();
+    server.restart_empty();
+    for (dump, record) in old {
+        let mut restore = ::redis::cmd("RESTORE");
+        restore.arg(&record).arg(0).arg(dump).arg("REPLACE");
+        server.query::<()>(&restore).unwrap();
+    }
+    proxy.refuse(false);
+    let taken = || {
+        let live: Vec<u8> = server.cli(&["HGET", &org, "live"]);
+        f64::from_le_bytes(live[8..16].try_into().unwrap())
+    };
+    until("all six are counted", || (taken() == 6.0).then_some(()));
+    drop((first, more));
+    until("none is counted", || (taken() == 0.0).then_some(()));
+    block_on(state.close());
+}
+
 #[test]
 fn a_change_is_acknowledged_when_replicas_have_it() {
     let _entered = enter();

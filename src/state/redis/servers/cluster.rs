@@ -48,6 +48,14 @@ impl Slots {
         self.0.get(at).filter(|range| range.first <= slot).map(|range| Arc::clone(&range.link))
     }
 
+    /// Whether a slot that was somewhere is somewhere else.
+    fn differ(&self, from: &Self) -> bool {
+        let same = |(one, other): (&Range, &Range)| {
+            (one.first, one.last, one.link.target()) == (other.first, other.last, other.link.target())
+        };
+        !self.0.is_empty() && !(self.0.len() == from.0.len() && self.0.iter().zip(&from.0).all(same))
+    }
+
     fn complete(&self) -> bool {
         self.0.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum::<u32>() >= 16384
             && self.0.iter().all(|range| range.link.is_up())
@@ -101,7 +109,11 @@ impl Servers {
             last,
             link: self.link_to(Target::Server(primary)),
         });
-        self.0.slots.store(Arc::new(Slots(ranges.collect())));
+        let slots = Slots(ranges.collect());
+        if self.0.slots.load().differ(&slots) {
+            self.0.common.succeeded();
+        }
+        self.0.slots.store(Arc::new(slots));
     }
 }
 

@@ -102,6 +102,14 @@ fn jiff_like(duration: Duration) -> String {
     format!("{} ms", duration.as_millis())
 }
 
+/// A connection that can be used.
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: Driver,
+    /// The server's process: one that follows another may have less than that had acknowledged.
+    pub(super) process: String,
+}
+
 /// The task that drives a connection; it ends when this is dropped.
 pub(super) struct Driver {
     task: JoinHandle<()>,
@@ -147,7 +155,7 @@ impl Connector {
     }
 
     /// A connection that can be used.
-    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Driver), ConnectError> {
+    pub(super) async fn connect(&self) -> Result<Connected, ConnectError> {
         let address = match (&self.target, &self.settings().servers) {
             (Target::Server(address), _) => address.clone(),
             (Target::Primary, Servers::Sentinel { sentinels, service }) => {
@@ -158,9 +166,9 @@ impl Connector {
         let fit = async {
             let login = self.login(&self.settings().login, self.settings().database);
             let (mut connection, driver) = self.establish(&address, &login).await?;
-            self.examine(&mut connection).await?;
+            let process = self.examine(&mut connection).await?;
             self.common.revocations.assert(&self.common, &mut connection).await?;
-            Ok((connection, driver))
+            Ok(Connected { connection, driver, process })
         };
         timeout(PATIENCE, fit).await.unwrap_or(Err(ConnectError::Silent(PATIENCE)))
     }
@@ -203,8 +211,8 @@ impl Connector {
         timeout(patience, set_up).await.unwrap_or(Err(ConnectError::Silent(patience)))
     }
 
-    /// Whether the server is the one to ask, can hold the state, and is quick enough.
-    async fn examine(&self, connection: &mut MultiplexedConnection) -> Result<(), ConnectError> {
+    /// Whether the server is the one to ask, can hold the state, and is quick enough. Which process it is.
+    async fn examine(&self, connection: &mut MultiplexedConnection) -> Result<String, ConnectError> {
         let info: String = cmd("INFO").query_async(connection).await?;
         let info = Info::parse(&info);
         if info.is_cluster() && !self.common.cluster.swap(true, Ordering::Relaxed) {
@@ -217,7 +225,8 @@ impl Connector {
             return Err(ConnectError::Replica);
         }
         info.suits()?;
-        self.time(connection, info.is_cluster()).await
+        self.time(connection, info.is_cluster()).await?;
+        Ok(info.process().to_owned())
     }
 
     /// Whether a write is done within the deadline. A node of a Cluster takes only keys of its own slots, so there it

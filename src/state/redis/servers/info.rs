@@ -38,6 +38,11 @@ impl Info {
         self.field("cluster_enabled") == "1"
     }
 
+    /// The process, by an id that it has from its start to its end.
+    pub(super) fn process(&self) -> &str {
+        self.field("run_id")
+    }
+
     pub(super) fn is_primary(&self) -> bool {
         self.field("role") == "master"
     }

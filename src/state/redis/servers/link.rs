@@ -16,7 +16,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::connect::{ConnectError, Connector, Driver, Target};
+use super::connect::{ConnectError, Connected, Connector, Driver, Target};
 use super::failure::{Failure, is_disorder, is_unfit};
 use crate::state::redis::settings::Durability;
 
@@ -212,8 +212,12 @@ impl Link {
 
     /// Connects, and connects again whenever the connection is gone, for as long as the task lives.
     pub(super) async fn keep(self: Arc<Self>) {
+        let mut last = None;
         for number in 1.. {
-            let (connection, driver) = self.connect().await;
+            let Connected { connection, driver, process } = self.connect().await;
+            if last.replace(process.clone()).is_some_and(|last| last != process) {
+                self.connector.common.succeeded();
+            }
             let ended = driver.ended();
             *self.current() = Some(Current { connection, number, late: 0, answers: 0, _driver: driver });
             self.status.send_replace(Status::Up);
@@ -254,7 +258,7 @@ impl Link {
     }
 
     /// Tries until it succeeds. One message for a streak of failures.
-    async fn connect(&self) -> (MultiplexedConnection, Driver) {
+    async fn connect(&self) -> Connected {
         let (mut pause, longest) = PAUSES;
         let mut told = None;
         loop {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub(super) struct Common {
     cluster: AtomicBool,
     /// Told when the topology may have changed; counts how often.
     changed: watch::Sender<u64>,
+    /// How often another server process took over: what it has may be less than what was acknowledged before.
+    pub(super) successions: Arc<AtomicU64>,
 }
 
 impl Common {
@@ -72,7 +74,14 @@ impl Common {
     pub(super) fn new(settings: Arc<Settings>) -> Result<Self, TlsError> {
         let tls = settings.tls.as_ref().map(tls::connector).transpose()?;
         let cluster = AtomicBool::new(matches!(settings.servers, settings::Servers::Cluster(_)));
-        Ok(Self { settings, tls, revocations: Revocations::default(), cluster, changed: watch::Sender::new(0) })
+        Ok(Self {
+            settings,
+            tls,
+            revocations: Revocations::default(),
+            cluster,
+            changed: watch::Sender::new(0),
+            successions: Arc::default(),
+        })
     }
 }
 
@@ -227,6 +236,10 @@ impl Servers {
 impl Common {
     fn is_cluster(&self) -> bool {
         self.cluster.load(Ordering::Relaxed)
+    }
+
+    fn succeeded(&self) {
+        self.successions.fetch_add(1, Ordering::AcqRel);
     }
 
     fn topology_changed(&self) {
