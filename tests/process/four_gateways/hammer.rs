@@ -29,19 +29,19 @@ enum Manner {
 /// What became of the requests with one key.
 struct Asked {
     admitted: Mutex<Vec<Admission>>,
-    /// When the last answer came, whatever it was.
-    last: Mutex<Duration>,
+    /// When each was sent and answered, whatever the answer was.
+    all: Mutex<Vec<[Duration; 2]>>,
 }
 
 #[test]
 fn no_window_has_more_than_the_bucket_promises() {
     let length = std::env::var("KEYGATE_HAMMER").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
-    let length = length.unwrap_or(DEFAULT);
+    let (is_long, length) = (length.is_some(), length.unwrap_or(DEFAULT));
     let upstream = Upstream::start();
     let limits = "limits: { key: { requests: 50, per: 1s, burst: 50 }, org: { concurrent: 1000 } }";
     let four = Four::start(&upstream, KEYS, "deadline: 1s", limits);
     let begun = Instant::now();
-    let asked: Vec<Asked> = (0..KEYS).map(|_| Asked { admitted: Mutex::default(), last: Mutex::default() }).collect();
+    let asked: Vec<Asked> = (0..KEYS).map(|_| Asked { admitted: Mutex::default(), all: Mutex::default() }).collect();
     std::thread::scope(|scope| {
         for (number, (key, asked)) in four.keys.iter().zip(&asked).enumerate() {
             for manner in [Manner::Steady, Manner::Bursting, Manner::Wandering] {
@@ -52,16 +52,35 @@ fn no_window_has_more_than_the_bucket_promises() {
     });
     let mut all = 0;
     for (number, asked) in asked.into_iter().enumerate() {
-        let (admitted, last) = (asked.admitted.into_inner().unwrap(), asked.last.into_inner().unwrap());
-        let first = admitted.iter().map(|admission| admission.sent).min().unwrap();
-        let allowed = BURST + RATE * (last - first).as_secs_f64();
+        let (admitted, times) = (asked.admitted.into_inner().unwrap(), asked.all.into_inner().unwrap());
+        let [first, last] = [times.iter().map(|[sent, _]| sent).min(), times.iter().map(|[_, at]| at).max()];
+        let allowed = BURST + RATE * (*last.unwrap() - *first.unwrap()).as_secs_f64();
+        let asked_for =
+            [0, 1].map(|end| given(times.iter().map(|ends| ends[end]).collect())).into_iter().min().unwrap();
         let (count, most) = (admitted.len() as f64, most_above_rate(&admitted, RATE));
         println!("key {number}: {count} of {allowed:.1} admitted; the fullest window has {most:.2} above the rate");
         assert!(most <= BURST, "key {number}: a window has {most} more than the rate, and the burst is {BURST}");
-        assert!(count >= 0.99 * allowed, "key {number}: only {count} of {allowed} were admitted");
+        // A loaded machine may not ask for all of it.
+        let least = if is_long { allowed } else { f64::from(asked_for) };
+        assert!(count >= 0.99 * least, "key {number}: only {count} of {least} were admitted");
         all += admitted.len();
     }
     assert_eq!(upstream.count(), all, "what was admitted reached the upstream");
+}
+
+/// How many tokens a bucket gives that is asked at these times.
+fn given(mut times: Vec<Duration>) -> u32 {
+    times.sort_unstable();
+    let (mut level, mut at, mut given) = (BURST, times[0], 0);
+    for now in times {
+        level = BURST.min(level + RATE * (now - at).as_secs_f64());
+        at = now;
+        if level >= 1.0 {
+            level -= 1.0;
+            given += 1;
+        }
+    }
+    given
 }
 
 fn hammer(
@@ -83,7 +102,7 @@ fn hammer(
         let sent = begun.elapsed();
         let status = clients[gateway].get("/", key).status;
         let answered = begun.elapsed();
-        *asked.last.lock().unwrap() = answered;
+        asked.all.lock().unwrap().push([sent, answered]);
         match status {
             200 => asked.admitted.lock().unwrap().push(Admission { sent, answered }),
             429 => {}

@@ -15,6 +15,7 @@ use super::cutting::Cutting;
 use super::slots::all_come_back;
 use super::{Gauge, LIMIT, Random, ask, open, shipped};
 use crate::redis::Redis;
+use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{record, tenant};
 
@@ -60,8 +61,8 @@ fn cut_connections_neither_leak_nor_double_anything() {
         let taken = [record(&gateways[0], &limited).await.uses, record(&gateways[0], &plenty).await.uses];
         assert!(few <= taken[0] && many <= taken[1], "{few} and {many} uses, {taken:?} tokens");
         assert!(taken[0] as f64 <= allowed, "{} tokens of {allowed}", taken[0]);
-        // What cut connections and a busy machine leave of it.
-        assert!(taken[0] as f64 >= 0.25 * allowed, "only {} tokens of {allowed}", taken[0]);
+        // A loaded machine does not ask for all of it.
+        assert!(taken[0] as f64 >= 0.3 * allowed, "only {} tokens of {allowed}", taken[0]);
         all_come_back(&server, &gateways, tenancy.tag, &plenty.digest).await;
     });
 }
@@ -74,7 +75,8 @@ async fn client(
     seed: u64,
 ) {
     let mut random = Random(seed);
-    while begun.elapsed() < LOAD {
+    // And until the limit was reached.
+    while begun.elapsed() < LOAD || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
         let which = usize::from(random.below(2) > 0);
         match ask(gateway, &digests[which]).await {

@@ -1,7 +1,7 @@
 //! One concurrency of an organization, over all gateways.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use keygate::key::{KeyDigest, OrgTag};
@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Gauge, LIMIT, Random, ask, counted, fill, open, shipped};
 use crate::redis::{Proxy, Redis, until};
+use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::tenant;
 
@@ -54,8 +55,11 @@ fn four_gateways_share_the_slots_of_an_organization() {
 
 /// One client after the other, some of which leave early.
 async fn client(gateways: &[Arc<State>], digest: &KeyDigest, gauge: &Gauge, seed: u64) {
-    let mut random = Random(seed);
-    for _ in 0..REQUESTS {
+    let (mut random, begun) = (Random(seed), Instant::now());
+    let mut requests = 0;
+    // And until the limit was reached.
+    while requests < REQUESTS || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
+        requests += 1;
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
         let patience = if random.below(4) == 0 { random.micros_below(3000) } else { Duration::from_secs(60) };
         match timeout(patience, ask(gateway, digest)).await {
