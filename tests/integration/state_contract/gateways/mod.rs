@@ -53,12 +53,12 @@ async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable>
     state.decide(Ask { digest, id: None, required: None, now: clock::now() }).await
 }
 
-/// Takes a slot, if there is one.
+/// Takes a slot, if there is one and the answer is in time.
 async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
-    match ask(state, digest).await.unwrap() {
-        Decision::Admitted(admitted) => Some(admitted),
-        Decision::Refused { refusal: Refusal::TooManyInFlight, .. } => None,
-        Decision::Refused { refusal, .. } => panic!("{refusal:?}"),
+    match ask(state, digest).await {
+        Ok(Decision::Admitted(admitted)) => Some(admitted),
+        Ok(Decision::Refused { refusal: Refusal::TooManyInFlight, .. }) | Err(_) => None,
+        Ok(Decision::Refused { refusal, .. }) => panic!("{refusal:?}"),
     }
 }
 
