@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use redis::{FromRedisValue as _, Value, cmd};
+use tokio::time::timeout;
 
 use super::account::Permit;
 use super::known::Known;
@@ -45,6 +46,8 @@ impl Redis {
     pub(super) async fn asked(&self, ask: Ask<'_>) -> Result<Decision, Failure> {
         let unknown = Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None };
         let mut known = self.shared.known.get(ask.digest);
+        // Released slots that are on their way for longer are as good as taken.
+        let crossing = self.shared.settings.deadline / 4;
         for tries in 0..TRIES {
             let Some(key) = known else {
                 known = self.find(&ask).await?;
@@ -61,10 +64,10 @@ impl Redis {
                 Outcome::Crowded(decided) if tries + 1 == TRIES => {
                     return Ok(refused(&key, &decided, Refusal::TooManyInFlight));
                 }
-                Outcome::Crowded(_) => {
-                    key.account.heard().await;
-                    Some(key)
-                }
+                Outcome::Crowded(decided) => match timeout(crossing, key.account.heard()).await {
+                    Ok(()) => Some(key),
+                    Err(_) => return Ok(refused(&key, &decided, Refusal::TooManyInFlight)),
+                },
                 Outcome::Stale(fresh) => Some(self.shared.remember(ask.digest, *fresh)),
                 Outcome::Unsettled if self.shared.settle(&self.servers, &key.account).await? => Some(key),
                 // Without its organization there is no key.

@@ -15,7 +15,7 @@
 --
 -- Result: (code, level, slots taken, uses, slots the asker holds) packed, or for `stale` a table of both records.
 -- Guarantee: everything is checked, then everything is written; a refusal writes nothing but what the asker settles
--- with it: slots it has released, and tokens it owes; and the bucket's time, when the clock was set back: otherwise an
+-- with it: slots it has released, and tokens it owes; what was counted anew; and the bucket's time, when the clock was set back: otherwise an
 -- empty bucket would stand still until the old time is reached. A debt is a number of uses that only grows, so that it
 -- can be told any number of times, also late, and what is told is paid once.
 
@@ -58,7 +58,8 @@ if owed > 0 then
   call('EXPIRE', KEYS[3], 86400)
   level, uses, used = math.max(0, level - owed * per), uses + owed, math.max(used, now)
 end
-if released > 0 then
+local counted = released > 0
+if counted then
   released = math.min(released, held)
   taken, held = taken - released, held - released
 end
@@ -67,10 +68,10 @@ if verdict == ADMITTED then
   if level < per then
     verdict = RATE_LIMITED
   elseif taken >= limit then
-    if now >= ends or ends > now + lease then
+    if now >= ends or (ends > now + lease and ends < NEVER) then
       local held_by_others
       held_by_others, ends = others(KEYS[2], ARGV[1], now)
-      taken = held_by_others + held
+      taken, counted = held_by_others + held, true
     end
     if taken >= limit then verdict = TOO_MANY end
   end
@@ -86,7 +87,7 @@ if verdict == ADMITTED or owed > 0 or set_back then
 end
 if verdict == ADMITTED or released > 0 then
   call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends), ARGV[1], pack('<dddd', held, now, lease, epoch))
-elseif verdict == TOO_MANY then
+elseif counted then
   call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends))
 end
 return pack('<ddddd', verdict, level, taken, uses, held)
