@@ -40,7 +40,7 @@ fn main() {
     let server = Redis::start();
     let directory = Directory::new(&server, size.keys);
     throughput(&server, &directory, &size);
-    commands_per_request(&server, &directory, &size);
+    over_http(&server, &directory, &size);
 }
 
 /// Decisions per second and the server's microseconds for each, of everything in every round.
@@ -82,26 +82,36 @@ fn throughput(server: &Redis, directory: &Directory, size: &Size) {
     }
 }
 
-/// The real gateway over HTTP: what it says to Redis for each request that it forwards.
-fn commands_per_request(server: &Redis, directory: &Directory, size: &Size) {
-    let gateway = gateway::Gateway::start(server, load::upstream());
+/// Real gateways over HTTP: requests per second, and what is said to Redis for each of them.
+fn over_http(server: &Redis, directory: &Directory, size: &Size) {
+    let upstream = load::upstream();
+    let gateways = [gateway::Gateway::start(server, upstream), gateway::Gateway::start(server, upstream)];
     let texts = directory.texts();
-    println!("\n{:34}{:>34}", "real gateway over HTTP", "Redis commands per request");
-    for (name, connections) in [("1 connection", 1), ("8 connections, a key each", 8)] {
-        let mut figures = Vec::new();
-        for _ in 0..size.rounds {
-            // The gateway has seen every key, so that this is the steady state.
-            texts.iter().take(connections).for_each(|key| load::run(gateway.address, key, 2));
+    let titles = ["requests per second", "Redis commands per request"];
+    println!("\n{:34}{:>34}{:>28}", "real gateways over HTTP", titles[0], titles[1]);
+    let cases = [("one, 1 connection", 1, 1), ("one, 8 connections", 1, 8), ("two, 4 connections each", 2, 8)];
+    let mut figures = vec![(Vec::new(), Vec::new()); cases.len()];
+    for _ in 0..size.rounds {
+        for ((_, count, connections), (rates, commands)) in cases.iter().zip(&mut figures) {
+            let way = |number: usize| (gateways[number % count].address, &texts[number % texts.len()]);
+            // Every gateway has seen its keys, so that this is the steady state.
+            (0..*connections).map(way).for_each(|(address, key)| load::run(address, key, 2));
             server.reset_stats();
+            let started = std::time::Instant::now();
             std::thread::scope(|scope| {
-                for key in texts.iter().take(connections) {
-                    scope.spawn(|| load::run(gateway.address, key, size.requests));
+                for (address, key) in (0..*connections).map(way) {
+                    scope.spawn(move || load::run(address, key, size.requests));
                 }
             });
-            #[allow(clippy::cast_precision_loss, reason = "counts")]
-            figures.push(commands(server) as f64 / (size.requests * connections) as f64);
+            #[allow(clippy::cast_precision_loss, reason = "a count")]
+            let requests = (size.requests * connections) as f64;
+            rates.push(requests / started.elapsed().as_secs_f64());
+            #[allow(clippy::cast_precision_loss, reason = "a count")]
+            commands.push(sent(server) as f64 / requests);
         }
-        println!("{name:34}{:>34}", spread(&figures, 3));
+    }
+    for ((name, ..), (rates, commands)) in cases.iter().zip(&figures) {
+        println!("{name:34}{:>34}{:>28}", spread(rates, 0), spread(commands, 3));
     }
 }
 
@@ -114,6 +124,6 @@ fn spread(values: &[f64], digits: usize) -> String {
 
 /// Commands that clients have sent. Those that scripts call the server counts as well; no gateway sends them in steady
 /// state, but for the one that asks for these figures.
-fn commands(server: &Redis) -> u64 {
+fn sent(server: &Redis) -> u64 {
     ["evalsha", "eval", "set", "ping"].into_iter().map(|name| server.command_calls(name).0).sum()
 }
