@@ -36,7 +36,7 @@
 //!
 //! # How far it carries
 //!
-//! Redis runs scripts on one thread. A decision takes about 6 µs of it with one in flight and 5 µs under load, and a
+//! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and a
 //! forwarded request takes one command, its releases included (`benches/README.md` has the figures and how they were
 //! measured). With what the server spends on reading and writing its sockets, one Redis carries about 100,000 decisions
 //! a second on a core of its own, whatever the number of gateways, and two thirds of that with room for bursts. That is

@@ -53,7 +53,8 @@ impl Slots {
         let same = |(one, other): (&Range, &Range)| {
             (one.first, one.last, one.link.target()) == (other.first, other.last, other.link.target())
         };
-        !self.0.is_empty() && !(self.0.len() == from.0.len() && self.0.iter().zip(&from.0).all(same))
+        let unchanged = self.0.len() == from.0.len() && self.0.iter().zip(&from.0).all(same);
+        !self.0.is_empty() && !unchanged
     }
 
     fn complete(&self) -> bool {
