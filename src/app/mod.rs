@@ -5,6 +5,7 @@
 //! - Stop: not ready at once; no new connections; exchanges in flight end, or are dropped when the grace period is over;
 //!   then the journal and the state write out what they have, and close.
 
+mod copy;
 mod worker;
 
 use std::net::{SocketAddr, TcpListener};
@@ -27,6 +28,7 @@ use crate::state::{self, Embedded, Redis, State};
 use crate::transport;
 use crate::upstream::Endpoints;
 
+pub use copy::copy_state;
 use worker::Worker;
 
 /// How far before the state's last write-back the journal is read: the write-back notes its time when it ends, and a

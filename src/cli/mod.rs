@@ -27,6 +27,7 @@ mod audit;
 mod org;
 mod user;
 mod key;
+mod state;
 
 // What they share.
 mod control;
@@ -73,6 +74,8 @@ enum Command {
     User(user::Args),
     /// Manage API keys
     Key(key::Args),
+    /// Move the state to where several gateways share it
+    State(state::Args),
     /// Read the audit journal
     Audit(audit::Args),
     /// Tell why a key is refused: its state, its bucket, its last decisions
@@ -111,6 +114,7 @@ impl Cli {
             Command::Org(args) => args.run(&config()?),
             Command::User(args) => args.run(&config()?),
             Command::Key(args) => args.run(&config()?),
+            Command::State(args) => args.run(&self.config, &config()?),
             Command::Audit(args) => args.run(&config()?),
             Command::Explain(args) => args.run(&config()?),
             Command::Health => health::run(&config()?),

@@ -16,9 +16,11 @@ use crate::quota::{Quota, Standing};
 pub mod bucket;
 pub mod embedded;
 pub mod redis;
+mod holdings;
 mod records;
 
 pub use embedded::Embedded;
+pub use holdings::{Holdings, KeyHoldings, OrgHoldings};
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
 pub use redis::Redis;
 

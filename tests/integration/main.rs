@@ -23,6 +23,7 @@ mod journal;
 mod state_contract;
 mod management;
 mod command_line;
+mod state_copy;
 
 // The service behind it.
 mod query_store;

@@ -13,7 +13,7 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Key, Org, User};
+use crate::state::{Change, Holdings, Key, KeyHoldings, Org, OrgHoldings, User};
 
 use super::Replay;
 use super::grant::{Grant, Secrets};
@@ -109,8 +109,32 @@ impl Directory {
     }
 
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        let keys = self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default();
-        keys.iter().map(|record| record.view()).collect()
+        self.records(org).iter().map(|record| record.view()).collect()
+    }
+
+    fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
+        self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default()
+    }
+
+    /// Everything there is. What changes meanwhile may be in it or not.
+    pub(super) fn holdings(&self) -> Holdings {
+        let mut digests = self.digests();
+        let mut key = |record: &Arc<KeyRecord>| record.holdings(digests.remove(&record.id).unwrap_or_default());
+        let orgs = self.orgs().into_iter().map(|org| {
+            let users = self.users(org.id);
+            let keys: Vec<KeyHoldings> = self.records(org.id).iter().map(&mut key).collect();
+            OrgHoldings { org, users, keys }
+        });
+        Holdings { orgs: orgs.collect() }
+    }
+
+    /// The digests that each key has or had.
+    fn digests(&self) -> FxHashMap<KeyId, Vec<KeyDigest>> {
+        let mut digests: FxHashMap<KeyId, Vec<KeyDigest>> = FxHashMap::default();
+        for entry in &self.by_digest {
+            digests.entry(entry.value().id).or_default().push(*entry.key());
+        }
+        digests
     }
 
     pub(super) fn in_flight(&self) -> u64 {

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Micros;
 use crate::identity::{Permission, Principal, UserId};
-use crate::key::KeyId;
+use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
 use super::grant::{Grant, Secrets};
 use super::permit::{self, OrgRecord};
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, Ask, Decision, Key, Permit, Refusal};
+use crate::state::{Admitted, Ask, Decision, Key, KeyHoldings, Permit, Refusal};
 
 /// A key: what never changes about it, and what does.
 pub(super) struct KeyRecord {
@@ -208,6 +208,17 @@ impl KeyRecord {
             last_used: live.last_used,
             uses: live.uses,
         }
+    }
+
+    /// All of it, with the digests that lead here.
+    pub(super) fn holdings(&self, digests: Vec<KeyDigest>) -> KeyHoldings {
+        let key = self.view();
+        let live = self.live();
+        let digest = live.secrets.current;
+        let previous = live.secrets.previous.map(|(previous, _)| previous);
+        let others = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous);
+        let (bucket, per_us) = (live.bucket, live.quota.per_micros());
+        KeyHoldings { key, digest, previous, replaced: others.collect(), bucket, per_us }
     }
 
     /// What is to be written back. The next use is noted again.

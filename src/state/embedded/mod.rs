@@ -15,7 +15,7 @@ use crate::identity::OrgId;
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
-use super::{Ask, Change, ChangeError, Decision, Key, Org, Refusal, User};
+use super::{Ask, Change, ChangeError, Decision, Holdings, Key, Org, Refusal, User};
 
 mod live;
 mod grant;
@@ -188,6 +188,11 @@ impl Embedded {
     /// Where a key stands, taking nothing.
     pub fn standing(&self, id: KeyId, now: Micros) -> Option<Standing> {
         self.directory.key(id).map(|record| record.standing(now))
+    }
+
+    /// Everything there is, to be carried to another state; for a moment when nobody changes or uses it.
+    pub fn holdings(&self) -> Holdings {
+        self.directory.holdings()
     }
 
     /// Requests in flight of all organizations together.

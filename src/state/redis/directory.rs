@@ -53,7 +53,7 @@ impl Redis {
         self.list(layout::slot(tag.as_str()), "SMEMBERS", &self.shared.layout.keys_of(tag, user)).await
     }
 
-    async fn stored_org(&self, tag: OrgTag) -> Result<Option<Org>, Failure> {
+    pub(super) async fn stored_org(&self, tag: OrgTag) -> Result<Option<Org>, Failure> {
         let fields = self.fields(layout::slot(tag.as_str()), self.shared.layout.org(tag)).await?;
         fields.map(|fields| fields.org().map(|stored| stored.org)).transpose()
     }
@@ -75,7 +75,7 @@ impl Redis {
     }
 
     /// All members of a list or set, as ids.
-    async fn list<T: std::str::FromStr>(&self, slot: u16, how: &str, name: &str) -> Result<Vec<T>, Failure> {
+    pub(super) async fn list<T: std::str::FromStr>(&self, slot: u16, how: &str, name: &str) -> Result<Vec<T>, Failure> {
         let mut get: Cmd = cmd(how);
         get.arg(name);
         if how == "LRANGE" {

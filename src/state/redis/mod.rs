@@ -86,6 +86,7 @@ mod active;
 mod keeper;
 mod directory;
 mod changes;
+mod copy;
 mod revocations;
 mod provisional;
 mod servers;
@@ -99,6 +100,7 @@ use servers::{Common, Failure, Servers as Links};
 use stored::{StoredKey, StoredOrg};
 
 pub use account::Permit;
+pub use copy::{CopyError, Count, Finding, LeftOut, Phase, Problem, Progress, Record, Report};
 pub use servers::{ConnectError, TlsError, Unsuitable};
 pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings, Tls};
 pub use url::{InvalidUrl, Url};

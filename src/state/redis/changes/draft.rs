@@ -64,6 +64,11 @@ impl Draft {
         Ok(())
     }
 
+    /// Whether it would neither check nor write anything.
+    pub(in crate::state::redis) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     fn json(&self) -> String {
         json!({ "checks": self.checks, "writes": self.writes, "now": self.now }).to_string()
     }
@@ -79,17 +84,27 @@ impl Draft {
 }
 
 impl Redis {
+    /// Checks and writes a draft, and waits for no replica.
+    pub(in crate::state::redis) async fn commit_at_once(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
+        let (commit, json) = (&self.shared.scripts.commit, draft.json());
+        committed(self.servers.run(slot, commit, &draft.keys(), &[json.as_bytes()]).await?, 0)
+    }
+
     /// Checks and writes a draft, and waits for as many replicas as are configured.
     pub(in crate::state::redis) async fn commit(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
         let (commit, durability) = (&self.shared.scripts.commit, self.shared.settings.durability);
         let json = draft.json();
         let (answer, replicas) =
             self.servers.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()], durability).await?;
-        match answer {
-            Value::Int(0) => Ok(Committed::Written(replicas)),
-            Value::Int(number) => Ok(Committed::Failed(u64::try_from(number).unwrap_or_default())),
-            _ => Err(Failure::Nonsense),
-        }
+        committed(answer, replicas)
+    }
+}
+
+fn committed(answer: Value, replicas: u32) -> Result<Committed, Failure> {
+    match answer {
+        Value::Int(0) => Ok(Committed::Written(replicas)),
+        Value::Int(number) => Ok(Committed::Failed(u64::try_from(number).unwrap_or_default())),
+        _ => Err(Failure::Nonsense),
     }
 }
 

@@ -163,7 +163,11 @@ impl Redis {
     }
 }
 
-fn fields(key: &Key, digest: &KeyDigest, permissions: &[Permission]) -> Vec<(&'static str, String)> {
+pub(in crate::state::redis) fn fields(
+    key: &Key,
+    digest: &KeyDigest,
+    permissions: &[Permission],
+) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", key.id.as_str().to_owned()),
         ("org", key.org.to_string()),

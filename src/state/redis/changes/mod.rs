@@ -22,9 +22,9 @@ use crate::state::bucket::Bucket;
 use crate::state::{Change, ChangeError, Failure as StateFailure, Key, Org, Unavailable, User};
 
 mod draft;
-mod keys;
-mod orgs;
-mod users;
+pub(super) mod keys;
+pub(super) mod orgs;
+pub(super) mod users;
 
 pub(super) use draft::{Committed, Draft, version};
 
@@ -80,7 +80,7 @@ impl Redis {
     }
 
     /// Whether as many replicas have it as are configured.
-    fn replicated(&self, reached: u32) -> Result<(), ChangeError> {
+    pub(super) fn replicated(&self, reached: u32) -> Result<(), ChangeError> {
         let wanted = self.shared.settings.durability.replicas;
         if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
     }
@@ -104,12 +104,12 @@ impl Redis {
     }
 
     /// A draft at this time.
-    fn draft(&self) -> Draft {
+    pub(super) fn draft(&self) -> Draft {
         Draft::new(chosen(&self.shared.settings, clock::now()))
     }
 
     /// A field of a hash that is no record.
-    async fn field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, Failure> {
+    pub(super) async fn field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, Failure> {
         let mut get = cmd("HGET");
         get.arg(name).arg(field);
         let value = self.servers.send(slot, &get).await?;
@@ -128,6 +128,6 @@ impl Redis {
 }
 
 /// Permissions as they are stored.
-fn joined(permissions: &[Permission]) -> String {
+pub(super) fn joined(permissions: &[Permission]) -> String {
     permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
 }

@@ -91,14 +91,14 @@ impl Redis {
 }
 
 /// A commit that only somebody else's change can fail.
-pub(super) fn written(committed: Committed) -> Result<u32, Obstacle> {
+pub(in crate::state::redis) fn written(committed: Committed) -> Result<u32, Obstacle> {
     match committed {
         Committed::Written(replicas) => Ok(replicas),
         Committed::Failed(_) => Err(Obstacle::Conflict),
     }
 }
 
-fn fields(org: &Org) -> Vec<(&'static str, String)> {
+pub(in crate::state::redis) fn fields(org: &Org) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", org.id.to_string()),
         ("tag", org.tag.as_str().to_owned()),

@@ -94,7 +94,7 @@ impl Redis {
     }
 }
 
-fn fields(user: &User) -> Vec<(&'static str, String)> {
+pub(in crate::state::redis) fn fields(user: &User) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", user.id.to_string()),
         ("org", user.org.to_string()),

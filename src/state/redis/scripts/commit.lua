@@ -5,7 +5,7 @@
 --          is an index into KEYS
 --
 -- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "size" key count (of a set)
---         "version" key version (of its live part)
+--         "version" key version (of its live part) | "behind" key uses (it has fewer)
 -- Writes: "set" key field value … | "unset" key field … | "append" key value | "add" key value | "drop" key
 --         "bucket" key version level at per uses used   a new key's live part
 --         "slots" key version                           a new organization's live part
@@ -26,6 +26,7 @@ local checks = {
   none = function(key, field) return call('HEXISTS', key, field) == 0 end,
   size = function(key, count) return call('SCARD', key) == count end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
+  behind = function(key, uses) return select(5, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < uses end,
 }
 
 local writes = {

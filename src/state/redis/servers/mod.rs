@@ -234,7 +234,7 @@ impl Servers {
 }
 
 impl Common {
-    fn is_cluster(&self) -> bool {
+    pub(super) fn is_cluster(&self) -> bool {
         self.cluster.load(Ordering::Relaxed)
     }
 

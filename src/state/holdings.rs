@@ -1,0 +1,49 @@
+//! Everything that a state holds, as lists: what is carried from one variant to another.
+
+use super::bucket::Bucket;
+use super::{Key, Org, User};
+use crate::key::KeyDigest;
+
+/// Everything that a state holds, at a moment when nobody changes or uses it.
+///
+/// - All lists are in the order of creation.
+#[derive(Clone, Debug, Default)]
+pub struct Holdings {
+    /// The organizations.
+    pub orgs: Vec<OrgHoldings>,
+}
+
+/// An organization with all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct OrgHoldings {
+    /// Its record.
+    pub org: Org,
+    /// Its users, removed ones too.
+    pub users: Vec<User>,
+    /// Its keys, revoked ones too.
+    pub keys: Vec<KeyHoldings>,
+}
+
+/// A key with all that it is recognized by, and its bucket.
+#[derive(Clone, Debug)]
+pub struct KeyHoldings {
+    /// Its record.
+    pub key: Key,
+    /// The digest it is recognized by.
+    pub digest: KeyDigest,
+    /// The digest before the last rotation; none when there was no overlap.
+    pub previous: Option<KeyDigest>,
+    /// All other digests that it had, in no order.
+    pub replaced: Vec<KeyDigest>,
+    /// Its bucket.
+    pub bucket: Bucket,
+    /// The `per` that the bucket's level is measured in, in microseconds.
+    pub per_us: u64,
+}
+
+impl KeyHoldings {
+    /// Every digest that the key has or had.
+    pub fn digests(&self) -> impl Iterator<Item = &KeyDigest> {
+        [&self.digest].into_iter().chain(&self.previous).chain(&self.replaced)
+    }
+}

@@ -1,0 +1,70 @@
+//! Waiting until replicas have a copy, as many as are configured.
+//!
+//! A replica that has a write has all that its primary wrote before. So it takes one write after all others: to the one
+//! primary that there is, or, on a Cluster, to every slot that something is in.
+
+use std::collections::BTreeMap;
+
+use super::{CopyError, Patience};
+use crate::state::OrgHoldings;
+use crate::state::redis::Redis;
+use crate::state::redis::changes::{Committed, Obstacle};
+use crate::state::redis::layout;
+
+/// A field of a record, as it is there already.
+struct Touch {
+    name: String,
+    field: String,
+    value: String,
+}
+
+impl Redis {
+    pub(super) async fn confirm(&self, orgs: &[&OrgHoldings]) -> Result<(), CopyError> {
+        if self.shared.settings.durability.replicas == 0 {
+            return Ok(());
+        }
+        let mut touches = self.touches(orgs);
+        if !self.shared.common.is_cluster() {
+            touches = touches.into_iter().take(1).collect();
+        }
+        for (slot, touch) in touches {
+            let mut patience = Patience::default();
+            while let Err(obstacle) = self.touch_once(slot, &touch).await {
+                patience.bear(obstacle).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something to write in each slot that something is in.
+    fn touches(&self, orgs: &[&OrgHoldings]) -> BTreeMap<u16, Touch> {
+        let layout = &self.shared.layout;
+        let mut touches = BTreeMap::new();
+        for org in orgs {
+            let (id, tag) = (org.org.id.to_string(), org.org.tag);
+            let of_org = Touch { name: layout.org(tag), field: "id".into(), value: id.clone() };
+            let listing = Touch { name: layout.tags(), field: id, value: tag.as_str().into() };
+            touches.entry(layout::slot(tag.as_str())).or_insert(of_org);
+            touches.entry(layout::orgs_slot()).or_insert(listing);
+            for (key, digest) in org.keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
+                let name = layout.digest(digest);
+                let slot = layout::slot(&name);
+                let value = key.key.id.as_str().into();
+                touches.entry(slot).or_insert_with(|| Touch { name, field: "key".into(), value });
+            }
+        }
+        touches
+    }
+
+    /// Writes what is there. What is not there was in the way of something, and has nothing to be confirmed.
+    async fn touch_once(&self, slot: u16, touch: &Touch) -> Result<(), Obstacle> {
+        let mut draft = self.draft();
+        let record = draft.record(touch.name.clone());
+        draft.check(("equal", record, &touch.field, &touch.value));
+        draft.write(("set", record, &touch.field, &touch.value));
+        match self.commit(slot, &draft).await? {
+            Committed::Written(replicas) => Ok(self.replicated(replicas)?),
+            Committed::Failed(_) => Ok(()),
+        }
+    }
+}

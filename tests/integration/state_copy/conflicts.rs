@@ -1,0 +1,178 @@
+//! What is in the way of a copy: told, all of it, and left as it is.
+
+use keygate::key::KeyId;
+use keygate::state::{Change, Key, Org, State, User};
+use serde_json::Value;
+
+use super::furnish::{Furnishing, new_key, new_org, new_user};
+use super::rig::{COPY, Installation, content, listed, runtime};
+use crate::redis::Redis;
+
+/// An installation with three organizations of three keys each, and what it holds.
+fn installed(redis: &Redis) -> (Installation, Vec<(Org, Vec<User>, Vec<Key>)>) {
+    let installation = Installation::moving_to(&[redis.url()], "");
+    let state = State::Embedded(installation.source());
+    let mut furnishing = Furnishing::of(&state);
+    let held = runtime().block_on(async {
+        for name in ["one", "two", "three"] {
+            furnishing.many(name, 3).await;
+        }
+        listed(&state).await
+    });
+    drop(state);
+    (installation, held)
+}
+
+/// Puts something into Redis before anything is copied.
+fn occupy(installation: &Installation, changes: Vec<Change>) {
+    runtime().block_on(async {
+        let target = installation.target().await;
+        for change in changes {
+            target.change(change).await.unwrap();
+        }
+        target.close().await;
+    });
+}
+
+/// Copies, with something in the way; what the report says of that.
+fn refused(installation: &Installation, redis: &Redis) -> (Value, Vec<String>) {
+    let before = content(std::slice::from_ref(redis));
+    let told = installation.run(&format!("{COPY} --json"));
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.err.contains("records are in the way"), "{told:?}");
+    let after = content(std::slice::from_ref(redis));
+    for (name, value) in before {
+        let grows = ["list", "tags", "names", "keys", "users", "emails"].iter().any(|end| name.ends_with(end));
+        assert!(grows || after[&name] == value, "{name} was overwritten");
+    }
+    let report: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(report["differences"].as_array().unwrap().len(), 0, "{report}");
+    let text =
+        |finding: &Value| format!("{} {}: {}", finding["record"], finding["id"], finding["problem"]).replace('"', "");
+    let told = report["in_the_way"].as_array().unwrap().iter().map(text).collect();
+    (report, told)
+}
+
+#[test]
+fn organizations_with_its_name_or_tag_are_in_the_way_of_all_that_belongs_to_them() {
+    let redis = Redis::start();
+    let (installation, held) = installed(&redis);
+    let (named, tagged) = (new_org("one"), Org { tag: held[1].0.tag, ..new_org("another") });
+    occupy(&installation, vec![Change::CreateOrg(named.clone()), Change::CreateOrg(tagged.clone())]);
+    let (report, told) = refused(&installation, &redis);
+    let wanted = [
+        format!("org {}: another organization has its name, one: {}", held[0].0.id, named.id),
+        format!("org {}: another organization has its tag: {}", held[1].0.id, tagged.id),
+    ];
+    assert_eq!(told, wanted);
+    assert_eq!((&report["left_out"]["users"], &report["left_out"]["keys"]), (&4.into(), &6.into()));
+    assert_eq!((&report["orgs"]["copied"], &report["keys"]["copied"]), (&1.into(), &3.into()));
+    let people = installation.run(COPY);
+    assert!(people.out.contains(&format!("in the way: organization {}", held[0].0.id)), "{people:?}");
+    assert!(people.out.contains("left out with what they belong to: 4 users, 6 keys"), "{people:?}");
+}
+
+#[test]
+fn another_user_with_the_address_is_in_the_way_of_the_user_and_its_keys() {
+    let redis = Redis::start();
+    let (installation, held) = installed(&redis);
+    let (org, users, _) = &held[0];
+    let other = new_user(org.id, "two@example.com");
+    let same = User { permissions: vec!["other".parse().unwrap()], ..users[0].clone() };
+    let changes = vec![Change::CreateOrg(org.clone()), Change::CreateUser(other.clone()), Change::CreateUser(same)];
+    occupy(&installation, changes);
+    let (report, told) = refused(&installation, &redis);
+    let wanted = [
+        format!("user {}: it is there already, and is not the same: permissions", users[0].id),
+        format!(
+            "user {}: another user of the organization has its address, two@example.com: {}",
+            users[1].id, other.id
+        ),
+    ];
+    assert_eq!(told, wanted);
+    // The keys of the first are there, with what it may do there; that of the second is not.
+    assert_eq!((&report["left_out"]["keys"], &report["keys"]["copied"]), (&1.into(), &8.into()));
+    let key: KeyId = held[0].2[0].id;
+    let name = format!("keygate:{{{}}}:key:{key}", org.tag.as_str());
+    assert_eq!(redis.cli::<String>(&["HGET", &name, "permissions"]), "other");
+}
+
+#[test]
+fn another_key_with_the_digest_or_the_id_is_in_the_way() {
+    let redis = Redis::start();
+    let (installation, held) = installed(&redis);
+    let digest_of = |number: usize| {
+        let holdings = installation.source().holdings();
+        holdings.orgs[0].keys[number].digest
+    };
+    let (org, users, keys) = &held[0];
+    let elsewhere = new_org("elsewhere");
+    let stranger = new_user(elsewhere.id, "eve@example.com");
+    let (thief, _) = new_key(&elsewhere, stranger.id, "thief");
+    let changed = Key { name: "another name".into(), uses: 1, ..keys[1].clone() };
+    let changes = vec![
+        Change::CreateOrg(elsewhere),
+        Change::CreateUser(stranger),
+        Change::CreateKey { key: thief.clone(), digest: digest_of(0) },
+        Change::CreateOrg(org.clone()),
+        Change::CreateUser(users[0].clone()),
+        Change::CreateUser(users[1].clone()),
+        Change::CreateKey { key: changed, digest: digest_of(1) },
+    ];
+    occupy(&installation, changes);
+    let (report, told) = refused(&installation, &redis);
+    let wanted = [
+        format!("key {}: another key has, or had, one of its digests: {}", keys[0].id, thief.id),
+        format!("key {}: it is there already, and is not the same: name", keys[1].id),
+    ];
+    assert_eq!(told, wanted);
+    assert_eq!((&report["keys"]["copied"], &report["keys"]["already_there"]), (&7.into(), &0.into()));
+    assert_eq!((&report["orgs"]["copied"], &report["orgs"]["already_there"]), (&2.into(), &1.into()));
+}
+
+#[test]
+fn a_digest_that_was_claimed_long_ago_and_never_used_is_free() {
+    let redis = Redis::start();
+    let (installation, held) = installed(&redis);
+    let holdings = installation.source().holdings();
+    let claim = |digest: &keygate::key::KeyDigest, at: u64| {
+        let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("keygate:digest:{hex}");
+        redis.cli::<()>(&["HSET", &name, "key", "zzzabcdef", "at", &at.to_string()]);
+    };
+    let now = keygate::clock::now();
+    claim(&holdings.orgs[0].keys[0].digest, now.0 - 61_000_000);
+    claim(&holdings.orgs[0].keys[1].digest, now.0);
+    let told = installation.run(&format!("{COPY} --json"));
+    assert_eq!(told.code, 1, "{told:?}");
+    let report: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(report["in_the_way"].as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(report["in_the_way"][0]["id"], held[0].2[1].id.as_str());
+}
+
+#[test]
+fn what_does_not_read_back_is_told() {
+    let redis = Redis::start();
+    let (installation, held) = installed(&redis);
+    installation.copy();
+    let (org, _, keys) = &held[0];
+    let tag = org.tag.as_str();
+    redis.cli::<()>(&["LREM", &format!("keygate:{{{tag}}}:keys"), "1", keys[0].id.as_str()]);
+    let record = format!("keygate:{{{tag}}}:key:{}", keys[1].id);
+    let live = redis.cli::<Vec<u8>>(&["HGET", &record, "live"]);
+    let full = [&live[..8], &1e10_f64.to_le_bytes(), &live[16..]].concat();
+    let mut set = ::redis::cmd("HSET");
+    set.arg(&record).arg("live").arg(full);
+    redis.query::<()>(&set).unwrap();
+    let told = installation.run(&format!("{COPY} --json"));
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.err.contains("2 differ"), "{told:?}");
+    let report: Value = serde_json::from_str(&told.out).unwrap();
+    let differences = report["differences"].as_array().unwrap();
+    let of = |key: &Key| {
+        let found = differences.iter().find(|finding| finding["id"] == key.id.as_str());
+        found.map(|finding| finding["problem"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of(&keys[0]).unwrap(), "it is 0 times in the list that it should be in once");
+    assert_eq!(of(&keys[1]).unwrap(), "it is there already, and is not the same: bucket");
+}

@@ -1,0 +1,165 @@
+//! A directory with something of everything in it.
+
+use std::time::Duration;
+
+use keygate::clock::{self, Micros};
+use keygate::identity::{OrgId, UserId};
+use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use keygate::quota::Quota;
+use keygate::state::{Ask, Change, Decision, Key, Org, State, User};
+
+/// How long secrets stay valid that were rotated with an overlap.
+pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
+
+/// Organizations, users and keys in a state.
+pub(super) struct Furnishing<'a> {
+    pub(super) state: &'a State,
+    pub(super) now: Micros,
+    /// Every digest that a key has or had.
+    pub(super) digests: Vec<KeyDigest>,
+}
+
+pub(super) fn new_org(name: &str) -> Org {
+    let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
+    Org { id, tag, name: name.into(), created: clock::now(), suspended: false, concurrent: None }
+}
+
+pub(super) fn new_user(org: OrgId, email: &str) -> User {
+    let permissions = ["a", "b"].map(|text| text.parse().unwrap()).to_vec();
+    User { id: UserId::generate(), org, email: email.into(), permissions, created: clock::now(), removed: None }
+}
+
+pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
+    let plain = PlainKey::generate(KeyId::generate(org.tag).unwrap()).unwrap();
+    let key = Key {
+        id: plain.id(),
+        org: org.id,
+        user,
+        name: name.into(),
+        imported: false,
+        created: clock::now(),
+        rotated: None,
+        previous_until: None,
+        revoked: None,
+        quota: None,
+        last_used: None,
+        uses: 0,
+    };
+    (key, plain.digest())
+}
+
+impl<'a> Furnishing<'a> {
+    pub(super) fn of(state: &'a State) -> Self {
+        Self { state, now: clock::now(), digests: Vec::new() }
+    }
+
+    pub(super) async fn change(&self, change: Change) {
+        self.state.change(change).await.unwrap();
+    }
+
+    pub(super) async fn org(&self, name: &str) -> Org {
+        let org = new_org(name);
+        self.change(Change::CreateOrg(org.clone())).await;
+        org
+    }
+
+    pub(super) async fn user(&self, org: &Org, email: &str) -> UserId {
+        let user = new_user(org.id, email);
+        let id = user.id;
+        self.change(Change::CreateUser(user)).await;
+        id
+    }
+
+    pub(super) async fn key(&mut self, org: &Org, user: UserId, name: &str) -> (KeyId, KeyDigest) {
+        let (key, digest) = new_key(org, user, name);
+        let id = key.id;
+        self.change(Change::CreateKey { key, digest }).await;
+        self.digests.push(digest);
+        (id, digest)
+    }
+
+    async fn rotate(&mut self, key: KeyId, overlap: Duration) {
+        let digest = PlainKey::generate(key).unwrap().digest();
+        let previous_until = self.now.after(overlap);
+        self.change(Change::RotateKey { key, digest, at: self.now, previous_until }).await;
+        self.digests.push(digest);
+    }
+
+    pub(super) async fn take(&self, digest: &KeyDigest, times: usize) {
+        for _ in 0..times {
+            let ask = Ask { digest, id: None, required: None, now: self.now };
+            assert!(matches!(self.state.decide(ask).await, Ok(Decision::Admitted(_))));
+        }
+    }
+
+    /// Two organizations with everything that keys can be, one that is suspended, and one with nothing.
+    pub(super) async fn everything(&mut self) {
+        for name in ["acme", "globex"] {
+            self.busy_org(name).await;
+        }
+        let suspended = self.org("initech").await;
+        let user = self.user(&suspended, "milton@example.com").await;
+        self.key(&suspended, user, "stapler").await;
+        self.change(Change::SuspendOrg { org: suspended.id, suspended: true }).await;
+        self.org("empty").await;
+    }
+
+    async fn busy_org(&mut self, name: &str) {
+        let org = self.org(name).await;
+        self.change(Change::LimitOrg { org: org.id, concurrent: Some(7) }).await;
+        let user = self.user(&org, "ada@example.com").await;
+        let gone = self.user(&org, "bob@example.com").await;
+        let (_, of_gone) = self.key(&org, gone, "of a removed user").await;
+        self.take(&of_gone, 2).await;
+        self.change(Change::RemoveUser { org: org.id, user: gone, at: self.now }).await;
+        let again = self.user(&org, "bob@example.com").await;
+        let permissions = vec!["queries:read".parse().unwrap()];
+        self.change(Change::PermitUser { org: org.id, user: again, permissions }).await;
+        self.keys_of(&org, user).await;
+        self.key(&org, again, "of another bob").await;
+    }
+
+    async fn keys_of(&mut self, org: &Org, user: UserId) {
+        self.key(org, user, "never used").await;
+        let (_, used) = self.key(org, user, "half empty").await;
+        self.take(&used, 25).await;
+        let (_, drained) = self.key(org, user, "empty").await;
+        self.take(&drained, 40).await;
+        let (revoked, digest) = self.key(org, user, "revoked").await;
+        self.take(&digest, 3).await;
+        self.change(Change::RevokeKey { key: revoked, at: self.now }).await;
+        let (rotated, digest) = self.key(org, user, "rotated with an overlap").await;
+        self.rotate(rotated, OVERLAP).await;
+        self.take(&digest, 4).await;
+        let (rotated, _) = self.key(org, user, "rotated without").await;
+        self.rotate(rotated, Duration::ZERO).await;
+        let (rotated, _) = self.key(org, user, "rotated three times").await;
+        for _ in 0..3 {
+            self.rotate(rotated, OVERLAP).await;
+        }
+        let (limited, digest) = self.key(org, user, "own quota").await;
+        let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9 };
+        self.change(Change::LimitKey { key: limited, quota: Some(quota) }).await;
+        self.take(&digest, 5).await;
+        let (mut key, _) = new_key(org, user, "imported");
+        key.imported = true;
+        let digest = KeyDigest::of(key.id.as_str().as_bytes());
+        self.change(Change::CreateKey { key, digest }).await;
+        self.digests.push(digest);
+    }
+
+    /// An organization with many keys of two users, each key used once.
+    pub(super) async fn many(&mut self, name: &str, count: usize) {
+        let org = self.org(name).await;
+        let users = [self.user(&org, "one@example.com").await, self.user(&org, "two@example.com").await];
+        let keys: Vec<_> =
+            (0..count).map(|number| new_key(&org, users[number % 2], &format!("key {number}"))).collect();
+        let made =
+            keys.iter().map(|(key, digest)| self.change(Change::CreateKey { key: key.clone(), digest: *digest }));
+        futures_util::future::join_all(made).await;
+        for (_, digest) in keys {
+            self.take(&digest, 1).await;
+            self.digests.push(digest);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What the tests copy with: an installation with both states, the real binary, and both states opened beside it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use keygate::clock::Micros;
+use keygate::config::Config;
+use keygate::key::KeyDigest;
+use keygate::quota::Standing;
+use keygate::state::redis::{Clock, Settings};
+use keygate::state::{Ask, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
+use serde_json::Value;
+
+use crate::redis::Redis;
+
+pub(super) const COPY: &str = "state copy --from embedded --to redis";
+
+/// A gateway's directory on one machine, and where it is to move.
+pub(super) struct Installation {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) config: PathBuf,
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) code: i32,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+impl Installation {
+    /// With both states; what is said of Redis beside its url.
+    pub(super) fn moving_to(urls: &[String], more: &str) -> Self {
+        Self::with_state(&format!(
+            "{{ embedded: {{ path: state.db }}, redis: {{ url: [{}], deadline: 1s{more} }} }}",
+            urls.join(", ")
+        ))
+    }
+
+    pub(super) fn with_state(state: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("keygate.yaml");
+        let installation = Self { directory, config };
+        installation.configure(state);
+        installation
+    }
+
+    pub(super) fn configure(&self, state: &str) {
+        let text = format!(
+            "\
+listen: [{{ address: 127.0.0.1:0 }}]
+admin: {{ socket: admin.sock, address: 127.0.0.1:1 }}
+upstream: {{ endpoints: [http://127.0.0.1:8081] }}
+limits: {{ key: {{ requests: 60, per: 1h, burst: 40 }}, org: {{ concurrent: 9 }} }}
+state: {state}
+audit: {{ path: audit }}
+"
+        );
+        std::fs::write(&self.config, text).unwrap();
+    }
+
+    /// The configuration, before the move: only the embedded state.
+    pub(super) fn before(&self) -> Config {
+        let config = self.config();
+        let from = config.copy_from.clone().unwrap();
+        Config { state: keygate::state::Settings::Embedded(from), copy_from: None, ..config }
+    }
+
+    pub(super) fn config(&self) -> Config {
+        Config::load(&self.config).unwrap()
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+        command.args(line.split_whitespace()).arg("--config").arg(&self.config);
+        command
+    }
+
+    pub(super) fn run(&self, line: &str) -> Ended {
+        ended(self.command(line).output().unwrap())
+    }
+
+    /// Begins a copy.
+    pub(super) fn begin(&self) -> Child {
+        self.command(&format!("{COPY} --json")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Copies everything.
+    pub(super) fn copy(&self) -> Value {
+        let copied = self.run(&format!("{COPY} --json"));
+        assert_eq!(copied.code, 0, "{copied:?}");
+        serde_json::from_str(&copied.out).unwrap()
+    }
+
+    /// The embedded state.
+    pub(super) fn source(&self) -> Embedded {
+        let state = self.directory.path().join("state.db");
+        let keygate::state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
+        assert_eq!(settings.path, state);
+        Embedded::open(&settings).unwrap()
+    }
+
+    /// The Redis state, at times that the tests choose.
+    pub(super) async fn target(&self) -> State {
+        let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
+        let state = State::Redis(RedisState::open(Settings { clock: Clock::Asker, ..*settings }).await.unwrap());
+        // On a Cluster it takes a moment until all nodes are known.
+        while !readable(&state).await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        state
+    }
+}
+
+pub(super) fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+pub(super) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn readable(state: &State) -> bool {
+    let Ok(orgs) = state.orgs().await else { return false };
+    let keys = orgs.iter().map(|org| state.keys(org.id));
+    futures_util::future::join_all(keys).await.iter().all(Result::is_ok)
+}
+
+/// A directory as management sees it.
+pub(super) async fn listed(state: &State) -> Vec<(Org, Vec<User>, Vec<Key>)> {
+    let mut listed = Vec::new();
+    for org in state.orgs().await.unwrap() {
+        let (users, keys) = (state.users(org.id).await.unwrap(), state.keys(org.id).await.unwrap());
+        listed.push((org, users, keys));
+    }
+    listed
+}
+
+/// Where all keys stand, without the slots, which come back a little later on Redis.
+pub(super) async fn standings(state: &State, now: Micros) -> Vec<Standing> {
+    let mut standings = Vec::new();
+    for key in listed(state).await.iter().flat_map(|(_, _, keys)| keys) {
+        let standing = state.standing(key.id, now).await.unwrap().unwrap();
+        standings.push(Standing { in_flight: 0, ..standing });
+    }
+    standings
+}
+
+/// What is decided about digests at a time, without the slots.
+pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros) -> Vec<String> {
+    let mut told = Vec::new();
+    for digest in digests {
+        let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
+        let (principal, standing) = match state.decide(Ask { digest, id: None, required: None, now }).await.unwrap() {
+            Decision::Admitted(admitted) => {
+                write!(text, "admitted {} ", admitted.number).unwrap();
+                (Some(admitted.principal), Some(admitted.standing))
+            }
+            Decision::Refused { refusal, principal, standing } => {
+                write!(text, "{refusal:?} ").unwrap();
+                (principal, standing)
+            }
+        };
+        let standing = standing.map(|standing| Standing { in_flight: 0, ..standing });
+        write!(text, "{principal:?} {standing:?}").unwrap();
+        told.push(text);
+    }
+    told
+}
+
+/// All that servers hold, but for the gateways that live, and what shows whether they can be written.
+pub(super) fn content(servers: &[Redis]) -> BTreeMap<String, Vec<u8>> {
+    let mut content = BTreeMap::new();
+    for server in servers {
+        let names: Vec<String> = server.cli(&["KEYS", "*"]);
+        for name in names.into_iter().filter(|name| !name.ends_with("{gateways}") && !name.ends_with(":probe")) {
+            content.insert(name.clone(), server.cli(&["DUMP", &name]));
+        }
+    }
+    content
+}
