@@ -53,6 +53,8 @@ pub(super) struct Holding {
     told: Instant,
     /// Whether the organization was last seen near its limit, so that others may wait for what we release.
     pub(super) crowded: bool,
+    /// How often what Redis counts became unknown.
+    doubts: u64,
     /// Whether the keeper looks after it.
     listed: bool,
     /// The successions that there had been when Redis last had the account: after another it may not have it so.
@@ -84,6 +86,17 @@ pub(super) enum Due {
     Settle,
 }
 
+/// A settlement that has begun.
+#[derive(Clone, Copy)]
+pub(super) struct Settling {
+    /// The slots that we held then.
+    pub(super) held: u32,
+    /// The epoch that begins with it.
+    pub(super) epoch: u64,
+    doubts: u64,
+    begun: Instant,
+}
+
 /// When the keeper looks.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
@@ -106,6 +119,7 @@ impl Account {
             seen: 0,
             told: Instant::now(),
             crowded: false,
+            doubts: 0,
             listed: false,
             successions: 0,
         };
@@ -154,9 +168,8 @@ impl Account {
         }
     }
 
-    /// Begins a settlement: the number of slots that we hold and the epoch that begins with it; none when there is
-    /// nothing to settle. Permits given back from here on belong to the new epoch.
-    pub(super) fn begin_settling(&self) -> Option<(u32, u64)> {
+    /// Begins a settlement: none when there is nothing to settle. Permits given back from here on belong to the new epoch.
+    pub(super) fn begin_settling(&self) -> Option<Settling> {
         let mut holding = self.holding();
         if holding.standing != Standing::Unsettled {
             return None;
@@ -164,14 +177,15 @@ impl Account {
         holding.epoch += 1;
         holding.released = 0;
         holding.sent += 1;
-        Some((holding.held, holding.epoch))
+        Some(Settling { held: holding.held, epoch: holding.epoch, doubts: holding.doubts, begun: Instant::now() })
     }
 
     /// Redis has the account in this epoch; or it has forgotten it, as nothing was held.
-    pub(super) fn settled(self: &Arc<Self>, epoch: u64, begun: Instant, left: bool) {
+    /// When it was doubted once more meanwhile, it must be settled once more.
+    pub(super) fn settled(self: &Arc<Self>, settling: Settling, left: bool) {
         let mut holding = self.holding();
-        if holding.epoch == epoch && holding.standing == Standing::Unsettled {
-            self.registered(&mut holding, begun, left);
+        if holding.epoch == settling.epoch && holding.doubts == settling.doubts {
+            self.registered(&mut holding, settling.begun, left);
         }
     }
 
@@ -201,6 +215,7 @@ impl Account {
     /// What Redis counts became unknown.
     fn unsettle(self: &Arc<Self>, holding: &mut Holding) {
         holding.standing = Standing::Unsettled;
+        holding.doubts += 1;
         self.list(holding);
     }
 

@@ -1,5 +1,6 @@
 //! The accounts that the keeper looks after, and how it is woken.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,9 +48,13 @@ impl Active {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Forgets these: they rest.
+    /// Forgets these: they rest. One that is in use again already was added once more, behind: that one stays.
     pub(super) fn remove(&self, resting: &[Arc<Account>]) {
-        let rests = |account: &Arc<Account>| resting.iter().any(|resting| Arc::ptr_eq(account, resting));
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).retain(|account| !rests(account));
+        if resting.is_empty() {
+            return;
+        }
+        let mut resting: HashSet<*const Account> = resting.iter().map(Arc::as_ptr).collect();
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|account| !resting.remove(&Arc::as_ptr(account)));
     }
 }

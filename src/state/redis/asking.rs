@@ -172,7 +172,7 @@ async fn ask(
     let debt = known.usage.debt();
     let owed = debt.map_or(0, |debt| debt.total);
     let question = question::question(&shared.settings, &known, verdict, owed, telling.as_ref(), now);
-    let answer = put(&shared, &servers, &known, &question, debt.and_then(|debt| debt.name)).await;
+    let answer = put(&shared, &servers, &known, &question, debt.map(|debt| debt.name)).await;
     let answer = match answer.and_then(Answer::read) {
         Err(failure) => {
             if failure.did_not_run() {
@@ -182,8 +182,8 @@ async fn ask(
         }
         Ok(answer) => answer,
     };
-    if matches!(answer, Answer::Decided(_)) {
-        known.usage.paid(owed);
+    if let (Answer::Decided(_), Some(debt)) = (&answer, debt) {
+        known.usage.paid(debt);
     }
     match answer {
         Answer::Decided(decided) => Ok(decided_upon(&known, decided, telling)?),
@@ -229,7 +229,7 @@ fn decided_upon(known: &Known, decided: Decided, telling: Option<Telling>) -> Re
         (None, Some(telling)) => match telling.took(decided.taken, known.concurrent) {
             Some(permit) => Ok(Outcome::Admitted(decided, permit)),
             // The account was settled without this slot, which is not ours then.
-            None => Err(Failure::Lost(None)),
+            None => Err(Failure::Fenced),
         },
         (Some(refusal), telling) => {
             let early = telling.is_some_and(Telling::refused);

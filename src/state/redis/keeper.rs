@@ -43,7 +43,7 @@ const UNREGISTERED: u64 = 9;
 
 /// Keeps house for as long as the gateway runs.
 pub(super) async fn keep(shared: Arc<Shared>, servers: Servers) {
-    let redis = Redis { shared, servers };
+    let redis = Redis { shared, commits: servers.clone(), servers };
     let beat = redis.shared.settings.lease / BEATS;
     let (mut beaten, mut looked) = (None::<Instant>, Instant::now());
     loop {
@@ -126,7 +126,9 @@ impl Redis {
         }
         let debtors = std::mem::take(&mut *self.shared.debtors());
         let pay = async |known| {
-            if asking::look(self, &known, clock::now()).await.is_err() && known.usage.debt().is_some() {
+            // Without a record there is nobody to pay to; and more may be owed by now.
+            let gone = matches!(asking::look(self, &known, clock::now()).await, Ok(None));
+            if !gone && known.usage.debt().is_some() {
                 self.shared.owe(&known);
             }
         };
@@ -135,9 +137,10 @@ impl Redis {
 
     /// Tells Redis for the last time, with links of its own: those of the threads have ended with them.
     pub(super) async fn farewell(&self) {
-        let redis = Self { shared: Arc::clone(&self.shared), servers: Servers::start(&self.shared.common) };
+        let servers = Servers::start(&self.shared.common);
+        let redis = Self { shared: Arc::clone(&self.shared), commits: servers.clone(), servers };
         let telling = async {
-            if redis.servers.reached().await.is_err() {
+            if redis.servers.all_reached().await.is_err() {
                 return;
             }
             redis.pay().await;
@@ -161,12 +164,18 @@ impl Shared {
     /// as after it has lost its data: then there is nothing to settle with.
     pub(super) async fn settle(&self, servers: &Servers, account: &Arc<Account>) -> Result<bool, Failure> {
         let _one_at_a_time = account.settling.lock().await;
-        let begun = Instant::now();
-        let Some((held, epoch)) = account.begin_settling() else { return Ok(true) };
+        let Some(settling) = account.begin_settling() else { return Ok(true) };
+        let (held, epoch) = (settling.held, settling.epoch);
         match self.hold(servers, account, Some(held), (0, epoch), held == 0).await? {
-            DONE => account.settled(epoch, begun, false),
-            LEFT => account.settled(epoch, begun, true),
-            UNKNOWN => return Ok(false),
+            DONE => account.settled(settling, false),
+            LEFT => account.settled(settling, true),
+            UNKNOWN => {
+                // Nothing held there is nothing to tell it either, should it come back.
+                if held == 0 {
+                    account.settled(settling, true);
+                }
+                return Ok(false);
+            }
             _ => {}
         }
         Ok(true)

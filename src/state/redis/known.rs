@@ -63,14 +63,14 @@ pub(super) struct Told {
     pub(super) debt: Debt,
 }
 
-/// Uses that were admitted without Redis, since this key was first known.
+/// Uses that were admitted without Redis, since nothing was owed.
 ///
 /// - Redis is told of all that there ever were, under a name that is used for nothing else, and takes what it was not
 ///   told before: so it can be told again when an answer was lost, and no use counts twice.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Debt {
-    /// The name; none before the first.
-    pub(super) name: Option<[u8; 8]>,
+    /// The name. When all was paid, the next debt has another one: what Redis noted of this one expires.
+    pub(super) name: [u8; 8],
     /// How many there were.
     pub(super) total: u64,
     /// How many of them Redis has.
@@ -183,10 +183,21 @@ impl Usage {
         Some(self.told().debt).filter(|debt| debt.owed() > 0)
     }
 
-    /// Redis has so many of them.
-    pub(super) fn paid(&self, total: u64) {
+    /// Redis has all of a debt as it was told.
+    pub(super) fn paid(&self, debt: Debt) {
         let mut told = self.told();
-        told.debt.paid = told.debt.paid.max(total);
+        if told.debt.name == debt.name {
+            told.debt.paid = told.debt.paid.max(debt.total);
+        }
+    }
+
+    /// One more use that Redis does not know of; how many these are now. The name is for a debt that begins with it.
+    pub(super) fn owe(told: &mut Told, name: [u8; 8]) -> u64 {
+        if told.debt.owed() == 0 {
+            told.debt = Debt { name, total: 0, paid: 0 };
+        }
+        told.debt.total += 1;
+        told.debt.owed()
     }
 
     /// Nothing that holds this lock can leave it half changed: it only assigns.

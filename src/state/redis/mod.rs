@@ -25,9 +25,10 @@
 //! - slots are told anew, the whole number of them, by every gateway before it admits anything on the new primary. Until
 //!   all have done so, which takes them a tenth of a second, an organization may get more slots than its limit, by what
 //!   the others have not told yet;
-//! - revocations, and removals of users, are told to the new primary by the gateways that acknowledged them, on every
-//!   connection before it serves anything else (the last 10,000 of each process). They come back undone only when the
-//!   gateway dies together with the primary;
+//! - revocations of keys, also those that came with the removal of a user, are told to the new primary by the gateways
+//!   that acknowledged them, before a first connection to it serves anything else (the last 10,000 of each process).
+//!   They are undone only when the gateway dies together with the primary. A removed user's own record does come back:
+//!   remove it again;
 //! - other changes (a new key, a rotation, a suspension, permissions, limits) are undone.
 //!
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
@@ -132,6 +133,8 @@ pub enum OpenError {
 pub struct Redis {
     shared: Arc<Shared>,
     servers: Links,
+    /// Where changes are written: links of their own when they wait for replicas, and all behind them on a connection.
+    commits: Links,
 }
 
 struct Shared {
@@ -148,6 +151,8 @@ struct Shared {
     debtors: Mutex<Vec<Arc<Known>>>,
     /// Gateways that lived when Redis was last heard.
     gateways: AtomicU32,
+    /// Held by a change that waits for replicas.
+    committing: tokio::sync::Mutex<()>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -169,19 +174,22 @@ impl Redis {
             active: Arc::default(),
             debtors: Mutex::default(),
             gateways: AtomicU32::new(1),
+            committing: tokio::sync::Mutex::default(),
             keeper: Mutex::default(),
             settings,
             common,
         });
         let servers = Links::start(&shared.common);
-        if let Ok(Err(error)) = timeout(FIRST, servers.reached()).await
+        if let Ok(Err(error)) = timeout(FIRST, servers.all_reached()).await
             && error.is_lasting()
         {
             return Err(OpenError::Server(error));
         }
         let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared), Links::start(&shared.common)));
         *shared.keeper() = Some(keeper);
-        Ok(Self { shared, servers })
+        let waits = shared.settings.durability.replicas > 0;
+        let commits = if waits { Links::start(&shared.common) } else { servers.clone() };
+        Ok(Self { shared, servers, commits })
     }
 
     /// The same state with links of its own, on the runtime that this is called in; they have been tried when it
@@ -189,8 +197,8 @@ impl Redis {
     pub async fn for_thread(&self) -> Self {
         let servers = Links::start(&self.shared.common);
         // Without a server it serves all the same: that is what being unavailable is for.
-        let _ = timeout(FIRST, servers.reached()).await;
-        Self { shared: Arc::clone(&self.shared), servers }
+        let _ = timeout(FIRST, servers.all_reached()).await;
+        Self { shared: Arc::clone(&self.shared), commits: servers.clone(), servers }
     }
 
     /// Whether decisions can be made: Redis can be reached, or it is not needed for all of them.
@@ -206,6 +214,8 @@ impl Redis {
         let asked = timeout(self.shared.settings.deadline, self.asked(ask)).await;
         let unavailable = match asked {
             Ok(Ok(decision)) => return Ok(decision),
+            // Redis is there: the next request is decided again.
+            Ok(Err(failure @ Failure::Fenced)) => return Err(failure.into()),
             Ok(Err(failure)) => failure.into(),
             Err(_) => Unavailable::Late,
         };

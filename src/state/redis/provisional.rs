@@ -2,7 +2,8 @@
 //!
 //! - The share is the limit divided by the number of gateways that lived when Redis was last heard: of the bucket as it
 //!   was then, of what flows in, of the burst, and of the concurrency. So all gateways together stay within the limits,
-//!   as long as no slots were held unevenly when Redis went away.
+//!   as long as no slots were held unevenly when Redis went away. Where a burst or a concurrency is smaller than the
+//!   number of gateways, the share is nothing.
 //! - What a key was told by its records is what counts: a revocation made meanwhile is not seen. `max_staleness` bounds
 //!   for how long.
 //! - Redis is told of the uses when it is back, once each.
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use super::Redis;
 use super::account::Permit;
 use super::changes::version;
-use super::known::{Known, Told};
+use super::known::{Known, Told, Usage};
 use super::question::standing;
 use super::settings::OnUnavailable;
 use crate::clock::Micros;
@@ -64,9 +65,8 @@ impl Redis {
         let permit = known.account.take_provisionally(concurrent);
         let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, standing_with(bucket)))?;
         told.share = Some(taken);
-        told.debt.name.get_or_insert(name);
-        told.debt.total += 1;
-        let (number, first) = (told.uses + told.debt.owed(), told.debt.owed() == 1);
+        let owed = Usage::owe(&mut told, name);
+        let (number, first) = (told.uses + owed, owed == 1);
         drop(told);
         if first {
             self.shared.owe(known);
@@ -85,7 +85,8 @@ fn share_of(quota: Quota, gateways: u32) -> Quota {
 fn share(told: &Told, quota: Quota, gateways: u32) -> Bucket {
     let part = || {
         let full = Bucket::full(share_of(quota, gateways), told.bucket.at).level;
-        Bucket { level: told.bucket.level.min(full), ..told.bucket }
+        let bucket = told.bucket.charged(quota, told.debt.owed());
+        Bucket { level: bucket.level.min(full), ..bucket }
     };
     told.share.unwrap_or_else(part)
 }

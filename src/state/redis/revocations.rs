@@ -1,10 +1,10 @@
 //! The revocations that this gateway has acknowledged, to be asserted again.
 //!
 //! Replication is asynchronous: a primary that is lost takes along what its replicas have not got yet, and the one that
-//! follows it admits a revoked key. So every connection, before it serves, is told the revocations of this process once
-//! more. They are final, so that telling them again never undoes what somebody else has changed since.
+//! follows it admits a revoked key. So every server, before a first connection to it serves, is told the revocations of this
+//! process once more. They are final, so that telling them again never undoes what somebody else has changed since.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redis::Pipeline;
@@ -20,12 +20,18 @@ use crate::key::KeyId;
 /// How many are kept, the newest. Enough for more than can be revoked in the seconds that a failover loses, and few
 /// enough to be told within a fraction of a second.
 const KEPT: usize = 10_000;
+/// How many servers are remembered as told; beyond that, some are told again.
+const SERVERS: usize = 100;
 /// How many are told in one round trip.
 const AT_ONCE: usize = 500;
 
 /// What was acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Revocations(Mutex<VecDeque<Revocation>>);
+pub(super) struct Revocations {
+    kept: Mutex<VecDeque<Revocation>>,
+    /// The servers that were told: they have what was kept then, and acknowledged what came since.
+    told: Mutex<HashSet<String>>,
+}
 
 /// A key that is refused for good.
 #[derive(Clone, Copy, Debug)]
@@ -46,28 +52,47 @@ impl Revocations {
         kept.push_back(revocation);
     }
 
-    /// Tells a server all of them. What is not this server's, on a Cluster, it refuses by itself, and what it has
-    /// already it leaves as it is.
+    /// Tells a server all of them, once for each process with its history. What is not this server's, on a Cluster, it
+    /// refuses by itself, and what it has already it leaves as it is.
     pub(super) async fn assert(
         &self,
         common: &Common,
+        process: &str,
         connection: &mut MultiplexedConnection,
     ) -> Result<(), ConnectError> {
         let kept: Vec<Revocation> = self.kept().iter().copied().collect();
+        if kept.is_empty() || self.told().contains(process) {
+            self.note(process);
+            return Ok(());
+        }
         let (layout, scripts) = (Layout::new(&common.settings.prefix), Scripts::new());
+        connection.send_packed_command(&scripts.commit.load()).await?;
         for some in kept.chunks(AT_ONCE) {
             let mut pipeline = Pipeline::with_capacity(some.len());
             for revocation in some {
                 let Some(draft) = draft(&layout, *revocation) else { continue };
-                pipeline.add_command(draft.by_text(&scripts.commit));
+                pipeline.add_command(draft.by_digest(&scripts.commit));
             }
             connection.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
         }
+        self.note(process);
         Ok(())
     }
 
+    fn note(&self, process: &str) {
+        let mut told = self.told();
+        if told.len() >= SERVERS {
+            told.clear();
+        }
+        told.insert(process.to_owned());
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> MutexGuard<'_, VecDeque<Revocation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

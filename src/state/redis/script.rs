@@ -46,6 +46,13 @@ impl Script {
         Self::call("EVAL", &self.text, keys, arguments)
     }
 
+    /// Has a server keep it, for calls by digest in a pipeline.
+    pub(super) fn load(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("SCRIPT").arg("LOAD").arg(&self.text);
+        command
+    }
+
     fn call(how: &str, what: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
         let size: usize = keys.iter().chain(arguments).map(|part| part.len()).sum();
         let mut command = Cmd::with_capacity(keys.len() + arguments.len() + 3, size + what.len() + 16);

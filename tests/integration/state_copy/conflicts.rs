@@ -8,8 +8,11 @@ use super::furnish::{Furnishing, new_key, new_org, new_user};
 use super::rig::{COPY, Installation, content, listed, runtime};
 use crate::redis::Redis;
 
+/// Organizations, each with its users and keys.
+type Directory = Vec<(Org, Vec<User>, Vec<Key>)>;
+
 /// An installation with three organizations of three keys each, and what it holds.
-fn installed(redis: &Redis) -> (Installation, Vec<(Org, Vec<User>, Vec<Key>)>) {
+fn installed(redis: &Redis) -> (Installation, Directory) {
     let installation = Installation::moving_to(&[redis.url()], "");
     let state = State::Embedded(installation.source());
     let mut furnishing = Furnishing::of(&state);

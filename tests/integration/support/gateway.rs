@@ -111,10 +111,13 @@ impl Gateway {
         explanation.standing.in_flight
     }
 
-    /// How often a key was used, as management shows it.
-    pub fn uses(&self, key: &Key) -> u64 {
-        let Reply::Key { key } = self.perform(Operation::ShowKey { key: key.id }) else { panic!("not a key") };
-        key.uses
+    /// How often a key was used, as management shows it, when it can.
+    pub fn uses(&self, key: &Key) -> Option<u64> {
+        let management = &self.app.as_ref().expect("the gateway runs").management;
+        match block_on(management.perform(Operation::ShowKey { key: key.id }, clock::now())) {
+            Ok(Reply::Key { key }) => Some(key.uses),
+            _ => None,
+        }
     }
 
     /// The audit records of all requests, newest first, once all of them have ended.

@@ -73,9 +73,9 @@ impl Draft {
         json!({ "checks": self.checks, "writes": self.writes, "now": self.now }).to_string()
     }
 
-    pub(in crate::state::redis) fn by_text(&self, commit: &Script) -> Cmd {
+    pub(in crate::state::redis) fn by_digest(&self, commit: &Script) -> Cmd {
         let (keys, json) = (self.keys(), self.json());
-        commit.by_text(&keys, &[json.as_bytes()])
+        commit.by_digest(&keys, &[json.as_bytes()])
     }
 
     fn keys(&self) -> Vec<&[u8]> {
@@ -94,8 +94,10 @@ impl Redis {
     pub(in crate::state::redis) async fn commit(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
         let (commit, durability) = (&self.shared.scripts.commit, self.shared.settings.durability);
         let json = draft.json();
+        // Who waits for replicas has the connection to themselves.
+        let _alone = if durability.replicas > 0 { Some(self.shared.committing.lock().await) } else { None };
         let (answer, replicas) =
-            self.servers.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()], durability).await?;
+            self.commits.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()], durability).await?;
         committed(answer, replicas)
     }
 }

@@ -30,7 +30,7 @@ pub(super) use draft::{Committed, Draft, version};
 
 /// How old a claim without a record must be to be anybody's: longer than any change is tried for.
 pub(super) const CLAIM: Duration = Duration::from_secs(60);
-/// How long a change is tried for when it fails without a verdict.
+/// How long a change is tried for when it fails without a verdict, beyond the time that replicas may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -60,17 +60,22 @@ impl Redis {
     /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         let begun = Instant::now();
-        let mut conflicts = 0;
+        let (mut conflicts, mut again) = (0, false);
+        // The longest change writes in three places, one after the other.
+        let patience = PATIENCE + 3 * self.shared.settings.durability.timeout;
         loop {
-            match tokio::time::timeout(PATIENCE, self.make(&change)).await {
+            match tokio::time::timeout(patience, self.make(&change, again)).await {
                 Ok(Ok(replicas)) => return self.replicated(replicas),
                 Ok(Err(Obstacle::Final(error))) => return Err(error),
                 Ok(Err(Obstacle::Conflict)) if conflicts < TRIES => conflicts += 1,
-                Ok(Err(Obstacle::Failure(failure))) if begun.elapsed() > PATIENCE => {
+                Ok(Err(Obstacle::Failure(failure))) if begun.elapsed() > patience => {
                     tracing::warn!(%failure, "a change could not be made");
                     return Err(ChangeError::Unavailable(StateFailure::Redis(failure.into())));
                 }
-                Ok(Err(Obstacle::Failure(_))) => tokio::time::sleep(PAUSE).await,
+                Ok(Err(Obstacle::Failure(_))) => {
+                    again = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Ok(Err(Obstacle::Conflict | Obstacle::Randomness(_))) => {
                     return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Overloaded)));
                 }
@@ -85,15 +90,15 @@ impl Redis {
         if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
     }
 
-    /// Makes a change, and says how many replicas have it.
-    async fn make(&self, change: &Change) -> Result<u32, Obstacle> {
+    /// Makes a change, perhaps again, and says how many replicas have it.
+    async fn make(&self, change: &Change, again: bool) -> Result<u32, Obstacle> {
         match change {
             Change::CreateOrg(org) => self.create_org(org).await,
             Change::SuspendOrg { org, suspended } => self.suspend_org(*org, *suspended).await,
             Change::LimitOrg { org, concurrent } => self.limit_org(*org, *concurrent).await,
             Change::CreateUser(user) => self.create_user(user).await,
             Change::PermitUser { org, user, permissions } => self.permit_user(*org, *user, permissions).await,
-            Change::RemoveUser { org, user, at } => self.remove_user(*org, *user, *at).await,
+            Change::RemoveUser { org, user, at } => self.remove_user(*org, *user, *at, again).await,
             Change::CreateKey { key, digest } => self.create_key(key, digest).await,
             Change::RevokeKey { key, at } => self.revoke_key(*key, *at).await,
             Change::RotateKey { key, digest, at, previous_until } => {

@@ -48,10 +48,14 @@ impl Redis {
         .await
     }
 
-    pub(super) async fn remove_user(&self, org: OrgId, user: UserId, at: Micros) -> Result<u32, Obstacle> {
+    pub(super) async fn remove_user(&self, org: OrgId, user: UserId, at: Micros, again: bool) -> Result<u32, Obstacle> {
         let tag = self.required_tag(org).await?;
         let stored = self.stored_user(tag, user).await?.filter(|stored| stored.org == org);
-        let email = stored.ok_or(ChangeError::NoUser(user))?.email;
+        let stored = stored.ok_or(ChangeError::NoUser(user))?;
+        if again && stored.removed == Some(at) {
+            return self.removed_before(tag, user, at).await;
+        }
+        let email = stored.email;
         let removed = [("removed", at.0.to_string())];
         let mut refused = Vec::new();
         let made = self.change_user(org, user, |draft, record, keys| {
@@ -67,6 +71,19 @@ impl Redis {
         });
         let replicas = made.await?;
         refused.into_iter().for_each(|revocation| self.shared.common.revocations.add(revocation));
+        Ok(replicas)
+    }
+
+    /// The removal was made by a try whose answer was lost; this write only has replicas to wait for.
+    async fn removed_before(&self, tag: OrgTag, user: UserId, at: Micros) -> Result<u32, Obstacle> {
+        let mut draft = self.draft();
+        let record = draft.record(self.shared.layout.user(tag, user));
+        draft.check(("equal", record, "removed", at.0.to_string()));
+        draft.set(record, &[("id", user.to_string())]);
+        let replicas = written(self.commit(layout::slot(tag.as_str()), &draft).await?)?;
+        for key in self.keys_of(tag, user).await? {
+            self.shared.common.revocations.add(Revocation { key, field: "removed", at });
+        }
         Ok(replicas)
     }
 

@@ -85,7 +85,7 @@ impl Redis {
     /// [`CopyError`] when it could not be carried to its end. What is in the way, and what differs afterwards, is in the
     /// report.
     pub async fn copy(&self, holdings: &Holdings, progress: &Progress) -> Result<Report, CopyError> {
-        if let Ok(Err(error)) = timeout(FIRST, self.servers.reached()).await {
+        if let Ok(Err(error)) = timeout(FIRST, self.servers.all_reached()).await {
             return Err(CopyError::Unreachable(error));
         }
         progress.begin(Phase::Copying, records(holdings));

@@ -54,8 +54,10 @@ local set_back = at < before and verdict ~= REVOKED and verdict ~= EXPIRED and v
 if owed > 0 then
   local told = owed
   owed = math.max(0, told - (call('HGET', KEYS[3], ARGV[3]) or 0))
-  call('HSET', KEYS[3], ARGV[3], string.format('%.0f', told))
-  call('EXPIRE', KEYS[3], 86400)
+  if owed > 0 then
+    call('HSET', KEYS[3], ARGV[3], string.format('%.0f', told))
+    call('EXPIRE', KEYS[3], 86400)
+  end
   level, uses, used = math.max(0, level - owed * per), uses + owed, math.max(used, now)
 end
 local counted = released > 0
@@ -72,6 +74,7 @@ if verdict == ADMITTED then
       local held_by_others
       held_by_others, ends = others(KEYS[2], ARGV[1], now)
       taken, counted = held_by_others + held, true
+      if org[2] then ends = math.min(ends, heard + its_lease) end
     end
     if taken >= limit then verdict = TOO_MANY end
   end

@@ -2,6 +2,7 @@
 //!
 //! Asked for when a node says `MOVED` or `CLUSTERDOWN`, when a link goes down, and now and then.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Slots {
         !self.0.is_empty() && !unchanged
     }
 
-    fn complete(&self) -> bool {
+    pub(super) fn complete(&self) -> bool {
         self.0.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum::<u32>() >= 16384
             && self.0.iter().all(|range| range.link.is_up())
     }
@@ -88,7 +89,11 @@ pub(super) async fn follow(servers: Weak<Inner>, common: Arc<Common>) {
 impl Servers {
     /// Asks the nodes, one after the other, which slots are where.
     async fn learn(&self) {
-        let links: Vec<_> = self.links().values().filter(|link| link.is_up()).map(Arc::clone).collect();
+        let mut links = self.all_links();
+        links.retain(|link| link.is_up());
+        // Another one first each time: one that is cut off from the others knows only what was.
+        let first = self.0.asked.fetch_add(1, Ordering::Relaxed) % links.len().max(1);
+        links.rotate_left(first);
         for link in links {
             let Target::Server(asked) = link.target() else { continue };
             let mut question = cmd("CLUSTER");
@@ -114,7 +119,9 @@ impl Servers {
         if self.0.slots.load().differ(&slots) {
             self.0.common.succeeded();
         }
+        let used: Vec<Target> = slots.0.iter().map(|range| range.link.target().clone()).collect();
         self.0.slots.store(Arc::new(slots));
+        self.keep_only(&used);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -25,8 +25,6 @@ use crate::state::redis::settings::{Address, Login, Servers, Settings};
 /// How long a server may take from the first packet to being found fit. A link that is down asks again and again, and
 /// nobody waits for it: long enough for a loaded server, short enough to notice soon that it came back.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long a sentinel may take: there are others.
-const SENTINEL_PATIENCE: Duration = Duration::from_millis(300);
 /// Commands in the queue of a connection before a sender waits for its driver; what is bounded is the number of
 /// commands without an answer, by the link.
 const QUEUE: usize = 1024;
@@ -143,11 +141,13 @@ impl Drop for Driver {
 pub(super) struct Connector {
     pub(super) target: Target,
     pub(super) common: Arc<Common>,
+    /// Connections that were tried.
+    pub(super) attempts: AtomicUsize,
 }
 
 impl Connector {
     pub(super) fn new(target: Target, common: Arc<Common>) -> Self {
-        Self { target, common }
+        Self { target, common, attempts: AtomicUsize::new(0) }
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -167,7 +167,7 @@ impl Connector {
             let login = self.login(&self.settings().login, self.settings().database);
             let (mut connection, driver) = self.establish(&address, &login).await?;
             let process = self.examine(&mut connection).await?;
-            self.common.revocations.assert(&self.common, &mut connection).await?;
+            self.common.revocations.assert(&self.common, &process, &mut connection).await?;
             Ok(Connected { connection, driver, process })
         };
         timeout(PATIENCE, fit).await.unwrap_or(Err(ConnectError::Silent(PATIENCE)))
@@ -178,8 +178,11 @@ impl Connector {
         if let Some(user) = &login.user {
             info = info.set_username(user);
         }
-        if let Some(password) = &login.password {
-            info = info.set_password(password.expose());
+        match &login.password {
+            Some(password) => info = info.set_password(password.expose()),
+            // The library logs in with a password only; a user who needs none is let in with any.
+            None if login.user.is_some() => info = info.set_password(""),
+            None => {}
         }
         info
     }
@@ -196,8 +199,7 @@ impl Connector {
             Ok(stream)
         };
         let io = |source| ConnectError::Io { address: address.clone(), source };
-        let patience = if matches!(self.target, Target::Primary) { SENTINEL_PATIENCE } else { PATIENCE };
-        let stream = timeout(patience, reach).await.map_err(|_| ConnectError::Silent(patience))?.map_err(io)?;
+        let stream = timeout(PATIENCE, reach).await.map_err(|_| ConnectError::Silent(PATIENCE))?.map_err(io)?;
         let set_up = async {
             match &self.common.tls {
                 None => driven(login, stream).await,
@@ -208,7 +210,7 @@ impl Connector {
                 }
             }
         };
-        timeout(patience, set_up).await.unwrap_or(Err(ConnectError::Silent(patience)))
+        timeout(PATIENCE, set_up).await.unwrap_or(Err(ConnectError::Silent(PATIENCE)))
     }
 
     /// Whether the server is the one to ask, can hold the state, and is quick enough. Which process it is.
@@ -226,7 +228,7 @@ impl Connector {
         }
         info.suits()?;
         self.time(connection, info.is_cluster()).await?;
-        Ok(info.process().to_owned())
+        Ok(info.process())
     }
 
     /// Whether a write is done within the deadline. A node of a Cluster takes only keys of its own slots, so there it

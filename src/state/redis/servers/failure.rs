@@ -17,6 +17,9 @@ pub(in crate::state::redis) enum Failure {
     /// The connection broke, or no answer came for long: it may have run, and may still run.
     #[error("the answer was lost")]
     Lost(#[source] Option<RedisError>),
+    /// It ran, and was settled without what it took, which Redis has forgotten.
+    #[error("the answer came after a settlement")]
+    Fenced,
     /// The server refused it: it did not run.
     #[error("the server refused the command")]
     Refused(#[source] RedisError),
@@ -49,7 +52,7 @@ impl Failure {
 impl From<&Failure> for Unavailable {
     fn from(failure: &Failure) -> Self {
         match failure {
-            Failure::Unreachable | Failure::Lost(_) => Self::Unreachable,
+            Failure::Unreachable | Failure::Lost(_) | Failure::Fenced => Self::Unreachable,
             Failure::Overloaded => Self::Overloaded,
             Failure::Refused(_) | Failure::Nonsense => Self::Refused,
         }
@@ -68,6 +71,17 @@ pub(super) fn is_unfit(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown | ReadOnly))
 }
 
+/// Whether a server takes no writes at the moment, whatever they are: without replicas, memory or a disk to save to.
+pub(super) fn takes_no_writes(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOREPLICAS" | "MISCONF" | "OOM"))
+}
+
+/// Whether it is part of finding where a command belongs.
+pub(super) fn is_routine(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Ask | Moved | NoScript | TryAgain))
+}
+
 /// Whether the Cluster may look different from what we know.
 pub(super) fn is_disorder(error: &RedisError) -> bool {
     use ServerErrorKind::{ClusterDown, Moved};
@@ -82,7 +96,9 @@ pub(super) fn redirected(failure: &Failure) -> Option<Redirect> {
     }
     let (node, _) = error.redirect_node()?;
     let (host, port) = node.rsplit_once(':')?;
-    let address = Address { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? };
+    // A node that does not know its own host says so by none, or by a question mark.
+    let host = if host == "?" { "" } else { host.trim_matches(['[', ']']) };
+    let address = Address { host: host.to_owned(), port: port.parse().ok()? };
     let moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
     Some(if moved { Redirect::Moved(address) } else { Redirect::Ask(address) })
 }

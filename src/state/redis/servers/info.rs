@@ -38,9 +38,9 @@ impl Info {
         self.field("cluster_enabled") == "1"
     }
 
-    /// The process, by an id that it has from its start to its end.
-    pub(super) fn process(&self) -> &str {
-        self.field("run_id")
+    /// The process and its history: another id after a restart, and after it followed another primary.
+    pub(super) fn process(&self) -> String {
+        format!("{} {}", self.field("run_id"), self.field("master_replid"))
     }
 
     pub(super) fn is_primary(&self) -> bool {

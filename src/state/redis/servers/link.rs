@@ -7,7 +7,7 @@
 //!   connection ends first, it is lost.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::connect::{ConnectError, Connected, Connector, Driver, Target};
-use super::failure::{Failure, is_disorder, is_unfit};
+use super::failure::{Failure, is_disorder, is_routine, is_unfit, takes_no_writes};
 use crate::state::redis::settings::Durability;
 
 /// Commands without an answer on one link. At 100,000 decisions a second and the default deadline, all that can be
@@ -38,6 +38,8 @@ pub(super) struct Link {
     connector: Connector,
     current: Mutex<Option<Current>>,
     waiting: AtomicUsize,
+    /// The server refused the last command for a reason that was logged.
+    refusing: AtomicBool,
     status: watch::Sender<Status>,
 }
 
@@ -95,7 +97,13 @@ struct Waiting<'a>(&'a AtomicUsize);
 impl Link {
     pub(super) fn new(connector: Connector) -> Self {
         let (status, _) = watch::channel(Status::Connecting);
-        Self { connector, current: Mutex::new(None), waiting: AtomicUsize::new(0), status }
+        Self {
+            connector,
+            current: Mutex::new(None),
+            waiting: AtomicUsize::new(0),
+            refusing: AtomicBool::new(false),
+            status,
+        }
     }
 
     pub(super) fn target(&self) -> &Target {
@@ -159,12 +167,20 @@ impl Link {
 
     fn judge(&self, number: u64, answered: Result<RedisResult<Value>, Failure>) -> Result<Value, Failure> {
         let error = match answered?.and_then(Value::extract_error) {
-            Ok(value) => return Ok(value),
+            Ok(value) => {
+                if self.refusing.load(Ordering::Relaxed) {
+                    self.refusing.store(false, Ordering::Relaxed);
+                }
+                return Ok(value);
+            }
             Err(error) => error,
         };
         let broken = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
-        if broken || is_unfit(&error) {
+        let useless = takes_no_writes(&error) && !self.connector.common.is_cluster();
+        if broken || useless || is_unfit(&error) {
             self.take_down(number, &error);
+        } else if !is_routine(&error) && !self.refusing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(server = %self, %error, "the shared state refuses commands");
         }
         if is_disorder(&error) {
             self.connector.common.topology_changed();
@@ -222,6 +238,7 @@ impl Link {
             *self.current() = Some(Current { connection, number, late: 0, answers: 0, _driver: driver });
             self.status.send_replace(Status::Up);
             tracing::debug!(server = %self, "connected to the shared state");
+            self.connector.common.topology_changed();
             let mut status = self.status.subscribe();
             tokio::select! {
                 // The sender is ours: it is not gone.
@@ -242,7 +259,8 @@ impl Link {
             else {
                 return;
             };
-            if std::mem::replace(&mut answers, said) != said {
+            // What waits finds out by itself, and may wait for replicas as long as it said.
+            if std::mem::replace(&mut answers, said) != said || self.waiting.load(Ordering::Relaxed) > 0 {
                 continue;
             }
             let (ping, mut tries) = (cmd("PING"), 0);

@@ -7,14 +7,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use redis::{Cmd, Value};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::revocations::Revocations;
 use super::script::Script;
@@ -40,6 +40,8 @@ use link::{Link, Message};
 
 /// How often a command may be sent somewhere else. More says that the Cluster does not know itself.
 const REDIRECTIONS: usize = 4;
+/// How often to look whether a Cluster can be used, at the start.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long to wait when a slot is on its way from one node to another and its keys are on both.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
@@ -49,8 +51,10 @@ pub(super) struct Servers(Arc<Inner>);
 
 struct Inner {
     common: Arc<Common>,
-    links: Mutex<HashMap<Target, Arc<Link>>>,
+    links: Mutex<HashMap<Target, (Arc<Link>, AbortHandle)>>,
     slots: ArcSwap<Slots>,
+    /// How often nodes were asked for the slots.
+    asked: AtomicUsize,
     /// The tasks of the links and of the topology; they end with this.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -92,6 +96,7 @@ impl Servers {
             common: Arc::clone(common),
             links: Mutex::default(),
             slots: ArcSwap::from_pointee(Slots::default()),
+            asked: AtomicUsize::new(0),
             tasks: Mutex::default(),
         };
         let servers = Self(Arc::new(inner));
@@ -107,8 +112,8 @@ impl Servers {
     ///
     /// # Errors
     /// [`ConnectError`] of one of them.
-    pub(super) async fn reached(&self) -> Result<(), Arc<ConnectError>> {
-        let links: Vec<_> = self.links().values().map(Arc::clone).collect();
+    async fn reached(&self) -> Result<(), Arc<ConnectError>> {
+        let links = self.all_links();
         let mut verdict = Ok(());
         for link in links {
             match link.reached().await {
@@ -119,9 +124,21 @@ impl Servers {
         verdict
     }
 
+    /// Waits until a server was reached and all of a Cluster can be asked, or none could be reached.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of one of them.
+    pub(super) async fn all_reached(&self) -> Result<(), Arc<ConnectError>> {
+        self.reached().await?;
+        while self.0.common.is_cluster() && !self.0.slots.load().complete() {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     /// Whether any server can be asked.
     pub(super) fn up(&self) -> bool {
-        self.links().values().any(|link| link.is_up())
+        self.all_links().iter().any(|link| link.is_up())
     }
 
     /// Runs a script where its keys are; by its digest, and when the server does not know it, once by its text.
@@ -178,9 +195,11 @@ impl Servers {
         let mut answered = link.send(message).await;
         for _ in 0..REDIRECTIONS {
             let Err(failure) = &answered else { break };
-            message.asking = false;
             match redirected(failure) {
-                Some(Redirect::Moved(address)) => link = self.link_at(&address, &link),
+                Some(Redirect::Moved(address)) => {
+                    message.asking = false;
+                    link = self.link_at(&address, &link);
+                }
                 Some(Redirect::Ask(address)) => {
                     message.asking = true;
                     link = self.link_at(&address, &link);
@@ -218,13 +237,29 @@ impl Servers {
         let link = links.entry(target).or_insert_with_key(|target| {
             let connector = Connector::new(target.clone(), Arc::clone(&self.0.common));
             let link = Arc::new(Link::new(connector));
-            self.tasks().spawn(Arc::clone(&link).keep());
-            link
+            let task = self.tasks().spawn(Arc::clone(&link).keep());
+            (link, task)
         });
-        Arc::clone(link)
+        Arc::clone(&link.0)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<Target, Arc<Link>>> {
+    /// Forgets the links to servers that are neither configured nor among these.
+    fn keep_only(&self, used: &[Target]) {
+        let seeds = self.seeds();
+        self.links().retain(|target, (_, task)| {
+            let stays = used.contains(target) || seeds.contains(target);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+    }
+
+    fn all_links(&self) -> Vec<Arc<Link>> {
+        self.links().values().map(|(link, _)| Arc::clone(link)).collect()
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<Target, (Arc<Link>, AbortHandle)>> {
         self.0.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,9 +1,16 @@
 //! Asking the sentinels who the primary is.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use redis::{RedisConnectionInfo, cmd};
+use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connector};
 use crate::state::redis::settings::Address;
+
+/// How long a sentinel may take: there are others.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The primary of the service, as the first sentinel that answers says.
 pub(super) async fn primary(
@@ -12,11 +19,14 @@ pub(super) async fn primary(
     service: &str,
 ) -> Result<Address, ConnectError> {
     let mut error = ConnectError::NoSentinel;
-    for sentinel in sentinels {
-        match ask(connector, sentinel, service).await {
-            Ok(Some(primary)) => return Ok(primary),
-            Ok(None) => error = ConnectError::UnknownService(service.to_owned()),
-            Err(failed) => error = failed,
+    // Each time another one is asked first: one that is cut off from the others names a primary that is none any more.
+    let first = connector.attempts.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
+    for sentinel in sentinels[first..].iter().chain(&sentinels[..first]) {
+        match timeout(PATIENCE, ask(connector, sentinel, service)).await {
+            Ok(Ok(Some(primary))) => return Ok(primary),
+            Ok(Ok(None)) => error = ConnectError::UnknownService(service.to_owned()),
+            Ok(Err(failed)) => error = failed,
+            Err(_) => error = ConnectError::Silent(PATIENCE),
         }
     }
     Err(error)

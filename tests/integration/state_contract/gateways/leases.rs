@@ -39,6 +39,25 @@ fn the_slots_of_a_dead_gateway_are_free_within_the_lease() {
     });
 }
 
+/// Whoever comes then knows nothing of it; and it was alone, so that only its own lease is there to end.
+#[test]
+fn the_slots_of_a_gateway_that_was_alone_at_the_limit_are_free_within_the_lease() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let settings = shipped(&server, LEASE);
+        let (doomed, heir) = (Alone::open(&settings).await, open(&settings).await);
+        let (_, key) = tenant(&heir).await;
+        let lost = doomed.hold(key.digest, ALL).await;
+        for _ in 0..3 {
+            assert!(matches!(doomed.ask(key.digest).await.unwrap(), Decision::Refused { .. }));
+        }
+        doomed.die();
+        fill(&heir, &key.digest, &mut Vec::new(), ALL, LEASE + SLACK).await;
+        drop(lost);
+    });
+}
+
 /// Nothing else of the organization goes on; or its keys are refused all the time, which tells Redis nothing of us.
 #[test]
 fn a_slot_that_is_held_for_longer_than_three_leases_still_counts() {
