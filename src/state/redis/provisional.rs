@@ -6,7 +6,8 @@
 //!   number of gateways, the share is nothing.
 //! - What a key was told by its records is what counts: a revocation made meanwhile is not seen. `max_staleness` bounds
 //!   for how long.
-//! - Redis is told of the uses when it is back, once each.
+//! - Redis is told of the uses when it is back, once each. A request whose answer from Redis was late was perhaps
+//!   admitted there too: then it has taken two tokens and counts as two uses, which errs on the side of the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
