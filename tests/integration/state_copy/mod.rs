@@ -8,7 +8,7 @@ use keygate::identity::AuthMethod;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::state::redis::Progress;
-use keygate::state::{Ask, Change, Decision, Holdings, State};
+use keygate::state::{Ask, Change, Decision, Holdings, OrgHoldings, Refusal, State};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -180,6 +180,41 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
             for key in behind.orgs.iter().flat_map(|org| &org.keys) {
                 let uses = target.key(key.key.id).await.unwrap().unwrap().uses;
                 assert!(uses > USES, "of {} uses, {uses} are known, {more} were behind", USES + 1);
+            }
+        }
+        target.close().await;
+    });
+}
+
+#[test]
+fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 500);
+    let holdings = installation.source().holdings();
+    runtime().block_on(async {
+        let State::Redis(target) = installation.target().await else { unreachable!() };
+        for round in 0..12 {
+            redis.cli::<()>(&["FLUSHDB"]);
+            let removed = async |org: &OrgHoldings| {
+                for user in &org.users {
+                    let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
+                    while target.users(org.org.id).await.unwrap().is_empty() {}
+                    // Each round a few answers later after the user has come.
+                    for _ in 0..round {
+                        target.key_of(&KeyDigest::of(b"nobody's")).await.unwrap();
+                    }
+                    target.change(remove).await.unwrap();
+                }
+            };
+            let progress = Progress::default();
+            let (first, second) = (&holdings.orgs[0], &holdings.orgs[1]);
+            let (copied, (), ()) = tokio::join!(target.copy(&holdings, &progress), removed(first), removed(second));
+            copied.unwrap();
+            for digest in &digests {
+                let ask = Ask { digest, id: None, required: None, now: keygate::clock::now() };
+                let decision = target.decide(ask).await.unwrap();
+                let refused = matches!(decision, Decision::Refused { refusal: Refusal::UserRemoved, .. });
+                assert!(refused, "in round {round}: {decision:?}");
             }
         }
         target.close().await;
