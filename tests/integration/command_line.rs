@@ -17,6 +17,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use crate::redis::until;
+
 /// A configuration in a directory of its own.
 struct Installation {
     directory: tempfile::TempDir,
@@ -51,9 +53,13 @@ audit: { path: audit }
         ended(command.args(line.split_whitespace()).arg("--config").arg(&self.config).output().unwrap())
     }
 
-    /// Runs a command that must succeed.
+    /// Runs a command that must succeed. A process that is started beside this, by another test, has what this one has
+    /// open until it runs its program, so a state that was closed may stay locked for a moment.
     fn ok(&self, line: &str) -> Ended {
-        let ended = self.run(line);
+        let ended = until("nobody has the state", || {
+            let ended = self.run(line);
+            (!ended.err.contains("in use by another process")).then_some(ended)
+        });
         assert_eq!(ended.code, 0, "{line}: {ended:?}");
         ended
     }

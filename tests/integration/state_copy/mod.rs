@@ -8,7 +8,7 @@ use keygate::identity::AuthMethod;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::state::redis::Progress;
-use keygate::state::{Ask, Change, Decision, Holdings, State};
+use keygate::state::{Ask, Change, Decision, Holdings, OrgHoldings, Refusal, State};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -187,16 +187,71 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
 }
 
 #[test]
+fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 500);
+    let holdings = installation.source().holdings();
+    runtime().block_on(async {
+        let State::Redis(target) = installation.target().await else { unreachable!() };
+        for round in 0..12 {
+            redis.cli::<()>(&["FLUSHDB"]);
+            let removed = async |org: &OrgHoldings| {
+                for user in &org.users {
+                    let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
+                    while target.users(org.org.id).await.unwrap().is_empty() {}
+                    // Each round a few answers later after the user has come.
+                    for _ in 0..round {
+                        target.key_of(&KeyDigest::of(b"nobody's")).await.unwrap();
+                    }
+                    target.change(remove).await.unwrap();
+                }
+            };
+            let progress = Progress::default();
+            let (first, second) = (&holdings.orgs[0], &holdings.orgs[1]);
+            let (copied, (), ()) = tokio::join!(target.copy(&holdings, &progress), removed(first), removed(second));
+            copied.unwrap();
+            for digest in &digests {
+                let ask = Ask { digest, id: None, required: None, now: keygate::clock::now() };
+                let decision = target.decide(ask).await.unwrap();
+                let refused = matches!(decision, Decision::Refused { refusal: Refusal::UserRemoved, .. });
+                assert!(refused, "in round {round}: {decision:?}");
+            }
+        }
+        target.close().await;
+    });
+}
+
+#[test]
 fn uses_that_only_the_journal_knows_of_are_copied() {
     let redis = Redis::start();
     let (installation, digests) = furnished(&[redis.url()], "");
     let file = |name: &str| installation.directory.path().join(name);
     let old = std::fs::read(file("state.db")).unwrap();
-    let (digest, now) = (digests[1], keygate::clock::now());
+    let digest = digests[1];
+    use_with_journal(&installation, &digest, 5);
+    let uses = |state: &State| {
+        runtime().block_on(async {
+            let key = state.key_of(&digest).await.unwrap().unwrap();
+            state.key(key).await.unwrap().unwrap().uses
+        })
+    };
+    let known = uses(&State::Embedded(installation.source()));
+    // A crash: the file is as it was before.
+    std::fs::remove_file(file("state.db-wal")).ok();
+    std::fs::write(file("state.db"), old).unwrap();
+    assert_eq!(uses(&State::Embedded(installation.source())) + 5, known);
+    installation.copy();
+    assert_same(&installation, &digests);
+    assert!(uses(&State::Embedded(installation.source())) >= known);
+}
+
+/// Uses a key as a gateway does that serves from the state file.
+fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64) {
+    let now = keygate::clock::now();
     runtime().block_on(async {
         let (state, journal) = app::open(&installation.before(), &Metrics::new()).await.unwrap();
-        for _ in 0..5 {
-            let ask = Ask { digest: &digest, id: None, required: None, now };
+        for _ in 0..times {
+            let ask = Ask { digest, id: None, required: None, now };
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
             let opening = Use {
                 id: Uuid::now_v7(),
@@ -218,28 +273,13 @@ fn uses_that_only_the_journal_knows_of_are_copied() {
         journal.close().await;
         state.close().await;
     });
-    let uses = |state: &State| {
-        runtime().block_on(async {
-            let key = state.key_of(&digest).await.unwrap().unwrap();
-            state.key(key).await.unwrap().unwrap().uses
-        })
-    };
-    let known = uses(&State::Embedded(installation.source()));
-    // A crash: the file is as it was before.
-    std::fs::remove_file(file("state.db-wal")).ok();
-    std::fs::write(file("state.db"), old).unwrap();
-    assert_eq!(uses(&State::Embedded(installation.source())) + 5, known);
-    installation.copy();
-    assert_same(&installation, &digests);
-    assert!(uses(&State::Embedded(installation.source())) >= known);
 }
 
 #[test]
 fn a_copy_that_was_killed_is_completed_by_another() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 3000);
-    let mut copying = installation.begin();
-    until("a part is copied", || (redis.cli::<u64>(&["DBSIZE"]) > 1000).then_some(()));
+    let mut copying = installation.begin(&redis, 1000);
     copying.kill().unwrap();
     copying.wait().unwrap();
     let there = redis.cli::<u64>(&["DBSIZE"]);
@@ -253,8 +293,7 @@ fn a_copy_that_was_killed_is_completed_by_another() {
 fn a_copy_survives_the_death_of_its_server() {
     let redis = Redis::options().appendonly().start();
     let (installation, digests) = with_many(&redis, 2000);
-    let copying = installation.begin();
-    until("a part is copied", || (redis.cli::<u64>(&["DBSIZE"]) > 1000).then_some(()));
+    let copying = installation.begin(&redis, 1000);
     redis.kill();
     std::thread::sleep(Duration::from_millis(500));
     redis.restart();
@@ -269,8 +308,7 @@ fn a_copy_survives_the_death_of_its_server() {
 fn a_server_that_stands_still_for_a_while_only_delays_it() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 2000);
-    let copying = installation.begin();
-    until("a part is copied", || (redis.cli::<u64>(&["DBSIZE"]) > 1000).then_some(()));
+    let copying = installation.begin(&redis, 1000);
     redis.stop_process();
     std::thread::sleep(Duration::from_secs(4));
     redis.resume();
@@ -298,7 +336,7 @@ fn with_many(redis: &Redis, keys: usize) -> (Installation, Vec<KeyDigest>) {
 fn gateways_can_serve_and_change_while_it_copies() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 1500);
-    let copying = installation.begin();
+    let copying = installation.begin(&redis, 0);
     let admitted = runtime().block_on(async {
         let gateway = installation.target().await;
         let mut furnishing = Furnishing::of(&gateway);
@@ -335,7 +373,7 @@ fn a_state_or_a_journal_in_use_is_not_copied() {
     let redis = Redis::start();
     let (installation, _) = furnished(&[redis.url()], "");
     let refused = || {
-        let refused = installation.run(COPY);
+        let refused = installation.run_at_once(COPY);
         assert_eq!((refused.code, refused.out.as_str()), (75, ""), "{refused:?}");
         assert!(refused.err.contains("stop the gateway first") && refused.err.contains("in use"), "{refused:?}");
         assert_eq!(redis.cli::<u64>(&["DBSIZE"]), 0);
@@ -345,7 +383,7 @@ fn a_state_or_a_journal_in_use_is_not_copied() {
     drop(state);
     runtime().block_on(async {
         let (state, journal) = app::open(&installation.config(), &Metrics::new()).await.unwrap();
-        let told = installation.run(COPY);
+        let told = installation.run_at_once(COPY);
         assert_eq!(told.code, 75, "{told:?}");
         assert!(told.err.contains("stop the gateway first"), "{told:?}");
         journal.close().await;

@@ -10,13 +10,18 @@ use keygate::clock::Micros;
 use keygate::config::Config;
 use keygate::key::KeyDigest;
 use keygate::quota::Standing;
+use keygate::state::embedded::OpenError;
 use keygate::state::redis::{Clock, Settings};
 use keygate::state::{Ask, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
 use serde_json::Value;
 
-use crate::redis::Redis;
+use crate::redis::{Redis, until};
 
 pub(super) const COPY: &str = "state copy --from embedded --to redis";
+
+/// What is said of a state that another process has. One that this process starts has all that this one has open until
+/// it runs its program, locks included: for a moment a state stays in use that was closed already.
+const LINGERS: &str = "in use by another process";
 
 /// A gateway's directory on one machine, and where it is to move.
 pub(super) struct Installation {
@@ -80,13 +85,30 @@ audit: {{ path: audit }}
         command
     }
 
+    /// Runs a command while nobody has the state; see [`LINGERS`].
     pub(super) fn run(&self, line: &str) -> Ended {
+        until("nobody has the state", || {
+            let ended = self.run_at_once(line);
+            (!ended.err.contains(LINGERS)).then_some(ended)
+        })
+    }
+
+    pub(super) fn run_at_once(&self, line: &str) -> Ended {
         ended(self.command(line).output().unwrap())
     }
 
-    /// Begins a copy.
-    pub(super) fn begin(&self) -> Child {
-        self.command(&format!("{COPY} --json")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    /// Begins a copy, and returns when so many names are there.
+    pub(super) fn begin(&self, redis: &Redis, names: u64) -> Child {
+        let begin =
+            || self.command(&format!("{COPY} --json")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut copying = begin();
+        until("a part is copied", || {
+            if copying.try_wait().unwrap().is_some_and(|ended| ended.code() == Some(75)) {
+                copying = begin();
+            }
+            (redis.cli::<u64>(&["DBSIZE"]) > names).then_some(())
+        });
+        copying
     }
 
     /// Copies everything.
@@ -101,7 +123,10 @@ audit: {{ path: audit }}
         let state = self.directory.path().join("state.db");
         let keygate::state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
         assert_eq!(settings.path, state);
-        Embedded::open(&settings).unwrap()
+        until("nobody has the state", || match Embedded::open(&settings) {
+            Err(OpenError::Locked(_)) => None,
+            opened => Some(opened.unwrap()),
+        })
     }
 
     /// The Redis state, at times that the tests choose.
