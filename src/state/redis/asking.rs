@@ -12,6 +12,7 @@ use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
 
 use super::account::Permit;
+use super::fate::Fate;
 use super::known::Known;
 use super::layout;
 use super::question::{self, Answer, Decided, Verdict};
@@ -43,7 +44,7 @@ enum Outcome {
 
 impl Redis {
     /// Decides one request, without regard to the deadline.
-    pub(super) async fn asked(&self, ask: Ask<'_>) -> Result<Decision, Failure> {
+    pub(super) async fn asked(&self, ask: Ask<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
         let unknown = Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None };
         let mut known = self.shared.known.get(ask.digest);
         // Released slots that are on their way for longer are as good as taken.
@@ -57,7 +58,7 @@ impl Redis {
                 continue;
             };
             let verdict = key.refuses(&ask).map_or(Verdict::Allowed, Verdict::Refused);
-            let question = Asking::new(self, &key, verdict, ask.now);
+            let question = Asking::new(self, &key, verdict, ask.now, fate.cloned());
             known = match question.await? {
                 Outcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
                 Outcome::Refused(decided, refusal) => return Ok(refused(&key, &decided, refusal)),
@@ -121,14 +122,21 @@ impl Redis {
 }
 
 /// A question on its way. Polled to its end by whoever asked, or by a task when they have gone.
-struct Asking(Option<Answering>);
+struct Asking {
+    answer: Option<Answering>,
+    known: Arc<Known>,
+    shared: Arc<Shared>,
+    /// Whom to tell what became of it, when somebody decided without it meanwhile.
+    fate: Option<Arc<Fate>>,
+}
 
 type Answering = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>;
 
 impl Asking {
-    fn new(redis: &Redis, key: &Arc<Known>, verdict: Verdict, now: Micros) -> Self {
+    fn new(redis: &Redis, known: &Arc<Known>, verdict: Verdict, now: Micros, fate: Option<Arc<Fate>>) -> Self {
         let (shared, servers) = (Arc::clone(&redis.shared), redis.servers.clone());
-        Self(Some(Box::pin(ask(shared, servers, Arc::clone(key), verdict, now))))
+        let answer = Box::pin(ask(Arc::clone(&shared), servers, Arc::clone(known), verdict, now));
+        Self { answer: Some(answer), known: Arc::clone(known), shared, fate }
     }
 }
 
@@ -136,9 +144,9 @@ impl Future for Asking {
     type Output = Result<Outcome, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(asking) = self.0.as_mut() else { return Poll::Ready(Err(Failure::Lost(None))) };
-        let outcome = std::task::ready!(asking.as_mut().poll(cx));
-        self.0 = None;
+        let Some(answer) = self.answer.as_mut() else { return Poll::Ready(Err(Failure::Lost(None))) };
+        let outcome = std::task::ready!(answer.as_mut().poll(cx));
+        self.answer = None;
         Poll::Ready(outcome)
     }
 }
@@ -146,11 +154,17 @@ impl Future for Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         // Without a runtime the process ends: what is held is given back by the lease.
-        if let Some(asking) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async { drop(asking.await) });
-        }
+        let Some(answer) = self.answer.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (fate, known, shared) = (self.fate.take(), Arc::clone(&self.known), Arc::clone(&self.shared));
+        fate.iter().for_each(|fate| fate.is_followed());
+        runtime.spawn(async move {
+            // What was fenced ran as well: only its slot was forgotten.
+            let ran = matches!(answer.await, Ok(Outcome::Admitted(..)) | Err(Failure::Fenced));
+            if fate.is_some_and(|fate| fate.is_decided(ran)) {
+                shared.owe_use(&known);
+            }
+        });
     }
 }
 
@@ -262,7 +276,7 @@ fn refused(key: &Known, decided: &Decided, refusal: Refusal) -> Decision {
 pub(super) async fn look(redis: &Redis, known: &Arc<Known>, now: Micros) -> Result<Option<Standing>, Failure> {
     let mut known = Arc::clone(known);
     for _ in 0..TRIES {
-        match Asking::new(redis, &known, Verdict::Look, now).await? {
+        match Asking::new(redis, &known, Verdict::Look, now, None).await? {
             Outcome::Refused(decided, _) => return Ok(Some(decided.standing(&known))),
             Outcome::Stale(fresh) => known = Arc::from(fresh),
             Outcome::Unknown => return Ok(None),

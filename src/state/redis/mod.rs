@@ -79,6 +79,7 @@ mod layout;
 mod script;
 mod stored;
 mod known;
+mod fate;
 mod question;
 mod asking;
 mod account;
@@ -94,6 +95,7 @@ mod servers;
 
 use account::Account;
 use active::Active;
+use fate::Fate;
 use known::{Known, Usage};
 use layout::Layout;
 use script::Scripts;
@@ -211,7 +213,9 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`]. When an answer was late or lost, a token may have been taken; a slot never stays taken.
     pub async fn decide(&self, ask: Ask<'_>) -> Result<Decision, Unavailable> {
-        let asked = timeout(self.shared.settings.deadline, self.asked(ask)).await;
+        let settings = &self.shared.settings;
+        let fate = matches!(settings.on_unavailable, OnUnavailable::KnownKeys { .. }).then(Arc::<Fate>::default);
+        let asked = timeout(settings.deadline, self.asked(ask, fate.as_ref())).await;
         let unavailable = match asked {
             Ok(Ok(decision)) => return Ok(decision),
             // Redis is there: the next request is decided again.
@@ -219,7 +223,7 @@ impl Redis {
             Ok(Err(failure)) => failure.into(),
             Err(_) => Unavailable::Late,
         };
-        self.provisional(&ask).ok_or(unavailable)
+        self.provisional(&ask, fate.as_deref()).ok_or(unavailable)
     }
 
     /// All organizations, in the order of their creation.
@@ -318,6 +322,17 @@ impl Shared {
         let known = Arc::new(known);
         self.known.insert(*digest, Arc::clone(&known));
         known
+    }
+
+    /// Notes a use that Redis is to be told of.
+    fn owe_use(&self, known: &Arc<Known>) {
+        // Without randomness there is no name for a debt: the use is forgotten, as a lost token would be.
+        let Some(name) = changes::version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
+            return;
+        };
+        if Usage::owe(&mut known.usage.told(), name) == 1 {
+            self.owe(known);
+        }
     }
 
     /// Notes a key that owes uses.

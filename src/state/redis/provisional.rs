@@ -6,16 +6,16 @@
 //!   number of gateways, the share is nothing.
 //! - What a key was told by its records is what counts: a revocation made meanwhile is not seen. `max_staleness` bounds
 //!   for how long.
-//! - Redis is told of the uses when it is back, once each. A request whose answer from Redis was late was perhaps
-//!   admitted there too: then it has taken two tokens and counts as two uses, which errs on the side of the limit.
+//! - Redis is told of the uses when it is back, once each, and not of those that it admitted itself with an answer that
+//!   was late. Only an answer that was lost leaves it unknown: that use is told of, which errs on the side of the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Redis;
 use super::account::Permit;
-use super::changes::version;
-use super::known::{Known, Told, Usage};
+use super::fate::Fate;
+use super::known::{Known, Told};
 use super::question::standing;
 use super::settings::OnUnavailable;
 use crate::clock::Micros;
@@ -25,7 +25,7 @@ use crate::state::{Admitted, Ask, Decision, Permit as AnyPermit, Refusal};
 
 impl Redis {
     /// Decides without Redis; none when that is not to be.
-    pub(super) fn provisional(&self, ask: &Ask<'_>) -> Option<Decision> {
+    pub(super) fn provisional(&self, ask: &Ask<'_>, fate: Option<&Fate>) -> Option<Decision> {
         let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else { return None };
         let known = self.shared.known.get(ask.digest)?;
         let seen = known.usage.told().seen;
@@ -37,10 +37,12 @@ impl Redis {
         if let Some(refusal) = refusal {
             return Some(Decision::Refused { refusal, principal, standing: None });
         }
-        let name = *version().ok()?.as_bytes().first_chunk()?;
         let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
-        Some(match self.take_share(&known, gateways, name, ask.now) {
+        Some(match self.take_share(&known, gateways, ask.now) {
             Ok((permit, standing, number)) => {
+                if fate.is_none_or(Fate::is_admitted) {
+                    self.shared.owe_use(&known);
+                }
                 let permit = AnyPermit::Redis(permit);
                 let principal = Arc::clone(&known.principal);
                 Decision::Admitted(Admitted { principal, standing, number, permit, provisional: true })
@@ -54,7 +56,6 @@ impl Redis {
         &self,
         known: &Arc<Known>,
         gateways: u32,
-        name: [u8; 8],
         now: Micros,
     ) -> Result<(Permit, Standing, u64), (Refusal, Standing)> {
         let quota = share_of(known.quota, gateways);
@@ -66,12 +67,7 @@ impl Redis {
         let permit = known.account.take_provisionally(concurrent);
         let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, standing_with(bucket)))?;
         told.share = Some(taken);
-        let owed = Usage::owe(&mut told, name);
-        let (number, first) = (told.uses + owed, owed == 1);
-        drop(told);
-        if first {
-            self.shared.owe(known);
-        }
+        let number = told.uses + told.debt.owed() + 1;
         Ok((permit, standing_with(taken), number))
     }
 }

@@ -8,12 +8,14 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::state::Refusal;
+use keygate::clock;
 use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
+use keygate::state::{Redis as RedisState, Refusal, State};
 
 use super::redis::settings;
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
-use super::runtime::enter;
+use super::runtime::{block_on, enter};
+use super::tenancy::{admit, tenant};
 use crate::redis::{Hole, Options, Proxy, Redis, until};
 
 /// How long a decision may take.
@@ -192,4 +194,32 @@ fn slow_by_200_ms() {
 fn without_its_scripts() {
     let ordeal = Ordeal::new(|place| place.server.cli(&["SCRIPT", "FLUSH"]), |_| {});
     Ordeal { harmless: true, ..ordeal }.run();
+}
+
+/// Admitted by Redis, whose answer was late, and without it: that is one use.
+#[test]
+fn an_admission_that_was_only_late_counts_once() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let policy = OnUnavailable::KnownKeys { max_staleness: STALENESS };
+    let state = State::Redis(block_on(RedisState::open(quick(&proxy, policy))).unwrap());
+    let (_, key) = block_on(tenant(&state));
+    assert!(!block_on(admit(&state, &key, clock::now())).provisional);
+    proxy.delay(Duration::from_millis(150));
+    let late = block_on(admit(&state, &key, clock::now()));
+    assert!((late.provisional, late.number) == (true, 2));
+    proxy.delay(Duration::ZERO);
+    drop(late);
+    let mut uses = 2;
+    let decided = until("Redis decides again", || {
+        uses += 1;
+        let admitted = block_on(admit(&state, &key, clock::now()));
+        (!admitted.provisional).then_some(admitted)
+    });
+    drop(decided);
+    let counted = || block_on(state.key(key.id)).unwrap().unwrap().uses;
+    until("every use is counted", || (counted() >= uses).then_some(()));
+    block_on(state.close());
+    assert_eq!(counted(), uses, "each counts once");
 }
