@@ -176,12 +176,12 @@ async fn ask(
     verdict: Verdict,
     now: Micros,
 ) -> Result<Outcome, Failure> {
-    let takes = matches!(verdict, Verdict::Allowed);
-    let telling = if takes { Some(known.account.tell()) } else { None };
-    let telling: Option<Telling> = match telling {
-        Some(None) => return Ok(Outcome::Unsettled),
-        Some(Some(telling)) => Some(telling),
-        None => None,
+    let telling = match verdict {
+        Verdict::Refused(_) | Verdict::Look => None,
+        Verdict::Allowed => match known.account.tell() {
+            Some(telling) => Some(telling),
+            None => return Ok(Outcome::Unsettled),
+        },
     };
     let debt = known.usage.debt();
     let owed = debt.map_or(0, |debt| debt.total);

@@ -156,9 +156,8 @@ fn live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), Failure> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the scripts give integers from 0 to 2^53")]
 pub(super) fn unpack<const N: usize>(packed: &[u8]) -> Option<[u64; N]> {
     let (chunks, rest) = packed.as_chunks::<8>();
-    let numbers: [u64; N] =
-        chunks.iter().map(|chunk| f64::from_le_bytes(*chunk) as u64).collect::<Vec<_>>().try_into().ok()?;
-    rest.is_empty().then_some(numbers)
+    let chunks: &[[u8; 8]; N] = chunks.try_into().ok()?;
+    rest.is_empty().then(|| chunks.map(|chunk| f64::from_le_bytes(chunk) as u64))
 }
 
 /// Appends an integer as a little-endian double.

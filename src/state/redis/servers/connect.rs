@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::info::{Info, Unsuitable};
 use super::{Common, sentinel};
+use crate::settings::Human;
 use crate::state::redis::layout::Layout;
 use crate::state::redis::settings::{Address, Login, Servers, Settings};
 
@@ -51,7 +52,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// It does not answer.
-    #[error("the server does not answer within {}", jiff_like(*.0))]
+    #[error("the server does not answer within {}", Human::Duration(*.0))]
     Silent(Duration),
     /// Its host cannot be in a certificate.
     #[error("`{0}` is not a host that a certificate can name")]
@@ -66,7 +67,7 @@ pub enum ConnectError {
     #[error("the server is still loading its data")]
     Loading,
     /// It answers too late to decide anything.
-    #[error("the server takes longer than the deadline of {}", jiff_like(*.0))]
+    #[error("the server takes longer than the deadline of {}", Human::Duration(*.0))]
     Slow(Duration),
     /// It cannot hold the state.
     #[error(transparent)]
@@ -93,11 +94,6 @@ impl ConnectError {
             _ => false,
         }
     }
-}
-
-/// A duration in a message.
-fn jiff_like(duration: Duration) -> String {
-    format!("{} ms", duration.as_millis())
 }
 
 /// A connection that can be used.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{RedisConnectionInfo, cmd};
+use redis::cmd;
 use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connector};
@@ -34,7 +34,6 @@ pub(super) async fn primary(
 
 async fn ask(connector: &Connector, sentinel: &Address, service: &str) -> Result<Option<Address>, ConnectError> {
     let login = connector.login(&connector.settings().sentinel_login, 0);
-    let login: RedisConnectionInfo = login;
     let (mut connection, _driver) = connector.establish(sentinel, &login).await?;
     let mut question = cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
