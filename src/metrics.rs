@@ -38,8 +38,10 @@ pub struct Metrics {
     pub state: StateMetrics,
     /// What the journal did.
     pub audit: AuditMetrics,
-    /// Open downstream connections.
-    pub connections: IntGauge,
+    /// Downstream connections.
+    pub connections: ConnectionMetrics,
+    /// What took too long.
+    pub timeouts: TimeoutMetrics,
     /// Unix time of the last successful load of the configuration, seconds.
     pub config_loaded: Gauge,
     /// Failed reloads of the configuration.
@@ -105,6 +107,36 @@ pub struct AuditMetrics {
     pub backlog: IntGauge,
 }
 
+/// `connections`, and those that came to nothing.
+#[derive(Clone, Debug)]
+pub struct ConnectionMetrics {
+    /// Open ones.
+    pub open: IntGauge,
+    /// Closed unheard, because there were as many as there may be.
+    pub refused_total: IntCounter,
+    /// Closed unheard, because there were as many from their address as there may be.
+    pub refused_address: IntCounter,
+    /// TLS handshakes that failed.
+    pub failed_tls: IntCounter,
+    /// PROXY headers that were missing or malformed.
+    pub failed_proxy: IntCounter,
+    /// HTTP/2 connections that were closed for floods of frames.
+    pub floods: IntCounter,
+}
+
+/// `timeouts_total{kind}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct TimeoutMetrics {
+    pub handshake: IntCounter,
+    pub first_byte: IntCounter,
+    pub head: IntCounter,
+    pub body_idle: IntCounter,
+    pub body_rate: IntCounter,
+    pub write_idle: IntCounter,
+    pub keep_alive: IntCounter,
+}
+
 /// The metrics of one route: its counter per status, resolved at the first use of each.
 #[derive(Clone, Debug)]
 pub struct RouteMetrics {
@@ -167,7 +199,8 @@ impl Metrics {
                 suppressed: audit.with_label_values(&["suppressed"]),
                 backlog: registered(r, IntGauge::new("audit_backlog", "Audit events not yet written or synced")),
             },
-            connections: registered(r, IntGauge::new("connections", "Open downstream connections")),
+            connections: ConnectionMetrics::new(r),
+            timeouts: TimeoutMetrics::new(&counters(r, "timeouts_total", "What took too long", &["kind"])),
             config_loaded: registered(
                 r,
                 Gauge::new("config_last_reload_success_timestamp_seconds", "When the configuration was last loaded"),
@@ -238,6 +271,36 @@ impl StateErrors {
             unreachable: kind("unreachable"),
             refused: kind("refused"),
             overloaded: kind("overloaded"),
+        }
+    }
+}
+
+impl ConnectionMetrics {
+    fn new(r: &Registry) -> Self {
+        let refused = counters(r, "connections_refused_total", "Connections closed unheard", &["reason"]);
+        let failed = counters(r, "handshake_failures_total", "Connections that did not come about", &["kind"]);
+        Self {
+            open: registered(r, IntGauge::new("connections", "Open downstream connections")),
+            refused_total: refused.with_label_values(&["total"]),
+            refused_address: refused.with_label_values(&["address"]),
+            failed_tls: failed.with_label_values(&["tls"]),
+            failed_proxy: failed.with_label_values(&["proxy"]),
+            floods: registered(r, IntCounter::new("http2_floods_total", "HTTP/2 connections closed for floods")),
+        }
+    }
+}
+
+impl TimeoutMetrics {
+    fn new(vec: &IntCounterVec) -> Self {
+        let kind = |kind| vec.with_label_values(&[kind]);
+        Self {
+            handshake: kind("handshake"),
+            first_byte: kind("first_byte"),
+            head: kind("head"),
+            body_idle: kind("body_idle"),
+            body_rate: kind("body_rate"),
+            write_idle: kind("write_idle"),
+            keep_alive: kind("keep_alive"),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::embedded::Replay;
 use crate::state::{self, Embedded, Redis, State};
-use crate::transport;
+use crate::transport::{self, Capacity};
 use crate::upstream::Endpoints;
 
 pub use copy::copy_state;
@@ -98,6 +98,7 @@ impl App {
         };
         let mut threads = vec![control.start(runtime.0, watched.clone())?];
         let endpoints = Endpoints::new(&config.upstream.endpoints, &metrics);
+        let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let grace = config.drain;
         let config = Arc::new(config);
         for (number, listeners) in bound.workers.into_iter().enumerate() {
@@ -108,6 +109,7 @@ impl App {
                 journal: journal.clone(),
                 metrics: metrics.clone(),
                 endpoints: endpoints.clone(),
+                capacity: capacity.clone(),
                 phase: watched.clone(),
                 alive: Arc::clone(&alive),
                 ended: end.clone(),

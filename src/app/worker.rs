@@ -18,12 +18,12 @@ use uuid::ContextV7;
 use super::{Phase, reached};
 use crate::admission::{Admission, Routes};
 use crate::audit::Journal;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::forward::TrustedProxies;
 use crate::gateway::{Gateway, Unread};
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::transport::{self, Serving};
+use crate::transport::{self, BodyLimits, Capacity, Serving};
 use crate::upstream::{Endpoints, Pool};
 
 /// What a worker is made of. The listeners are its own; the rest it shares.
@@ -34,6 +34,7 @@ pub(super) struct Worker {
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
     pub(super) endpoints: Endpoints,
+    pub(super) capacity: Capacity,
     pub(super) phase: watch::Receiver<Phase>,
     /// How many workers there are.
     pub(super) alive: Arc<AtomicUsize>,
@@ -97,14 +98,14 @@ impl Worker {
     async fn serve(self) {
         let state = State::for_thread(&self.state).await;
         let gateway = Rc::new(self.gateway(state));
-        let serving = self.serving(&gateway);
+        let serving: Vec<_> = self.config.listen.iter().map(|listen| Rc::new(self.serving(listen, &gateway))).collect();
         let served: Vec<_> = self
             .listeners
             .into_iter()
-            .map(|listener| {
+            .zip(serving)
+            .map(|(listener, serving)| {
                 let draining = reached(self.phase.clone(), Phase::Draining);
-                let gateway = Rc::clone(&gateway);
-                tokio::task::spawn_local(serve(listener, serving.clone(), draining, gateway))
+                tokio::task::spawn_local(serve(listener, serving, draining, Rc::clone(&gateway)))
             })
             .collect();
         let drained = async {
@@ -130,34 +131,57 @@ impl Worker {
             journal: self.journal.clone(),
             trusted: TrustedProxies(self.config.trusted_proxies.clone()),
             settings: self.config.transport.clone(),
+            body_limits: Rc::new(self.body_limits()),
             metrics: self.metrics.clone(),
             unread: Unread::new(&self.metrics),
             ids: ContextV7::new(),
         }
     }
 
-    fn serving(&self, gateway: &Rc<Gateway>) -> Serving {
+    fn body_limits(&self) -> BodyLimits {
+        let settings = &self.config.transport;
+        BodyLimits {
+            max: settings.max_body,
+            idle: settings.body_idle_timeout,
+            min_rate: settings.min_body_rate,
+            timeouts: self.metrics.timeouts.clone(),
+        }
+    }
+
+    fn serving(&self, listen: &Listener, gateway: &Rc<Gateway>) -> Serving {
         let gateway = Rc::clone(gateway);
         Serving {
             settings: Rc::new(self.config.transport.clone()),
             answer: Rc::new(move |why| gateway.unread.answer(why)),
+            tls: None,
+            http2: listen.http2,
+            proxies: listen.proxy_protocol.as_slice().into(),
+            capacity: self.capacity.clone(),
             connections: self.metrics.connections.clone(),
+            timeouts: self.metrics.timeouts.clone(),
         }
     }
 }
 
 async fn serve(
     listener: TcpListener,
-    serving: Serving,
+    serving: Rc<Serving>,
     draining: impl Future<Output = ()>,
     gateway: Rc<Gateway>,
 ) -> std::io::Result<()> {
-    transport::serve(listener, serving, draining, |peer| {
-        let (gateway, peer) = (Rc::clone(&gateway), Rc::new(peer));
-        service_fn(move |request| {
-            let (gateway, peer) = (Rc::clone(&gateway), Rc::clone(&peer));
-            async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
-        })
-    })
+    let lame_duck = std::future::pending();
+    transport::serve(
+        listener,
+        || Rc::clone(&serving),
+        lame_duck,
+        draining,
+        move |peer, _handover| {
+            let gateway = Rc::clone(&gateway);
+            service_fn(move |request| {
+                let (gateway, peer) = (Rc::clone(&gateway), Rc::clone(&peer));
+                async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
+            })
+        },
+    )
     .await
 }

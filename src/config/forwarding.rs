@@ -12,6 +12,9 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 
 /// The block `timeouts`, whose values belong to several modules.
 pub(super) struct Timeouts {
+    handshake: Duration,
+    first_byte: Duration,
+    write_idle: Duration,
     head: Duration,
     keep_alive: Duration,
     body_idle: Duration,
@@ -25,6 +28,9 @@ impl Timeouts {
     /// The transport's settings: these time-outs, and the sizes of `http`.
     pub(super) fn transport(&self, http: transport::Settings) -> transport::Settings {
         transport::Settings {
+            handshake_timeout: self.handshake,
+            first_byte_timeout: self.first_byte,
+            write_idle_timeout: self.write_idle,
             head_timeout: self.head,
             keep_alive_timeout: self.keep_alive,
             body_idle_timeout: self.body_idle,
@@ -47,6 +53,9 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
     let transport = transport::Settings::default();
     let mut timeout = |name, default| section.optional(name, default, |value| value.duration(TIMEOUT));
     Timeouts {
+        handshake: timeout("handshake", transport.handshake_timeout),
+        first_byte: timeout("first_byte", transport.first_byte_timeout),
+        write_idle: timeout("write_idle", transport.write_idle_timeout),
         head: timeout("head", transport.head_timeout),
         keep_alive: timeout("keep_alive", transport.keep_alive_timeout),
         body_idle: timeout("body_idle", transport.body_idle_timeout),
@@ -57,10 +66,19 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
     }
 }
 
-/// The sizes of `http`; the time-outs are those of the defaults.
-pub(super) fn http(section: &mut Section<'_>) -> transport::Settings {
+/// Connections that there may be: what two million file descriptors' worth of memory could hold, and no machine needs.
+const MOST_CONNECTIONS: usize = 1 << 20;
+/// Connections unless another number is given, in total: with what each may hold, memory that every server has.
+const CONNECTIONS: usize = 20_000;
+/// The same, of one address.
+const CONNECTIONS_PER_ADDRESS: usize = 1000;
+
+/// The sizes of `http`, and how many connections there may be, in total and from one address; the time-outs are those of
+/// the defaults.
+pub(super) fn http(section: &mut Section<'_>) -> (transport::Settings, (usize, usize)) {
     let default = transport::Settings::default();
     let size = |value: &Value<'_>| value.size(1024..=1 << 20).and_then(|size| usize::try_from(size).ok());
+    let window = |value: &Value<'_>| value.size(65_535..=1 << 30).and_then(|size| u32::try_from(size).ok());
     let http = transport::Settings {
         // hyper reads no head into less than 8 KiB.
         max_head: section.optional("max_head", default.max_head, |value| {
@@ -70,12 +88,18 @@ pub(super) fn http(section: &mut Section<'_>) -> transport::Settings {
         max_target: section.optional("max_target", default.max_target, size),
         max_body: section.optional("max_body", default.max_body, |value| value.size(0..=1 << 50)),
         max_streams: section.optional("max_streams", default.max_streams, |value| value.integer(1..=65_536)),
+        stream_window: section.optional("stream_window", default.stream_window, window),
+        connection_window: section.optional("connection_window", default.connection_window, window),
+        min_body_rate: section.optional("min_body_rate", default.min_body_rate, |value| value.size(0..=1 << 30)),
         ..default
     };
+    let mut connections = |name, most| section.optional(name, most, |value| value.integer(1..=MOST_CONNECTIONS));
+    let total = connections("max_connections", CONNECTIONS);
+    let per_address = connections("max_connections_per_address", CONNECTIONS_PER_ADDRESS.min(total));
     if http.max_target > http.max_head {
         section.report("max_target", "is larger than `max_head`, of which it is a part; make it smaller");
     }
-    http
+    (http, (total, per_address))
 }
 
 pub(super) fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {

@@ -37,6 +37,10 @@ pub struct Config {
     pub admin: Admin,
     /// Whose forwarding headers are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Downstream connections that there may be.
+    pub max_connections: usize,
+    /// Downstream connections that there may be from one address that is no proxy's.
+    pub max_connections_per_address: usize,
     /// The limits of downstream connections.
     pub transport: transport::Settings,
     /// The upstream.
@@ -67,6 +71,12 @@ impl Config {
         Document::load(path)?.read(read)
     }
 
+    /// Networks whose connections speak for many clients.
+    pub fn proxies(&self) -> Vec<IpNet> {
+        let proxies = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
+        self.trusted_proxies.iter().chain(proxies).copied().collect()
+    }
+
     /// Takes a text as the content of a file at a path.
     ///
     /// # Errors
@@ -82,7 +92,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
     let workers = file.maybe("workers", |value| value.integer(1..=1024)).unwrap_or_else(process::cores);
     let listen = file.required("listen", network::listen);
     let admin = file.section("admin", |section| network::admin(section, listen.as_deref())).flatten();
-    let trusted_proxies = file.optional("trusted_proxies", Vec::new(), network::trusted_proxies);
+    let trusted_proxies = file.optional("trusted_proxies", Vec::new(), network::networks);
     let endpoints = file.section("upstream", forwarding::endpoints).flatten();
     let timeouts = file.section("timeouts", forwarding::timeouts);
     let http = file.section("http", forwarding::http);
@@ -93,14 +103,16 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
     let telemetry = file.section("telemetry", process::telemetry);
     refuse_later_versions(file);
 
-    let (timeouts, (state, copy_from)) = (timeouts?, state?);
+    let (timeouts, (state, copy_from), (http, connections)) = (timeouts?, state?, http?);
     Some(Config {
         gateway,
         workers,
         listen: listen?,
         admin: admin?,
         trusted_proxies,
-        transport: timeouts.transport(http?),
+        max_connections: connections.0,
+        max_connections_per_address: connections.1,
+        transport: timeouts.transport(http),
         upstream: timeouts.upstream(endpoints?),
         state,
         copy_from,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use crate::settings::{Section, Value};
+use crate::transport::Http2;
 
 /// The admin listener unless another is given: reachable from this machine only.
 const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);
@@ -17,6 +18,10 @@ const SOCKET_PATH: usize = 108;
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
+    /// Whether connections that are not encrypted may be HTTP/2.
+    pub http2: Http2,
+    /// Whose connections begin with a PROXY header.
+    pub proxy_protocol: Vec<IpNet>,
 }
 
 /// Where operators and their tools connect.
@@ -30,21 +35,28 @@ pub struct Admin {
 
 pub(super) fn listen(value: &Value<'_>) -> Option<Vec<Listener>> {
     let mut seen = Vec::new();
-    let listeners =
-        value.list(|item| item.section(|section| section.required("address", |v| listener(v, &mut seen))))?;
+    let listeners = value.list(|item| item.section(|section| listener(section, &mut seen)))?;
     if listeners.is_empty() {
         return value.reject("is empty; give at least one address");
     }
     Some(listeners)
 }
 
-fn listener(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<Listener> {
+fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Listener> {
+    let address = section.required("address", |value| own_address(value, seen));
+    let http2 = [("alpn", Http2::Alpn), ("prior_knowledge", Http2::PriorKnowledge)];
+    let http2 = section.optional("http2", Http2::Alpn, |value| value.choice(&http2));
+    let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
+    Some(Listener { address: address?, http2, proxy_protocol })
+}
+
+fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAddr> {
     let address = address(value)?;
     if address.port() != 0 && seen.contains(&address) {
         return value.reject(format_args!("{address} is listed already; remove one"));
     }
     seen.push(address);
-    Some(Listener { address })
+    Some(address)
 }
 
 pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Option<Admin> {
@@ -70,7 +82,7 @@ fn socket(value: &Value<'_>) -> Option<PathBuf> {
     Some(path)
 }
 
-pub(super) fn trusted_proxies(value: &Value<'_>) -> Option<Vec<IpNet>> {
+pub(super) fn networks(value: &Value<'_>) -> Option<Vec<IpNet>> {
     value.list(|item| item.text().and_then(|text| network(item, &text)))
 }
 

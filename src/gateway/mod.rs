@@ -17,6 +17,8 @@ mod refused;
 mod rejection;
 mod request;
 
+use std::rc::Rc;
+
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version};
@@ -32,7 +34,7 @@ use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::quota::Standing;
 use crate::state::Admitted;
-use crate::transport::{RequestBody, Settings};
+use crate::transport::{BodyLimits, RequestBody, Settings};
 use crate::upstream::{Failure, Pool, ResponseBody};
 
 use guarded_body::{Exchange, Held};
@@ -55,6 +57,8 @@ pub struct Gateway {
     pub trusted: TrustedProxies,
     /// Sizes and time-outs.
     pub settings: Settings,
+    /// What request bodies may be like.
+    pub body_limits: Rc<BodyLimits>,
     /// What is counted.
     pub metrics: Metrics,
     /// What is counted of requests that never got a route.
@@ -118,7 +122,7 @@ impl Gateway {
             Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
         let mut request = forward::outbound(head, facts);
         forward::frame(&mut request, body.size_hint().exact());
-        let body = RequestBody::new(body, self.settings.max_body, self.settings.body_idle_timeout);
+        let body = RequestBody::new(body, Rc::clone(&self.body_limits));
         let standing = admitted.standing;
         let exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
         self.send(arrival, ruling.route, request.map(|()| body), exchange, standing).await

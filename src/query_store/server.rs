@@ -16,6 +16,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::metrics::Metrics;
 use crate::query_store::http;
 use crate::query_store::service::Service;
 use crate::{clock, transport};
@@ -28,6 +29,8 @@ const TICK: Duration = Duration::from_secs(1);
 const MAX_FIELDS: usize = 128;
 /// As [`MAX_FIELDS`].
 const MAX_HEAD: usize = 96 * 1024;
+/// Connections from all gateways together.
+const MAX_CONNECTIONS: usize = 20_000;
 /// How long an idle connection is kept. Long, because whenever we close one, the gateway may be sending a request into it;
 /// and the gateways are few.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
@@ -60,14 +63,17 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let service = Rc::new(service);
     let (stop, stopped) = oneshot::channel::<()>();
+    let serving = Rc::new(serving());
+    let connections = Rc::clone(&service);
     let serving = transport::serve(
         listener,
-        serving(),
+        || Rc::clone(&serving),
+        std::future::pending(),
         async {
             // The sender lives as long as we wait.
             let _ = stopped.await;
         },
-        |_peer| Connection(Rc::clone(&service)),
+        move |_peer, _handover| Connection(Rc::clone(&connections)),
     );
     let deadline = async {
         shutdown.await;
@@ -84,18 +90,27 @@ pub async fn serve(
     }
 }
 
+/// A gateway asks for what its clients ask for, and waits for them as it sees fit: what it does not bound, we do not.
 fn serving() -> transport::Serving {
     let settings = transport::Settings {
         keep_alive_timeout: KEEP_ALIVE,
+        first_byte_timeout: KEEP_ALIVE,
+        min_body_rate: 0,
         max_fields: MAX_FIELDS,
         max_head: MAX_HEAD,
         ..transport::Settings::default()
     };
-    let connections = prometheus::IntGauge::new("query_store_connections", "Open connections.");
+    // Nobody scrapes them.
+    let metrics = Metrics::new();
     transport::Serving {
         settings: Rc::new(settings),
         answer: Rc::new(http::unreadable),
-        connections: connections.expect("the name is a valid one"),
+        tls: None,
+        http2: transport::Http2::PriorKnowledge,
+        proxies: Rc::default(),
+        capacity: transport::Capacity::new(MAX_CONNECTIONS, MAX_CONNECTIONS, Vec::new()),
+        connections: metrics.connections,
+        timeouts: metrics.timeouts,
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,13 +12,15 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::metrics::TimeoutMetrics;
+
 /// What is wrong with a request body. Every one of these is the client's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// It has more bytes than allowed.
     #[error("the request body is too large")]
     TooLarge,
-    /// Nothing came for too long.
+    /// Nothing came for too long, or too little.
     #[error("the request body came too slowly")]
     TooSlow,
     /// It is malformed, or the client went away.
@@ -48,25 +50,43 @@ impl Upload {
     }
 }
 
+/// How slowly a body may come before its rate counts: the first pieces wait for the network to find its pace.
+pub const BODY_GRACE: Duration = Duration::from_secs(5);
+
+/// What a request body may be like.
+#[derive(Clone, Debug)]
+pub struct BodyLimits {
+    /// Bytes at most.
+    pub max: u64,
+    /// Between two pieces.
+    pub idle: Duration,
+    /// Bytes per second, on average over the time that the client was waited for; 0 for any.
+    pub min_rate: u64,
+    /// Where bodies that are too slow are counted.
+    pub timeouts: TimeoutMetrics,
+}
+
 /// A request body as it goes to the upstream.
 ///
 /// - Only data passes: trailers are dropped, as no server may merge them into the head (RFC 9110, section 6.5.1).
-/// - More than the allowed bytes, or too long a silence, ends it with an error, which [`Upload`] remembers.
+/// - More than the allowed bytes, too long a silence, or too little in too much time, ends it with an error, which
+///   [`Upload`] remembers. Time in which the upstream is waited for does not count.
 pub struct RequestBody {
     body: Incoming,
-    left: u64,
-    idle: Duration,
+    limits: Rc<BodyLimits>,
     /// Made when the client is first waited for; never for bodies that arrive with their heads.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the client is being waited for. While the upstream is, the timer does not count.
-    waiting: bool,
+    /// Since when the client is being waited for. While the upstream is, nothing counts.
+    waiting: Option<Instant>,
+    /// How long it was waited for before.
+    waited: Duration,
     upload: Upload,
 }
 
 impl RequestBody {
-    /// A body of at most `max` bytes, with at most `idle` between two pieces.
-    pub fn new(body: Incoming, max: u64, idle: Duration) -> Self {
-        Self { body, left: max, idle, timer: None, waiting: false, upload: Upload::default() }
+    /// A body within these limits.
+    pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
+        Self { body, limits, timer: None, waiting: None, waited: Duration::ZERO, upload: Upload::default() }
     }
 
     /// Its progress.
@@ -80,22 +100,39 @@ impl RequestBody {
     }
 
     fn take(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let length = data.len() as u64;
-        self.upload.0.received.set(self.upload.received() + length);
-        let Some(left) = self.left.checked_sub(length) else { return self.fail(BodyError::TooLarge) };
-        self.left = left;
-        self.waiting = false;
+        let received = self.upload.received() + data.len() as u64;
+        self.upload.0.received.set(received);
+        if received > self.limits.max {
+            return self.fail(BodyError::TooLarge);
+        }
+        if let Some(since) = self.waiting.take() {
+            self.waited += since.elapsed();
+        }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = Instant::now() + self.idle;
+    /// Waits for the client, until it is too late.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let since = *self.waiting.get_or_insert_with(Instant::now);
+        let idle = since + self.limits.idle;
+        let rate = self.allowed().map(|allowed| since + allowed.saturating_sub(self.waited));
+        let (deadline, counter) = match rate {
+            Some(rate) if rate < idle => (rate, &self.limits.timeouts.body_rate),
+            _ => (idle, &self.limits.timeouts.body_idle),
+        };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        if !self.waiting {
+        if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
-            self.waiting = true;
         }
-        timer.as_mut().poll(cx)
+        ready!(timer.as_mut().poll(cx));
+        counter.inc();
+        Poll::Ready(())
+    }
+
+    /// How long the client may be waited for, for as much as has come.
+    fn allowed(&self) -> Option<Duration> {
+        let rate = self.limits.min_rate;
+        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(self.upload.received().saturating_mul(1000) / rate))
     }
 }
 
@@ -112,7 +149,7 @@ impl Body for RequestBody {
                     Ok(data) => self.take(data),
                     Err(_trailers) => continue,
                 },
-                Poll::Pending => match self.poll_idle(cx) {
+                Poll::Pending => match self.poll_late(cx) {
                     Poll::Ready(()) => self.fail(BodyError::TooSlow),
                     Poll::Pending => Poll::Pending,
                 },

@@ -1,4 +1,4 @@
-//! Ending: every open connection is told once, and waited for.
+//! Ending: every open connection is told once of each stage, and waited for.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -7,15 +7,24 @@ use std::task::{Context, Poll, Waker};
 
 use rustc_hash::FxHashMap;
 
+/// How far a listener has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Serving,
+    /// Clients are told to go elsewhere, and served until they do.
+    LameDuck,
+    /// Idle connections close, the others when their exchanges have ended.
+    Closing,
+}
+
 /// The open connections of one listener.
 ///
 /// - Telling a connection costs nothing until it happens: a flag it looks at whenever it is polled anyway.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Connections(Rc<Shared>);
 
-#[derive(Default)]
 struct Shared {
-    draining: Cell<bool>,
+    stage: Cell<Stage>,
     next: Cell<u64>,
     /// The waker of every open connection's task, by the connection's number.
     open: RefCell<FxHashMap<u64, Waker>>,
@@ -33,7 +42,12 @@ pub(super) struct Member {
 
 impl Connections {
     pub(super) fn new() -> Self {
-        Self::default()
+        Self(Rc::new(Shared {
+            stage: Cell::new(Stage::Serving),
+            next: Cell::new(0),
+            open: RefCell::default(),
+            waiting: RefCell::default(),
+        }))
     }
 
     /// A new connection.
@@ -44,11 +58,15 @@ impl Connections {
         Member { shared: Rc::clone(&self.0), number, registered: Cell::new(false) }
     }
 
-    /// Tells every connection, and waits until the last has ended.
-    pub(super) async fn drain(&self) {
-        self.0.draining.set(true);
+    /// Tells every connection.
+    pub(super) fn tell(&self, stage: Stage) {
+        self.0.stage.set(stage);
         let wakers: Vec<Waker> = self.0.open.borrow().values().cloned().collect();
         wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Waits until the last has ended.
+    pub(super) async fn ended(&self) {
         poll_fn(|cx| {
             if self.0.open.borrow().is_empty() {
                 return Poll::Ready(());
@@ -61,12 +79,17 @@ impl Connections {
 }
 
 impl Member {
-    /// Whether the connection should end. Registers the task once, to be woken when it should.
-    pub(super) fn draining(&self, cx: &Context<'_>) -> bool {
+    /// How far the listener has come. Registers the task once, to be woken when that changes.
+    pub(super) fn stage(&self, cx: &Context<'_>) -> Stage {
         if !self.registered.replace(true) {
             self.shared.open.borrow_mut().insert(self.number, cx.waker().clone());
         }
-        self.shared.draining.get()
+        self.shared.stage.get()
+    }
+
+    /// Completes when the listener closes.
+    pub(super) async fn closing(&self) {
+        poll_fn(|cx| if self.stage(cx) == Stage::Closing { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 

@@ -1,200 +1,191 @@
-//! The bytes of a downstream connection: what it is doing, since when, and its last words in place of the library's.
+//! The bytes of an HTTP/1 connection on their way to and from the HTTP library.
 //!
-//! The HTTP library answers a head that it cannot read by itself, with an empty response. [`Io`] recognizes these
-//! answers and writes the caller's in their place, so that every refusal reads the same. It looks for them only where
-//! the library speaks for itself: on HTTP/1 connections, between exchanges, when all of the last response is gone. So
-//! no byte of a response's body is ever taken for one.
+//! - No head reaches the library before all of it has come and has been found sound ([`super::head`]), and none before
+//!   the exchange before it has ended. So the library reads nothing that another server could read otherwise, and every
+//!   refusal is in the caller's words, said when all that was to be said before has been.
+//! - Heads that arrive whole, as nearly all do, are checked where they lie, and not copied.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::Instant;
 
-use super::connection::Unreadable;
+use super::chunks::Chunks;
+use super::head::{Framing, Limits, Scan};
+use super::progress::Progress;
+use super::stream::SharedStream;
 
-/// No answer of the HTTP library's own is longer than this.
-const CANNED_MAX: usize = 160;
+/// More than most heads, for those that do not arrive whole.
+const PIECE: usize = 4096;
 
-/// What a connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Between two exchanges, or before the first.
-    Idle(Instant),
-    /// Reading a head.
-    Head(Instant),
-    /// At least one exchange is going on.
-    Exchange,
-}
-
-/// What a connection is doing, shared by its bytes, its service and its watchdog.
+/// Where in the sequence of requests the bytes are.
 #[derive(Debug)]
-pub(super) struct Progress {
-    http2: bool,
-    phase: Cell<Phase>,
-    exchanges: Cell<u32>,
-    /// Whether all of the last response is gone.
-    flushed: Cell<bool>,
-    /// Whether the last answer said that the connection closes: the rest of the request may still be on its way.
-    closing: Cell<bool>,
-    /// Whether the request line of the head being read has ended.
-    line_ended: Cell<bool>,
+enum At {
+    /// In a head, or before one.
+    Head(Scan),
+    /// In a body with this many bytes left.
+    Length(u64),
+    /// In a chunked body.
+    Chunks(Chunks),
+    /// In a body whose framing is broken.
+    Broken,
 }
 
-impl Progress {
-    pub(super) fn new(http2: bool) -> Self {
-        Self {
-            http2,
-            flushed: Cell::new(true),
-            closing: Cell::new(false),
-            phase: Cell::new(Phase::Idle(Instant::now())),
-            exchanges: Cell::new(0),
-            line_ended: Cell::new(true),
-        }
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.phase.get()
-    }
-
-    /// An exchange begins.
-    pub(super) fn begin(&self) {
-        self.exchanges.set(self.exchanges.get() + 1);
-        self.phase.set(Phase::Exchange);
-        self.flushed.set(false);
-        self.line_ended.set(true);
-    }
-
-    /// An exchange ends; with the last one the connection is idle.
-    pub(super) fn end(&self) {
-        self.exchanges.set(self.exchanges.get() - 1);
-        if self.exchanges.get() == 0 {
-            self.phase.set(Phase::Idle(Instant::now()));
-        }
-    }
-
-    /// The last answer says that the connection closes.
-    pub(super) fn close(&self) {
-        self.closing.set(true);
-    }
-
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing.get()
-    }
-
-    /// Whether every byte that was to be said has been said.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.flushed.get()
-    }
-
-    /// Bytes have come. On HTTP/2 they may be anything, and only a stream is an exchange.
-    fn received(&self, bytes: &[u8]) {
-        if self.http2 || self.phase.get() == Phase::Exchange {
-            return;
-        }
-        if let Phase::Idle(_) = self.phase.get() {
-            self.phase.set(Phase::Head(Instant::now()));
-            self.line_ended.set(false);
-        }
-        if !self.line_ended.get() {
-            self.line_ended.set(bytes.contains(&b'\n'));
-        }
-    }
-}
-
-/// A downstream connection's bytes.
+/// A downstream HTTP/1 connection's bytes.
 pub(super) struct Io {
-    stream: TcpStream,
-    /// What was read to find out the protocol.
-    prefix: Bytes,
+    stream: SharedStream,
     progress: Rc<Progress>,
-    answer: Rc<dyn Fn(Unreadable) -> Bytes>,
-    /// What is left to write of our answer in place of the library's.
-    answering: Option<Bytes>,
+    limits: Limits,
+    at: At,
+    /// What has come and is not for the library yet, after what is.
+    held: BytesMut,
+    /// Bytes of `held` that are for the library.
+    released: usize,
 }
 
 impl Io {
-    pub(super) fn new(
-        stream: TcpStream,
-        prefix: Bytes,
-        progress: Rc<Progress>,
-        answer: Rc<dyn Fn(Unreadable) -> Bytes>,
-    ) -> Self {
-        progress.received(&prefix);
-        Self { stream, prefix, progress, answer, answering: None }
+    pub(super) fn new(stream: SharedStream, progress: Rc<Progress>, limits: Limits) -> Self {
+        Self { stream, progress, limits, at: At::Head(Scan::default()), held: BytesMut::new(), released: 0 }
     }
 
-    /// The socket itself, for the last words of a connection.
-    pub(super) fn into_stream(self) -> TcpStream {
-        self.stream
+    /// What has come and was not handed on: what follows the request of an upgrade.
+    pub(super) fn into_held(self) -> BytesMut {
+        self.held
     }
 
-    /// Why the library gave up, when these bytes are its own answer.
-    fn canned(&self, bytes: &[u8]) -> Option<Unreadable> {
-        if self.progress.http2 || !self.progress.flushed.get() {
+    /// How many of the bytes, which follow on what was handed on, may be handed on now.
+    fn follow(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let rest = &bytes[taken..];
+            let (here, next) = match &mut self.at {
+                At::Head(_) if !self.progress.wants_head() || self.progress.refusal().is_some() => break,
+                At::Head(scan) => match scan.read(rest, &self.limits) {
+                    Ok(Some(head)) => {
+                        self.progress.head_ends();
+                        (head.length, Some(At::body(head.framing)))
+                    }
+                    Ok(None) => {
+                        self.progress.head_begins();
+                        break;
+                    }
+                    Err(why) => {
+                        self.progress.refuse(why);
+                        break;
+                    }
+                },
+                At::Length(left) => {
+                    let here = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left -= here as u64;
+                    (here, (*left == 0).then(At::head))
+                }
+                At::Chunks(chunks) => match chunks.follow(rest) {
+                    Ok((here, ended)) => (here, ended.then(At::head)),
+                    Err(_) => (0, Some(At::Broken)),
+                },
+                At::Broken => break,
+            };
+            taken += here;
+            if let Some(next) = next {
+                self.at = next;
+            }
+        }
+        taken
+    }
+
+    /// Looks at what is held; says whether there is nothing to be done but to wait for the exchange to end, or to give up.
+    fn look(&mut self, cx: &Context<'_>) -> Option<Poll<io::Result<()>>> {
+        let held = std::mem::take(&mut self.held);
+        self.released = self.follow(&held);
+        self.held = held;
+        if self.released > 0 {
             return None;
         }
-        if bytes.len() > CANNED_MAX || !bytes.starts_with(b"HTTP/1.1 4") || !is_canned(bytes) {
-            return None;
-        }
-        match &bytes[9..12] {
-            b"414" => Some(Unreadable::TargetTooLong),
-            b"431" if !self.progress.line_ended.get() => Some(Unreadable::TargetTooLong),
-            b"431" => Some(Unreadable::HeadTooLarge),
-            _ => Some(Unreadable::Malformed),
+        self.stuck(cx)
+    }
+
+    /// Whether reading more would be of no use now.
+    fn stuck(&self, cx: &Context<'_>) -> Option<Poll<io::Result<()>>> {
+        match self.at {
+            At::Broken => Some(Poll::Ready(Err(io::ErrorKind::InvalidData.into()))),
+            // The end, to the library: it says what it has to say, and closes.
+            At::Head(_) if self.progress.refusal().is_some() => Some(Poll::Ready(Ok(()))),
+            At::Head(_) if !self.progress.wants_head() => {
+                self.progress.wait_for_end(cx.waker());
+                Some(Poll::Pending)
+            }
+            _ => None,
         }
     }
 
-    /// Writes all of our answer, then reports the library's as written.
-    fn poll_answer(&mut self, cx: &mut Context<'_>, canned: usize) -> Poll<io::Result<usize>> {
-        while let Some(rest) = self.answering.as_mut().filter(|rest| rest.has_remaining()) {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
-            rest.advance(written);
-        }
-        self.answering = None;
-        Poll::Ready(Ok(canned))
+    /// Reads into the library's buffer what may be handed on at once, and holds the rest.
+    fn read_through(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = buf.filled().len() - before;
+        let taken = self.follow(&buf.filled()[before..]);
+        self.held.extend_from_slice(&buf.filled()[before + taken..]);
+        buf.set_filled(before + taken);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Reads more of a head that did not arrive whole.
+    fn read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.held.reserve(PIECE);
+        tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.held)
     }
 }
 
-/// The library's own answers carry these three fields and nothing else; the heads of ours always carry more.
-fn is_canned(bytes: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let Some(head) = text.strip_suffix("\r\n\r\n") else { return false };
-    let mut fields = head.split("\r\n").skip(1);
-    let known = |line: &str| line == "connection: close" || line == "content-length: 0" || line.starts_with("date: ");
-    fields.clone().count() >= 2 && fields.all(known)
+impl At {
+    fn head() -> Self {
+        Self::Head(Scan::default())
+    }
+
+    fn body(framing: Framing) -> Self {
+        match framing {
+            Framing::Length(0) => Self::head(),
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunks(Chunks::new()),
+        }
+    }
 }
 
 impl AsyncRead for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.prefix.has_remaining() {
-            let take = self.prefix.len().min(buf.remaining());
-            buf.put_slice(&self.prefix.split_to(take));
-            return Poll::Ready(Ok(()));
-        }
+        let this = &mut *self;
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let received = &buf.filled()[before..];
-        if !received.is_empty() {
-            self.progress.received(received);
+        loop {
+            if this.released > 0 {
+                let take = this.released.min(buf.remaining());
+                buf.put_slice(&this.held[..take]);
+                this.held.advance(take);
+                this.released -= take;
+                return Poll::Ready(Ok(()));
+            }
+            let read = if this.held.is_empty() {
+                ready!(this.read_through(cx, buf))?
+            } else if let Some(stuck) = this.look(cx) {
+                return stuck;
+            } else if this.released > 0 {
+                continue;
+            } else {
+                ready!(this.read_more(cx))?
+            };
+            if read == 0 || buf.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
         }
-        Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.answering.is_none() {
-            let Some(why) = self.canned(buf) else { return Pin::new(&mut self.stream).poll_write(cx, buf) };
-            self.answering = Some((self.answer)(why));
-            self.progress.close();
-        }
-        self.poll_answer(cx, buf.len())
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.progress.written(written.is_ready());
+        written
     }
 
     fn poll_write_vectored(
@@ -202,10 +193,9 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [only] = bufs {
-            return self.poll_write(cx, only);
-        }
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.progress.written(written.is_ready());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -213,29 +203,16 @@ impl AsyncWrite for Io {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The library flushes when its buffer is empty: then all that it had to say is gone.
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        if self.progress.exchanges.get() == 0 {
-            self.progress.flushed.set(true);
-        }
-        Poll::Ready(Ok(()))
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.progress.written(flushed.is_ready());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The refusal has still to be said.
+        if self.progress.refusal().is_some() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tells_the_librarys_answers_from_others() {
-        let canned = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
-        assert!(is_canned(canned.as_bytes()));
-        let ours = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-request-id: 1\r\ndate: x\r\n\r\n";
-        assert!(!is_canned(ours.as_bytes()));
-        assert!(!is_canned(&canned.as_bytes()[..40]));
     }
 }

@@ -9,18 +9,24 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use ipnet::IpNet;
 use prometheus::IntGauge;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 
+use super::capacity::{Capacity, Full};
 use super::connection::{self, Unreadable};
-use super::drain::Connections;
+use super::drain::{Connections, Stage};
 use super::settings::Settings;
+use super::upgrade::Handover;
 use crate::identity::Peer;
+use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
 
 /// Connections the kernel completes and holds for us before it refuses more: what Linux allows by default.
 const BACKLOG: i32 = 4096;
@@ -55,18 +61,43 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// What one listener serves.
+/// What one listener serves, and how.
 #[derive(Clone)]
 pub struct Serving {
     /// Sizes and time-outs.
     pub settings: Rc<Settings>,
     /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
     pub answer: Rc<dyn Fn(Unreadable) -> Bytes>,
-    /// Open connections.
-    pub connections: IntGauge,
+    /// The handshake, when connections are encrypted; ALPN then chooses the protocol.
+    pub tls: Option<TlsAcceptor>,
+    /// Whether connections that are not encrypted may be HTTP/2.
+    pub http2: Http2,
+    /// Networks whose connections begin with a PROXY header.
+    pub proxies: Rc<[IpNet]>,
+    /// How many connections there may be.
+    pub capacity: Capacity,
+    /// Connections, counted.
+    pub connections: ConnectionMetrics,
+    /// Time-outs, counted.
+    pub timeouts: TimeoutMetrics,
 }
 
-/// Serves one listener until `shutdown` completes and the last exchange has ended.
+/// Whether connections that are not encrypted may be HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http2 {
+    /// Where the TLS handshake agrees on it, and nowhere else.
+    #[default]
+    Alpn,
+    /// Also where a connection begins with its preface (RFC 9113, section 3.3).
+    PriorKnowledge,
+}
+
+/// Serves one listener. `serving` is asked at each connection, which keeps what it was told.
+///
+/// - When `lame_duck` completes, everything goes on, but clients are told to go elsewhere: HTTP/1 responses say
+///   `Connection: close`, HTTP/2 connections get a GOAWAY.
+/// - When `shutdown` completes, what is still in the queue is accepted, and nothing after it; idle connections are
+///   closed, and the future completes when the last exchange has ended.
 ///
 /// `service` makes one service per connection. Must be called on a `LocalRuntime`.
 ///
@@ -74,9 +105,10 @@ pub struct Serving {
 /// The listener cannot be registered with the runtime.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    serving: Serving,
+    serving: impl Fn() -> Rc<Serving>,
+    lame_duck: impl Future<Output = ()>,
     shutdown: impl Future<Output = ()>,
-    service: impl Fn(Peer) -> S,
+    service: impl Fn(Rc<Peer>, Handover) -> S + Clone + 'static,
 ) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
@@ -85,40 +117,56 @@ where
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let connections = Connections::new();
-    let mut shutdown = pin!(shutdown);
+    let accept = |(stream, address)| start(stream, address, serving(), &connections, service.clone());
+    let (mut lame_duck, mut shutdown, mut lame) = (pin!(lame_duck), pin!(shutdown), false);
     loop {
         tokio::select! {
             biased;
             () = &mut shutdown => break,
+            () = &mut lame_duck, if !lame => {
+                lame = true;
+                connections.tell(Stage::LameDuck);
+            }
             accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => {
-                    let peer = Peer { address, tls: false };
-                    start(stream, &serving, &connections, service(peer));
-                }
+                Ok(accepted) => accept(accepted),
                 Err(error) => pause(&error).await,
             },
         }
     }
+    while let Some(Ok(accepted)) = listener.accept().now_or_never() {
+        accept(accepted);
+    }
     drop(listener);
-    connections.drain().await;
+    connections.tell(Stage::Closing);
+    connections.ended().await;
     Ok(())
 }
 
-fn start<S, B>(stream: TcpStream, serving: &Serving, connections: &Connections, service: S)
-where
+fn start<S, B>(
+    stream: TcpStream,
+    address: SocketAddr,
+    serving: Rc<Serving>,
+    connections: &Connections,
+    service: impl FnOnce(Rc<Peer>, Handover) -> S + 'static,
+) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let place = match serving.capacity.enter(address.ip()) {
+        Ok(place) => place,
+        Err(Full::Total) => return serving.connections.refused_total.inc(),
+        Err(Full::Address) => return serving.connections.refused_address.inc(),
+    };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone before it began");
         return;
     }
-    let guard = Open::new(serving.connections.clone());
-    let connection = connection::run(stream, serving.clone(), connections.join(), service);
+    let open = Open::new(serving.connections.open.clone());
+    let connection = connection::run(stream, address, serving, connections.join(), service);
     tokio::task::spawn_local(async move {
         connection.await;
-        drop(guard);
+        drop((open, place));
     });
 }
 

@@ -1,21 +1,44 @@
 //! The downstream side: listeners, connections, their time-outs and sizes, and how they end.
 //!
-//! [`serve`] accepts connections on one listener and runs each, HTTP/1.1 or HTTP/2 with prior knowledge (RFC 9113,
-//! section 3.3), as a task of the calling thread's `LocalRuntime`: a request is served where it was accepted.
+//! [`serve`] accepts connections on one listener and runs each as a task of the calling thread's `LocalRuntime`: a request
+//! is served where it was accepted. A connection goes through these rooms:
+//!
+//! ```text
+//! listener    is there a place for it (capacity)?
+//! opening     PROXY header (proxy_protocol), TLS handshake, HTTP/1.1 or HTTP/2: by ALPN, or by prior knowledge
+//! http1       its bytes (io) are heads read strictly (head), and bodies followed to their ends (chunks)
+//! http2       its bytes are counted as frames (frames), its streams end when nobody takes what they send
+//! watched     the service, between the connection and the gateway; upgrade: the bytes behind a 101
+//! ```
 //!
 //! - A head that cannot be read is answered in the caller's words ([`Unreadable`]) and the connection is closed.
-//! - When the shutdown future completes, nothing is accepted any more, idle connections close, HTTP/2 ones are told to
-//!   go away, and [`serve`] returns when the last exchange has ended.
+//! - Whatever a client does or fails to do ends by itself: every wait has its time ([`Settings`]), kept by one timer
+//!   per connection (watchdog), every count its bound.
 //! - A failed accept (out of file descriptors, say) is waited out, never spun on.
 
-mod body;
-mod connection;
-mod drain;
-mod io;
 mod listener;
+mod capacity;
+mod connection;
+mod opening;
+pub mod proxy_protocol;
+mod stream;
+mod http1;
+mod io;
+mod head;
+mod chunks;
+mod http2;
+mod frames;
+mod watched;
+mod upgrade;
+mod body;
+mod progress;
+mod watchdog;
+mod drain;
 mod settings;
 
-pub use body::{BodyError, RequestBody, Upload};
+pub use body::{BODY_GRACE, BodyError, BodyLimits, RequestBody, Upload};
+pub use capacity::Capacity;
 pub use connection::Unreadable;
-pub use listener::{Serving, bind, serve};
+pub use listener::{Http2, Serving, bind, serve};
 pub use settings::Settings;
+pub use upgrade::{Handover, Upgraded};

@@ -165,7 +165,7 @@ pub fn metric(admin: SocketAddr, name: &str) -> f64 {
 fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
     let endpoints: Vec<String> = upstreams.iter().map(|address| format!("\"http://{address}\"")).collect();
     let mut text = format!(
-        "listen: [{{ address: 127.0.0.1:0 }}]\n\
+        "listen: [{{ address: 127.0.0.1:0, http2: prior_knowledge }}]\n\
          admin: {{ socket: admin.sock, address: 127.0.0.1:0 }}\n\
          upstream: {{ endpoints: [{}] }}\n\
          audit: {{ path: audit }}\n",

@@ -1,0 +1,160 @@
+//! How many connections there may be, in total and from one address.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipnet::IpNet;
+use rustc_hash::FxHashMap;
+
+/// So that workers that accept at the same time rarely meet at a lock.
+const SHARDS: usize = 64;
+/// Bits of an IPv6 address that tell one site from another: within them, one client has as many addresses as it likes.
+const IPV6_PREFIX: u32 = 64;
+
+/// The places for connections, shared by all listeners and workers; clones are the same places.
+///
+/// - Never more than `total` connections hold a place, and never more than `per_address` of one address (of one /64 with
+///   IPv6), except for addresses of `exempt` networks: proxies that speak for many.
+#[derive(Clone, Debug)]
+pub struct Capacity(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
+    total: AtomicUsize,
+    per_address: AtomicUsize,
+    exempt: Vec<IpNet>,
+    taken: AtomicUsize,
+    hasher: RandomState,
+    addresses: [Mutex<FxHashMap<IpAddr, usize>>; SHARDS],
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    Total,
+    Address,
+}
+
+/// A connection's place, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    /// The address that it counts for, when it does.
+    address: Option<IpAddr>,
+}
+
+impl Capacity {
+    /// Room for `total` connections, and for `per_address` of each address that is not exempt.
+    pub fn new(total: usize, per_address: usize, exempt: Vec<IpNet>) -> Self {
+        Self(Arc::new(Places {
+            total: AtomicUsize::new(total),
+            per_address: AtomicUsize::new(per_address),
+            exempt,
+            taken: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+            addresses: std::array::from_fn(|_| Mutex::default()),
+        }))
+    }
+
+    /// Changes how many there may be. Connections beyond the new numbers stay; no new ones come until they are fewer.
+    pub fn resize(&self, total: usize, per_address: usize) {
+        self.0.total.store(total, Ordering::Relaxed);
+        self.0.per_address.store(per_address, Ordering::Relaxed);
+    }
+
+    /// A place for a connection from this address.
+    pub(super) fn enter(&self, address: IpAddr) -> Result<Place, Full> {
+        let mut place = Place { places: Arc::clone(&self.0), address: None };
+        if self.0.taken.fetch_add(1, Ordering::Relaxed) >= self.0.total.load(Ordering::Relaxed) {
+            return Err(Full::Total);
+        }
+        let address = address.to_canonical();
+        if !self.0.exempt.iter().any(|network| network.contains(&address)) {
+            let site = site(address);
+            let mut addresses = self.0.shard(site);
+            let count = addresses.entry(site).or_default();
+            if *count >= self.0.per_address.load(Ordering::Relaxed) {
+                return Err(Full::Address);
+            }
+            *count += 1;
+            place.address = Some(site);
+        }
+        Ok(place)
+    }
+}
+
+impl Places {
+    fn shard(&self, site: IpAddr) -> MutexGuard<'_, FxHashMap<IpAddr, usize>> {
+        let hash = self.hasher.hash_one(site);
+        let index = usize::try_from(hash % SHARDS as u64).expect("less than the number of shards");
+        // Nothing can panic while it is held; and if it did, the counts would be whole.
+        self.addresses[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken.fetch_sub(1, Ordering::Relaxed);
+        let Some(site) = self.address else { return };
+        let mut addresses = self.places.shard(site);
+        if let Some(count) = addresses.get_mut(&site) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&site);
+            }
+        }
+    }
+}
+
+/// What counts as one address.
+fn site(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let mask = u128::MAX << (128 - IPV6_PREFIX);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn never_more_than_there_is_room_for() {
+        let capacity = Capacity::new(3, 2, vec!["10.0.0.0/8".parse().unwrap()]);
+        let first = capacity.enter(ip("192.0.2.1")).unwrap();
+        let _second = capacity.enter(ip("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(capacity.enter(ip("192.0.2.1")).unwrap_err(), Full::Address);
+        drop(first);
+        let _again = capacity.enter(ip("192.0.2.1")).unwrap();
+        let _other = capacity.enter(ip("192.0.2.2")).unwrap();
+        assert_eq!(capacity.enter(ip("192.0.2.3")).unwrap_err(), Full::Total);
+    }
+
+    #[test]
+    fn a_site_is_one_address_and_a_proxy_is_none() {
+        let capacity = Capacity::new(100, 1, vec!["10.0.0.0/8".parse().unwrap()]);
+        let _site = capacity.enter(ip("2001:db8::1")).unwrap();
+        assert_eq!(capacity.enter(ip("2001:db8::2")).unwrap_err(), Full::Address);
+        let _other = capacity.enter(ip("2001:db8:0:1::1")).unwrap();
+        let _proxied: Vec<_> = (0..10).map(|_| capacity.enter(ip("10.1.2.3")).unwrap()).collect();
+    }
+
+    #[test]
+    fn places_that_are_given_back_leave_nothing() {
+        let capacity = Capacity::new(1000, 1000, Vec::new());
+        for last in 0..=255 {
+            drop(capacity.enter(IpAddr::from([192, 0, 2, last])).unwrap());
+        }
+        assert_eq!(capacity.0.taken.load(Ordering::Relaxed), 0);
+        assert!(capacity.0.addresses.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+}

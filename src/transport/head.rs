@@ -1,0 +1,334 @@
+//! The strict reading of an HTTP/1 request head (RFC 9112), on the bytes as they came.
+//!
+//! The HTTP library behind is lenient where a server behind the gateway may read otherwise, and keeps no trace of it. So
+//! no head reaches the library that is not, byte for byte, what section 2.1 of the RFC says: lines end in CRLF, never in
+//! a bare LF; nothing is folded; no space stands before a colon; no control byte in a value; one `Content-Length` of
+//! digits, or `Transfer-Encoding: chunked` and nothing else, never both.
+
+use super::Unreadable;
+
+/// No method of any registry is longer (the longest is `BASELINE-CONTROL`, of 16).
+const MAX_METHOD: usize = 24;
+/// Empty lines before a request line that are forgiven (section 2.2): some old clients send one after a body.
+const MAX_EMPTY: usize = 2;
+/// What a request line has beside method and target.
+const LINE_REST: usize = " ".len() + " HTTP/1.1\r\n".len();
+
+/// The sizes that are allowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of a head.
+    pub(super) head: usize,
+    /// Its fields.
+    pub(super) fields: usize,
+    /// Bytes of the request target.
+    pub(super) target: usize,
+}
+
+/// How the body is delimited (section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none, or it has this many bytes.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// A whole head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Its bytes, the empty line at its end included.
+    pub(super) length: usize,
+    pub(super) framing: Framing,
+}
+
+/// A head being read. It is asked again whenever more has come, and goes on where it was.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Where the line begins that has not ended yet.
+    at: usize,
+    /// Empty lines before the request line.
+    empty: usize,
+    line: Option<Minor>,
+    fields: usize,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+/// The minor version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Minor {
+    Zero,
+    One,
+}
+
+impl Scan {
+    /// Reads on; `bytes` begin where the head does. Nothing when the head has not ended yet.
+    ///
+    /// # Errors
+    /// What is wrong with it, as soon as that is certain.
+    pub(super) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, Unreadable> {
+        while let Some(found) = memchr::memchr(b'\n', &bytes[self.at..]) {
+            let end = self.at + found;
+            if end >= limits.head {
+                return Err(self.too_large(end - self.at, limits));
+            }
+            let line = bytes[self.at..end].strip_suffix(b"\r").ok_or(Unreadable::Malformed)?;
+            self.at = end + 1;
+            match (self.line, line) {
+                (None, []) if self.empty < MAX_EMPTY => self.empty += 1,
+                (None, line) => self.line = Some(request_line(line, limits)?),
+                (Some(_), []) => return Ok(Some(Head { length: self.at, framing: self.framing() })),
+                (Some(minor), line) => self.field(line, minor, limits)?,
+            }
+        }
+        let waiting = bytes.len() - self.at;
+        let too_long = self.line.is_none() && waiting > limits.target + MAX_METHOD + LINE_REST;
+        if too_long || bytes.len() >= limits.head { Err(self.too_large(waiting, limits)) } else { Ok(None) }
+    }
+
+    fn too_large(&self, line: usize, limits: &Limits) -> Unreadable {
+        match self.line {
+            None if line > limits.target => Unreadable::TargetTooLong,
+            _ => Unreadable::HeadTooLarge,
+        }
+    }
+
+    fn field(&mut self, line: &[u8], minor: Minor, limits: &Limits) -> Result<(), Unreadable> {
+        self.fields += 1;
+        if self.fields > limits.fields {
+            return Err(Unreadable::HeadTooLarge);
+        }
+        let colon = memchr::memchr(b':', line).ok_or(Unreadable::Malformed)?;
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        if !is_token(name) || !is_text(value) {
+            return Err(Unreadable::Malformed);
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.content_length(value)
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.transfer_encoding(value, minor)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Unreadable> {
+        let length = decimal(trimmed(value)).ok_or(Unreadable::Malformed)?;
+        // Even an equal second one is refused: no client of good faith sends it.
+        if self.chunked || self.length.replace(length).is_some() { Err(Unreadable::Malformed) } else { Ok(()) }
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8], minor: Minor) -> Result<(), Unreadable> {
+        let only = !self.chunked && self.length.is_none() && minor == Minor::One;
+        self.chunked = true;
+        if only && trimmed(value).eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(Unreadable::Malformed) }
+    }
+
+    fn framing(&self) -> Framing {
+        if self.chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) }
+    }
+}
+
+/// `method SP request-target SP HTTP-version` (section 3).
+fn request_line(line: &[u8], limits: &Limits) -> Result<Minor, Unreadable> {
+    let malformed = Unreadable::Malformed;
+    let (method, rest) = line.split_at(memchr::memchr(b' ', line).ok_or(malformed)?);
+    let (target, version) = rest[1..].split_at(memchr::memchr(b' ', &rest[1..]).ok_or(malformed)?);
+    if method.len() > MAX_METHOD || !is_token(method) {
+        return Err(malformed);
+    }
+    if target.len() > limits.target {
+        return Err(Unreadable::TargetTooLong);
+    }
+    let minor = match version {
+        b" HTTP/1.1" => Minor::One,
+        b" HTTP/1.0" => Minor::Zero,
+        _ => return Err(malformed),
+    };
+    if is_target(method, target) { Ok(minor) } else { Err(malformed) }
+}
+
+/// Origin form is checked by itself; the rarer forms (section 3.2) are left to the one who reads them.
+fn is_target(method: &[u8], target: &[u8]) -> bool {
+    match target {
+        [b'/', ..] => target.iter().fold(true, |good, byte| good & TARGET[usize::from(*byte)]),
+        b"*" => method == b"OPTIONS",
+        _ => is_token_or_target(target) && http::Uri::try_from(target).is_ok(),
+    }
+}
+
+fn is_token_or_target(target: &[u8]) -> bool {
+    !target.is_empty() && target.iter().all(|byte| TARGET[usize::from(*byte)])
+}
+
+fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().fold(true, |good, byte| good & TOKEN[usize::from(*byte)])
+}
+
+/// Visible characters, space, tab, and bytes above ASCII, which are opaque (RFC 9110, section 5.5).
+fn is_text(value: &[u8]) -> bool {
+    value.iter().fold(true, |good, byte| good & ((*byte >= b' ') | (*byte == b'\t')) & (*byte != 0x7f))
+}
+
+fn trimmed(value: &[u8]) -> &[u8] {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = value.iter().position(|byte| !blank(byte)).unwrap_or(value.len());
+    let end = value.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+/// Digits only: no sign, no list, no more than fits.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// `tchar` (RFC 9110, section 5.6.2).
+const TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
+/// What a target may consist of: what RFC 3986 allows, and what clients send besides (braces, brackets, bars).
+/// Never a fragment, a quote, an angle bracket, a backtick, a control byte or anything above ASCII.
+const TARGET: [bool; 256] = table(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
+
+const fn table(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric() && byte < 128;
+        byte += 1;
+    }
+    let mut i = 0;
+    while i < others.len() {
+        table[others[i] as usize] = true;
+        i += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { head: 1024, fields: 4, target: 100 };
+
+    fn read(head: &str) -> Result<Option<Framing>, Unreadable> {
+        let whole = Scan::default().read(head.as_bytes(), &LIMITS);
+        // Byte by byte, it reads the same.
+        let mut scan = Scan::default();
+        let piecewise = (1..=head.len())
+            .map(|length| scan.read(&head.as_bytes()[..length], &LIMITS))
+            .find(|read| !matches!(read, Ok(None)))
+            .unwrap_or(Ok(None));
+        assert_eq!(whole, piecewise, "{head:?}");
+        whole.map(|head| head.map(|head| head.framing))
+    }
+
+    fn with(fields: &str) -> Result<Option<Framing>, Unreadable> {
+        read(&format!("POST /a HTTP/1.1\r\n{fields}\r\n"))
+    }
+
+    #[test]
+    fn knows_how_a_body_is_framed() {
+        assert_eq!(with("Host: h\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(with("content-LENGTH: \t12 \r\n"), Ok(Some(Framing::Length(12))));
+        assert_eq!(with("Transfer-Encoding: Chunked\r\n"), Ok(Some(Framing::Chunked)));
+        assert_eq!(read("\r\n\r\nGET / HTTP/1.0\r\n\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(read("GET http://h:80/a?b HTTP/1.1\r\n\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(read("OPTIONS * HTTP/1.1\r\n\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(read("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
+        assert_eq!(with("X: \u{e4}\u{80}\r\nY:\r\n"), Ok(Some(Framing::Length(0))));
+    }
+
+    #[test]
+    fn refuses_every_framing_that_two_servers_could_read_differently() {
+        for fields in [
+            "Transfer-Encoding: ,chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked,\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding: \"chunked\"\r\n",
+            "Transfer-Encoding: chunked;q=1\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \u{b}chunked\r\n",
+            "Transfer-Encoding:\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 3\r\nContent-Length: 3\r\n",
+            "Content-Length: 3, 3\r\n",
+            "Content-Length: +3\r\n",
+            "Content-Length: -3\r\n",
+            "Content-Length: 0x3\r\n",
+            "Content-Length: 3 3\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: 18446744073709551616\r\n",
+            "Content-Length : 3\r\n",
+            " Content-Length: 3\r\n",
+            "X: 1\r\n Content-Length: 3\r\n",
+            "X: 1\r\n\tfolded\r\n",
+            "X: 1\nContent-Length: 3\r\n",
+            "X: 1\rContent-Length: 3\r\n",
+            "X: \0\r\n",
+            "X: \u{7f}\r\n",
+            "X\r\n",
+            ": 1\r\n",
+            "X Y: 1\r\n",
+            "X\u{e4}: 1\r\n",
+        ] {
+            assert_eq!(with(fields), Err(Unreadable::Malformed), "{fields:?}");
+        }
+        let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(read(old), Err(Unreadable::Malformed));
+    }
+
+    #[test]
+    fn refuses_request_lines_that_are_none() {
+        for line in [
+            "GET /\r\n",
+            "GET  / HTTP/1.1\r\n",
+            "GET / HTTP/1.1 \r\n",
+            "GET / HTTP/1.2\r\n",
+            "GET / HTTP/2.0\r\n",
+            "GET / http/1.1\r\n",
+            "GET\t/ HTTP/1.1\r\n",
+            " GET / HTTP/1.1\r\n",
+            "G(T / HTTP/1.1\r\n",
+            "GET /a#b HTTP/1.1\r\n",
+            "GET /a\"b HTTP/1.1\r\n",
+            "GET /\u{e4} HTTP/1.1\r\n",
+            "GET /a\u{1}b HTTP/1.1\r\n",
+            "GET * HTTP/1.1\r\n",
+            "GET / HTTP/1.1\n",
+            "\n",
+            "\r\n\r\n\r\n",
+            "AAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\n",
+        ] {
+            assert_eq!(read(&format!("{line}Host: h\r\n\r\n")), Err(Unreadable::Malformed), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_what_it_reads() {
+        let long = "x".repeat(101);
+        assert_eq!(read(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Err(Unreadable::TargetTooLong));
+        assert_eq!(Scan::default().read("x".repeat(200).as_bytes(), &LIMITS), Err(Unreadable::TargetTooLong));
+        assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(Unreadable::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(Unreadable::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(Unreadable::HeadTooLarge));
+    }
+
+    #[test]
+    fn what_it_lets_pass_the_library_can_read() {
+        // The tables of targets: no byte passes here at which the library would give up, in path or query.
+        for byte in 0..=255_u8 {
+            for target in [vec![b'/', byte], vec![b'/', b'?', byte]] {
+                if is_target(b"GET", &target) {
+                    assert!(http::Uri::try_from(target).is_ok(), "{byte:#x}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! One HTTP/2 connection.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::Service;
+use hyper_util::rt::TokioIo;
+use pin_project_lite::pin_project;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use super::drain::{Member, Stage};
+use super::frames::Frames;
+use super::listener::Serving;
+use super::progress::{Phase, Progress, Taking};
+use super::settings::Settings;
+use super::stream::SharedStream;
+use super::watchdog::Watchdog;
+use super::watched::Watched;
+use crate::metrics::TimeoutMetrics;
+
+/// Bytes of a stream's response that are held for a client that takes them slowly.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Streams that were reset before they were served, and streams that we had to reset, that are held at a time: floods
+/// of either (CVE-2023-44487, CVE-2025-8671) end the connection.
+const MAX_RESETS: usize = 64;
+/// How long a connection may take to end when it was told to.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs a connection to its end.
+pub(super) async fn run<S, B>(stream: SharedStream, serving: &Serving, member: &Member, service: S)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let progress = Rc::new(Progress::new());
+    let io = TokioIo::new(Io { stream: stream.clone(), progress: Rc::clone(&progress), frames: Frames::new() });
+    let service = Watched { service, progress: Rc::clone(&progress) };
+    let mut connection = pin!(builder(serving, &progress).serve_connection(io, service));
+    let mut watchdog = Watchdog::new(Rc::clone(&progress), &serving.settings);
+    let mut told = false;
+    let expired = poll_fn(|cx| {
+        let stage = member.stage(cx);
+        // One that has asked for nothing yet is served once; told at once, its client would come back again and again.
+        let due = match stage {
+            Stage::Serving => false,
+            Stage::LameDuck => progress.highest_stream() > 0,
+            Stage::Closing => true,
+        };
+        if due && !told {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            super::connection::log_end(result);
+            return Poll::Ready(None);
+        }
+        watchdog.poll(cx).map(Some)
+    })
+    .await;
+    match expired {
+        None if progress.is_flooded() => {
+            serving.connections.floods.inc();
+            calm(stream, progress.highest_stream()).await;
+        }
+        None => {}
+        Some(expired) => {
+            expired.count(&serving.timeouts);
+            // Said in time for a request that crosses the GOAWAY to be served (RFC 9113, section 6.8).
+            connection.as_mut().graceful_shutdown();
+            while tokio::time::timeout(LAST_WORDS, connection.as_mut()).await.is_err() {
+                if progress.phase() != Phase::Exchange || progress.blocked_since().is_some() {
+                    stream.forget_unsent();
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn builder(serving: &Serving, progress: &Rc<Progress>) -> http2::Builder<Streams> {
+    let settings: &Settings = &serving.settings;
+    let mut builder = http2::Builder::new(Streams {
+        progress: Rc::clone(progress),
+        patience: settings.write_idle_timeout,
+        timeouts: serving.timeouts.clone(),
+    });
+    builder
+        .max_concurrent_streams(settings.max_streams)
+        .initial_stream_window_size(settings.stream_window)
+        .initial_connection_window_size(settings.connection_window)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS)
+        // Heads up to twice the limit are read, so that they can be refused in words; larger ones the library resets.
+        .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
+    builder
+}
+
+/// The last words to a client that only keeps us busy: GOAWAY with ENHANCE_YOUR_CALM (RFC 9113, section 7).
+async fn calm(mut stream: SharedStream, highest_stream: u32) {
+    const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
+    const ENHANCE_YOUR_CALM: u32 = 0xb;
+    let frame = [&GOAWAY[..], &highest_stream.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes()].concat();
+    let said = async {
+        stream.write_all(&frame).await?;
+        stream.shutdown().await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(LAST_WORDS, said).await {
+        tracing::debug!(%error, "a client went away");
+    }
+}
+
+/// A downstream HTTP/2 connection's bytes.
+struct Io {
+    stream: SharedStream,
+    progress: Rc<Progress>,
+    frames: Frames,
+}
+
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let this = &mut *self;
+        if this.frames.follow(&buf.filled()[before..]).is_err() {
+            this.progress.flood();
+            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        }
+        this.progress.note_frames(this.frames.in_head(), this.frames.highest_stream());
+        read
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.progress.written(flushed.is_ready());
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Io {
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        self.progress.written(written.is_ready());
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.frames.sent(*bytes);
+        }
+    }
+}
+
+/// Runs the streams of a connection on its own thread, and ends those whose clients take nothing.
+#[derive(Clone)]
+struct Streams {
+    progress: Rc<Progress>,
+    patience: Duration,
+    timeouts: TimeoutMetrics,
+}
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, future: F) {
+        let streams = self.clone();
+        tokio::task::spawn_local(StreamTask { future, streams, taking: Rc::default(), timer: None });
+    }
+}
+
+pin_project! {
+    /// One stream. To drop it resets the stream.
+    struct StreamTask<F> {
+        #[pin]
+        future: F,
+        streams: Streams,
+        taking: Rc<Taking>,
+        timer: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        *this.streams.progress.stream.borrow_mut() = Some(Rc::clone(this.taking));
+        let done = this.future.poll(cx);
+        this.streams.progress.stream.borrow_mut().take();
+        if done.is_ready() {
+            return done;
+        }
+        let Some(since) = this.taking.waiting.get() else { return Poll::Pending };
+        let deadline = since + this.streams.patience;
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        ready!(timer.as_mut().poll(cx));
+        this.streams.timeouts.write_idle.inc();
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Ends connections that are idle, whose heads are slow, or whose clients take nothing.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::progress::{Phase, Progress};
+use super::settings::Settings;
+use crate::metrics::TimeoutMetrics;
+
+/// How long a connection that has said nothing may take to do so when the listener closes: as long as a request may be
+/// on its way.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// What ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expired {
+    FirstByte,
+    Head,
+    Idle,
+    Write,
+}
+
+/// Watches one connection.
+///
+/// - Polled with its connection, in the same task: it sees what the connection does without being told.
+/// - A timer is set only when the connection waits and the one that is set would come too late; one that comes too
+///   early is set again. A request that arrives whole touches no timer.
+pub(super) struct Watchdog {
+    progress: Rc<Progress>,
+    first_byte: Duration,
+    head: Duration,
+    idle: Duration,
+    write: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watchdog {
+    pub(super) fn new(progress: Rc<Progress>, settings: &Settings) -> Self {
+        Self {
+            progress,
+            first_byte: settings.first_byte_timeout,
+            head: settings.head_timeout,
+            idle: settings.keep_alive_timeout,
+            write: settings.write_idle_timeout,
+            timer: None,
+        }
+    }
+
+    /// The listener closes: a connection that has said nothing has not much time left to do so.
+    pub(super) fn hurry(&mut self) {
+        if let Phase::New(since) = self.progress.phase() {
+            self.first_byte = self.first_byte.min(since.elapsed() + CLOSING);
+        }
+    }
+
+    /// Completes when a time has run out.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
+        while let Some((deadline, expired)) = self.deadline() {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            if timer.deadline() > deadline {
+                timer.as_mut().reset(deadline);
+            }
+            ready!(timer.as_mut().poll(cx));
+            if Instant::now() >= deadline {
+                return Poll::Ready(expired);
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+
+    fn deadline(&self) -> Option<(Instant, Expired)> {
+        if let Some(since) = self.progress.blocked_since() {
+            return Some((since + self.write, Expired::Write));
+        }
+        match self.progress.phase() {
+            Phase::New(since) => Some((since + self.first_byte, Expired::FirstByte)),
+            Phase::Head(since) => Some((since + self.head, Expired::Head)),
+            Phase::Idle(since) => Some((since + self.idle, Expired::Idle)),
+            Phase::Exchange => None,
+        }
+    }
+}
+
+impl Expired {
+    pub(super) fn count(self, timeouts: &TimeoutMetrics) {
+        match self {
+            Self::FirstByte => timeouts.first_byte.inc(),
+            Self::Head => timeouts.head.inc(),
+            Self::Idle => timeouts.keep_alive.inc(),
+            Self::Write => timeouts.write_idle.inc(),
+        }
+    }
+}
