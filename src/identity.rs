@@ -1,7 +1,7 @@
 //! Who is there: the peer of a connection, the principal of a request, their ids, and the headers that carry them.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use http::{HeaderName, HeaderValue};
@@ -36,6 +36,15 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+}
+
+/// What counts as one client's address: an IPv4 address, or an IPv6 network of 64 bits, within which a client has as many
+/// addresses as it likes.
+pub fn site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
+        address => address,
+    }
 }
 
 macro_rules! id {

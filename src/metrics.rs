@@ -38,6 +38,12 @@ pub struct Metrics {
     pub state: StateMetrics,
     /// What the journal did.
     pub audit: AuditMetrics,
+    /// Requests in the middle of which the gateway failed.
+    pub panics: IntCounter,
+    /// Attempts with bad keys that were refused for their number.
+    pub attempts_refused: IntCounter,
+    /// Fields that were not passed on, because some server could misread their names.
+    pub fields_dropped: FieldMetrics,
     /// Downstream connections.
     pub connections: ConnectionMetrics,
     /// What took too long.
@@ -107,6 +113,14 @@ pub struct AuditMetrics {
     pub backlog: IntGauge,
 }
 
+/// `fields_dropped_total{direction}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct FieldMetrics {
+    pub request: IntCounter,
+    pub response: IntCounter,
+}
+
 /// `connections`, and those that came to nothing.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
@@ -169,6 +183,7 @@ impl Metrics {
         let audit = counters(r, "audit_records_total", "Audit records, by how they fared", &["result"]);
         let state = histograms(r, "state_duration_seconds", "Time in the shared state", "op", OVERHEAD_BUCKETS);
         let state_errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
+        let dropped = counters(r, "fields_dropped_total", "Fields with names that could be misread", &["direction"]);
         let build = gauges(r, "build_info", "1, with the version as a label", "version");
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let overhead = HistogramOpts::new("gateway_overhead_seconds", "From the head's arrival to its being forwarded")
@@ -198,6 +213,15 @@ impl Metrics {
                 dropped: audit.with_label_values(&["dropped"]),
                 suppressed: audit.with_label_values(&["suppressed"]),
                 backlog: registered(r, IntGauge::new("audit_backlog", "Audit events not yet written or synced")),
+            },
+            panics: registered(r, IntCounter::new("panics_total", "Requests in which the gateway failed")),
+            attempts_refused: registered(
+                r,
+                IntCounter::new("attempts_refused_total", "Attempts with bad keys refused for their number"),
+            ),
+            fields_dropped: FieldMetrics {
+                request: dropped.with_label_values(&["request"]),
+                response: dropped.with_label_values(&["response"]),
             },
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&counters(r, "timeouts_total", "What took too long", &["kind"])),

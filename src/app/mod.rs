@@ -21,6 +21,7 @@ use crate::admin::{self, Readiness};
 use crate::audit::Journal;
 use crate::clock::Micros;
 use crate::config::Config;
+use crate::gateway::Attempts;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::embedded::Replay;
@@ -99,6 +100,7 @@ impl App {
         let mut threads = vec![control.start(runtime.0, watched.clone())?];
         let endpoints = Endpoints::new(&config.upstream.endpoints, &metrics);
         let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
+        let attempts = Attempts::new(config.bad_keys);
         let grace = config.drain;
         let config = Arc::new(config);
         for (number, listeners) in bound.workers.into_iter().enumerate() {
@@ -110,6 +112,7 @@ impl App {
                 metrics: metrics.clone(),
                 endpoints: endpoints.clone(),
                 capacity: capacity.clone(),
+                attempts: attempts.clone(),
                 phase: watched.clone(),
                 alive: Arc::clone(&alive),
                 ended: end.clone(),

@@ -20,7 +20,7 @@ use crate::admission::{Admission, Routes};
 use crate::audit::Journal;
 use crate::config::{Config, Listener};
 use crate::forward::TrustedProxies;
-use crate::gateway::{Gateway, Unread};
+use crate::gateway::{Attempts, Gateway, Unread};
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::{self, BodyLimits, Capacity, Serving};
@@ -35,6 +35,7 @@ pub(super) struct Worker {
     pub(super) metrics: Metrics,
     pub(super) endpoints: Endpoints,
     pub(super) capacity: Capacity,
+    pub(super) attempts: Attempts,
     pub(super) phase: watch::Receiver<Phase>,
     /// How many workers there are.
     pub(super) alive: Arc<AtomicUsize>,
@@ -128,6 +129,7 @@ impl Worker {
         Gateway {
             admission: Admission::new(state, routes, self.metrics.clone()),
             upstream: Pool::new(self.endpoints.clone(), &self.config.upstream),
+            attempts: self.attempts.clone(),
             journal: self.journal.clone(),
             trusted: TrustedProxies(self.config.trusted_proxies.clone()),
             settings: self.config.transport.clone(),

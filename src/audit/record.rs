@@ -70,13 +70,15 @@ pub enum Outcome {
     UpstreamError,
     /// The client sent a body too large, too slowly or malformed.
     ClientError,
+    /// The gateway failed in the middle of it.
+    InternalError,
     /// The client went away, or the gateway died.
     Aborted,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::InProgress,
         Self::Completed,
         Self::Unknown,
@@ -89,6 +91,7 @@ impl Outcome {
         Self::RateLimited,
         Self::TooManyInFlight,
         Self::UpstreamError,
+        Self::InternalError,
         Self::ClientError,
         Self::Aborted,
     ];

@@ -10,27 +10,36 @@ use crate::state::{self, embedded};
 /// Requests an organization may have in flight, as promised.
 const CONCURRENT: u32 = 100;
 
+/// A person who mistypes a key, or a fleet that still has an old one, does not try more often.
+const BAD_KEYS: Quota = Quota { requests: 100, per: Duration::from_secs(60), burst: 100 };
+
 /// The block `limits`: what those may do who have no limits of their own.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) quota: Quota,
     pub(super) concurrent: u32,
+    /// Attempts with bad keys from one address.
+    pub(super) bad_keys: Quota,
 }
 
 impl Limits {
-    const DEFAULT: Self = Self { quota: Quota::DEFAULT, concurrent: CONCURRENT };
+    const DEFAULT: Self = Self { quota: Quota::DEFAULT, concurrent: CONCURRENT, bad_keys: BAD_KEYS };
 }
 
 pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     let default = Limits::DEFAULT;
-    let quota = section.section("key", quota);
+    let key = section.section("key", |section| quota(section, default.quota));
+    let bad_keys = section.section("bad_keys", |section| quota(section, default.bad_keys));
     let concurrent = section
         .section("org", |org| org.optional("concurrent", default.concurrent, |value| value.integer(1..=1_000_000)));
-    Limits { quota: quota.unwrap_or(default.quota), concurrent: concurrent.unwrap_or(default.concurrent) }
+    Limits {
+        quota: key.unwrap_or(default.quota),
+        concurrent: concurrent.unwrap_or(default.concurrent),
+        bad_keys: bad_keys.unwrap_or(default.bad_keys),
+    }
 }
 
-fn quota(section: &mut Section<'_>) -> Quota {
-    let default = Quota::DEFAULT;
+fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
     let tokens = 1..=MAX_TOKENS;
     let requests = section.optional("requests", default.requests, |value| value.integer(tokens.clone()));
     let per = section.optional("per", default.per, |value| {

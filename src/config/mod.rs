@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::admission::RouteSettings;
+use crate::quota::Quota;
 use crate::settings::{Document, Problems, Section};
 use crate::{audit, state, telemetry, transport, upstream};
 
@@ -49,6 +50,8 @@ pub struct Config {
     pub state: state::Settings,
     /// The embedded state beside a Redis one: what `keygate state copy` reads.
     pub copy_from: Option<state::embedded::Settings>,
+    /// Attempts with bad keys that there may be from one address.
+    pub bad_keys: Quota,
     /// The audit journal.
     pub audit: audit::Settings,
     /// The routes; when there are none, every path is forwarded.
@@ -116,6 +119,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
         upstream: timeouts.upstream(endpoints?),
         state,
         copy_from,
+        bad_keys: limits?.bad_keys,
         audit: journal?,
         routes,
         drain: timeouts.drain,

@@ -1,16 +1,19 @@
 //! From the head that was received to the head that is sent, in both directions: pure functions, first remove, then set.
 //!
-//! - Nothing of the client's identity headers survives: a field is removed when its name, lower-cased and with every
-//!   character that is not a letter or a digit read as `-`, is a reserved one. So `X_User_Id`, `x.user-id` and their like
-//!   never arrive, whatever the upstream's server makes of names.
+//! - Only a head that has been checked ([`Received`]) can be forwarded: one that every server reads alike.
+//! - Nothing of the client's identity headers survives: a field is removed when its name is a reserved one, or has any
+//!   other character than letters, digits and `-`. So `X_User_Id`, `x.user-id` and their like never arrive, whatever the
+//!   upstream's server makes of names.
 //! - Hop-by-hop fields, and those that `Connection` names, go before the identity is set; so a client cannot have the
 //!   gateway's own fields removed by naming them.
 //! - Framing is made anew, from the body, except for the `Content-Length` of a response: that of a response to `HEAD`
 //!   cannot be known otherwise, and the HTTP library holds every other one against its body.
 
+mod received;
 mod client;
 mod hop_by_hop;
-mod identity_headers;
+mod names;
+mod cookies;
 
 use http::header::{CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
@@ -21,6 +24,7 @@ use crate::identity::{
 };
 
 pub use client::{Client, TrustedProxies};
+pub use received::{Flaw, Received};
 
 /// What the gateway knows of a request that its head alone does not say.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +39,18 @@ pub struct Facts<'a> {
     pub request_id: &'a HeaderValue,
 }
 
+/// A head to send upstream.
+#[derive(Debug)]
+pub struct Outbound {
+    /// The head.
+    pub request: Request<()>,
+    /// Names of fields that were removed because some server could misread them.
+    pub unreadable: usize,
+}
+
 /// The head to send upstream, made of the head that was received. `Host` is left to the upstream side.
-pub fn outbound(received: http::request::Parts, facts: Facts<'_>) -> Request<()> {
+pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
+    let received = received.into_parts();
     let host = received_host(&received.uri, &received.headers);
     let proto = facts.client.proto(facts.peer, &received.headers);
     let via = via(received.version);
@@ -44,7 +58,8 @@ pub fn outbound(received: http::request::Parts, facts: Facts<'_>) -> Request<()>
     hop_by_hop::remove(&mut headers);
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
-    identity_headers::remove(&mut headers);
+    let unreadable = names::remove_reserved(&mut headers);
+    cookies::join(&mut headers);
 
     let principal = &facts.principal.headers;
     headers.insert(X_USER_ID, principal.user_id.clone());
@@ -62,7 +77,7 @@ pub fn outbound(received: http::request::Parts, facts: Facts<'_>) -> Request<()>
     if let Some(host) = host {
         headers.insert(X_FORWARDED_HOST, host);
     }
-    head(received.method, &received.uri, headers)
+    Outbound { request: head(received.method, &received.uri, headers), unreadable }
 }
 
 /// The head to send downstream, made of the upstream's. The body's length is the HTTP library's to say, except for a
@@ -136,7 +151,7 @@ mod tests {
         let principal = principal();
         let request_id = HeaderValue::from_static("id");
         let facts = Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
-        let sent = outbound(parts, facts);
+        let sent = outbound(Received::check(parts).unwrap(), facts).request;
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]
         {
             let values: Vec<_> = sent.headers().get_all(name).iter().collect();
@@ -164,7 +179,8 @@ mod tests {
 
     #[test]
     fn framing_and_credentials_stay_here() {
-        let request = Request::post("/").header("content-length", "5").header("transfer-encoding", "chunked");
+        let request =
+            Request::post("/").header("host", "h").header("content-length", "5").header("transfer-encoding", "chunked");
         let request =
             request.header("authorization", "Bearer x").header("te", "trailers").header("expect", "100-continue");
         let headers = forward(request.body(()).unwrap());

@@ -45,9 +45,13 @@ impl Drop for Exchange {
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.duration.observe(duration_us as f64 / 1e6);
         if let Some(entry) = self.entry.take() {
+            // What a panic drops is no fault of the client's, who is answered 500 if not answered yet.
+            let failed = std::thread::panicking();
+            let unsaid = if failed { Outcome::InternalError } else { Outcome::Aborted };
+            let status = self.status.or(failed.then_some(StatusCode::INTERNAL_SERVER_ERROR));
             entry.close(End {
-                outcome: self.outcome.unwrap_or(Outcome::Aborted),
-                status: self.status.map(|status| status.as_u16()),
+                outcome: self.outcome.unwrap_or(unsaid),
+                status: status.map(|status| status.as_u16()),
                 duration_us,
                 request_bytes: self.upload.received(),
                 response_bytes: self.sent,

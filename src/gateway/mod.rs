@@ -10,6 +10,7 @@
 //!   becomes of it; so has one whose record cannot be written just then.
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
+mod attempts;
 mod guarded_body;
 mod head;
 mod rate_limit;
@@ -17,19 +18,22 @@ mod refused;
 mod rejection;
 mod request;
 
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH};
+use futures_util::FutureExt as _;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version};
 use http_body::Body as _;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
 use crate::audit::{Entry, Journal, Outcome, Use};
-use crate::forward::{self, Facts, TrustedProxies};
+use crate::forward::{self, Facts, Outbound, Received, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::quota::Standing;
@@ -42,6 +46,7 @@ use rate_limit::Wait;
 use rejection::{Reason, Rejection};
 use request::{Arrival, own};
 
+pub use attempts::Attempts;
 pub use guarded_body::GuardedBody;
 pub use refused::Unread;
 
@@ -51,6 +56,8 @@ pub struct Gateway {
     pub admission: Admission,
     /// The way on.
     pub upstream: Pool<RequestBody>,
+    /// How often bad keys may be tried.
+    pub attempts: Attempts,
     /// What is remembered.
     pub journal: Journal,
     /// Whose word on addresses is taken.
@@ -68,31 +75,55 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Answers one request. Never fails: every "no" is a response.
+    /// Answers one request. Never fails: every "no" is a response, and so is a panic.
     pub async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
         let arrival = Arrival::new(peer, &head, &self.trusted, &self.ids);
-        let unread = body.size_hint().exact().is_none_or(|length| length > READ_ALONG);
+        let expects = head.headers.contains_key(EXPECT);
         let id = arrival.id_header();
-        let mut response = match self.check(&head, &body) {
-            Ok(()) => self.admit(&arrival, &id, head, body).await,
+        // Taken when it goes to the upstream.
+        let mut body = Some(body);
+        let mut response = match self.check(head, &body) {
+            Ok(head) => self.contained(&arrival, self.admit(&arrival, &id, head, &mut body)).await,
             Err(reason) => self.unread.refuse(reason, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
+        let unread = match body {
+            Some(body) => expects || !read_along(body).await,
+            None => false,
+        };
         finish(response, arrival.is_head, unread)
     }
 
     /// What can be refused by its head alone.
-    fn check(&self, head: &Parts, body: &Incoming) -> Result<(), Reason> {
-        head::check(head, &self.settings)?;
-        if body.size_hint().lower() > self.settings.max_body {
+    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<Received, Reason> {
+        head::check(&head, &self.settings)?;
+        let head = Received::check(head).map_err(|(flaw, _)| Reason::from(flaw))?;
+        if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
             return Err(Reason::BodyTooLarge);
         }
         if !self.journal.admits() {
             self.metrics.audit.refused.inc();
             return Err(Reason::AuditUnavailable);
         }
-        Ok(())
+        Ok(head)
+    }
+
+    /// A panic in one request is its 500, and nobody else's affair: what it held is dropped, which gives back its slot
+    /// and closes its audit entry.
+    async fn contained(
+        &self,
+        arrival: &Arrival<'_>,
+        answer: impl Future<Output = Response<GuardedBody>>,
+    ) -> Response<GuardedBody> {
+        match AssertUnwindSafe(answer).catch_unwind().await {
+            Ok(response) => response,
+            Err(_) => {
+                tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");
+                self.metrics.panics.inc();
+                self.unread.refuse(Reason::Internal, arrival.id)
+            }
+        }
     }
 
     /// Asks admission, records the use, and has the request rewritten and sent on; or records the refusal.
@@ -100,8 +131,8 @@ impl Gateway {
         &self,
         arrival: &Arrival<'_>,
         id: &HeaderValue,
-        head: Parts,
-        body: Incoming,
+        head: Received,
+        body: &mut Option<Incoming>,
     ) -> Response<GuardedBody> {
         let ruling = self.admission.rule(&head, arrival.time).await;
         let admitted = match ruling.verdict {
@@ -120,7 +151,9 @@ impl Gateway {
         };
         let facts =
             Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
-        let mut request = forward::outbound(head, facts);
+        let Outbound { mut request, unreadable } = forward::outbound(head, facts);
+        self.metrics.fields_dropped.request.inc_by(unreadable as u64);
+        let body = body.take().expect("a request is admitted once");
         forward::frame(&mut request, body.size_hint().exact());
         let body = RequestBody::new(body, Rc::clone(&self.body_limits));
         let standing = admitted.standing;
@@ -179,8 +212,26 @@ impl Gateway {
     }
 }
 
-/// Bytes of a request's body that usually come along with its head: then the library reads past them after a refusal.
+/// Bytes of a refused request's body that are read, so that its connection can be used again.
 const READ_ALONG: u64 = 8 * 1024;
+/// How long they are waited for: they usually come along with the head.
+const READ_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Reads past a body that nobody wants; says whether its end was seen.
+async fn read_along(mut body: Incoming) -> bool {
+    if body.size_hint().exact().is_none_or(|length| length > READ_ALONG) {
+        return false;
+    }
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(READ_PATIENCE, read).await.unwrap_or(false)
+}
 
 /// The last touch on the gateway's own answers: no body in answer to `HEAD` (RFC 9110, section 9.3.2), and no next
 /// request on a connection on which much of this one may still come.

@@ -54,6 +54,13 @@ impl Gateway {
         route: &Route,
         denial: &Denial,
     ) -> Response<GuardedBody> {
+        if is_attempt(denial)
+            && let Err(seconds) = self.attempts.attempt(arrival.client.ip, arrival.time)
+        {
+            self.metrics.attempts_refused.inc();
+            let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), standing: None };
+            return arrival.reject(&rejection, &route.metrics);
+        }
         let rejection = Rejection::of_denial(denial, route);
         let response = rejection.response(arrival.id);
         let (status, sent) = (response.status().as_u16(), arrival.sent(&response));
@@ -81,6 +88,11 @@ impl Gateway {
         route.metrics.answered(response.status());
         own(response)
     }
+}
+
+/// Whether it is a key that nobody ever had: of those, too many from one address are not even recorded.
+fn is_attempt(denial: &Denial) -> bool {
+    matches!(denial, Denial::Malformed | Denial::Refused { principal: None, .. })
 }
 
 fn outcome(refusal: Refusal, route: &Route) -> Outcome {

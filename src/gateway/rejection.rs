@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use super::rate_limit::{self, Wait};
 use crate::admission::{Denial, Route};
+use crate::forward::Flaw;
 use crate::quota::Standing;
 use crate::state::Refusal;
 use crate::transport::{BodyError, Unreadable};
 use crate::upstream::Failure;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 /// When to come back where nobody can know: soon, but not at once.
 const RETRY_SOON: u32 = 1;
@@ -29,11 +31,15 @@ pub(super) enum Reason {
     NotFound,
     RateLimited,
     TooManyInFlight,
+    /// Too many attempts with bad keys; another in so many seconds.
+    TooManyAttempts(u64),
     Malformed,
+    Expectation,
     HeadTooLarge,
     TargetTooLong,
     BodyTooLarge,
     TooSlow,
+    Internal,
     StateUnavailable,
     AuditUnavailable,
     UpstreamUnavailable,
@@ -88,6 +94,12 @@ impl Reason {
                 "This API key has used up its requests. Come back after the seconds in Retry-After."),
             Self::TooManyInFlight => words(StatusCode::TOO_MANY_REQUESTS, "too_many_in_flight",
                 "Your organization has as many requests in flight as it may. Wait for some of them to end."),
+            Self::TooManyAttempts(_) => words(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts",
+                "Too many invalid API keys came from your address. Valid keys are not affected."),
+            Self::Expectation => words(StatusCode::EXPECTATION_FAILED, "expectation_failed",
+                "This request expects something other than 100-continue."),
+            Self::Internal => words(StatusCode::INTERNAL_SERVER_ERROR, "internal_error",
+                "The gateway failed. The request may or may not have been carried out."),
             Self::Malformed => words(StatusCode::BAD_REQUEST, "malformed_request",
                 "This is not a well-formed HTTP request."),
             Self::HeadTooLarge => words(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large",
@@ -144,9 +156,17 @@ impl Reason {
             Self::StateUnavailable | Self::AuditUnavailable | Self::UpstreamUnavailable => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SOON));
             }
-            Self::Malformed | Self::HeadTooLarge | Self::TargetTooLong | Self::BodyTooLarge | Self::TooSlow => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            Self::TooManyAttempts(seconds) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+                headers.insert(CONNECTION, CLOSE);
             }
+            Self::Malformed
+            | Self::HeadTooLarge
+            | Self::TargetTooLong
+            | Self::BodyTooLarge
+            | Self::TooSlow
+            | Self::Expectation
+            | Self::Internal => drop(headers.insert(CONNECTION, CLOSE)),
             _ => {}
         }
     }
@@ -230,6 +250,15 @@ impl From<&Failure> for Reason {
             Failure::Unavailable => Self::UpstreamUnavailable,
             Failure::BadResponse(_) | Failure::Unasked => Self::UpstreamFailed,
             Failure::TimedOut => Self::UpstreamTimedOut,
+        }
+    }
+}
+
+impl From<Flaw> for Reason {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::Malformed => Self::Malformed,
+            Flaw::Expectation => Self::Expectation,
         }
     }
 }

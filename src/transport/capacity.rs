@@ -1,17 +1,17 @@
 //! How many connections there may be, in total and from one address.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
 
+use crate::identity::site;
+
 /// So that workers that accept at the same time rarely meet at a lock.
 const SHARDS: usize = 64;
-/// Bits of an IPv6 address that tell one site from another: within them, one client has as many addresses as it likes.
-const IPV6_PREFIX: u32 = 64;
 
 /// The places for connections, shared by all listeners and workers; clones are the same places.
 ///
@@ -104,17 +104,6 @@ impl Drop for Place {
             if *count == 0 {
                 addresses.remove(&site);
             }
-        }
-    }
-}
-
-/// What counts as one address.
-fn site(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => {
-            let mask = u128::MAX << (128 - IPV6_PREFIX);
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
         }
     }
 }

@@ -164,3 +164,30 @@ fn a_refusal_comes_before_the_body_is_asked_for() {
     client.send(head("POST", "/", "sk_live_bad", &[("Expect", "100-continue")], 5));
     assert_eq!(client.head().unwrap().0, 401);
 }
+
+#[test]
+fn fields_that_some_server_could_misread_are_dropped_and_counted() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let odd = [("X_Kind", "1"), ("x.kind", "1"), ("Content_Length", "3"), ("Transfer~Encoding", "chunked")];
+    let plain = [("X-Kind", "2"), ("Accept", "x/y")];
+    let fields: Vec<_> = odd.into_iter().chain(plain).collect();
+    assert_eq!(client.request("GET", "/", &key, &fields, b"").status, 200);
+    let received = upstream.last();
+    assert!(received.headers.iter().all(|(name, _)| name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')));
+    assert_eq!((received.header("x-kind"), received.header("accept")), (Some("2"), Some("x/y")));
+    assert_eq!(gateway.metric("keygate_fields_dropped_total{direction=\"request\"}"), 4.0);
+}
+
+#[test]
+fn an_expectation_that_nobody_meets_is_refused() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let response = client.request("POST", "/", &key, &[("Expect", "200-maybe")], b"x");
+    assert_eq!((response.status, response.code().as_str()), (417, "expectation_failed"));
+    assert_eq!(upstream.count(), 0);
+}

@@ -159,3 +159,39 @@ fn an_idle_connection_lives_as_long_as_keep_alive_says() {
         tokio::time::timeout(Duration::from_secs(10), closed).await.expect("an idle connection is closed");
     });
 }
+
+#[test]
+fn crumbs_of_cookies_arrive_as_one() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        let mut crumbs = request(&gateway, "/", &key.text, b"");
+        for crumb in ["a=1", "b=2", "c=3"] {
+            crumbs.headers_mut().append("cookie", crumb.parse().unwrap());
+        }
+        assert_eq!(sender.send_request(crumbs).await.unwrap().status(), StatusCode::OK);
+    });
+    assert_eq!(upstream.last().header("cookie"), Some("a=1; b=2; c=3"));
+}
+
+#[test]
+fn paths_and_hosts_that_could_be_read_in_two_ways_are_refused() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    block_on(async {
+        let mut sender = connect(&gateway).await;
+        let mut other_host = request(&gateway, "/", &key.text, b"");
+        other_host.headers_mut().insert("host", "elsewhere".parse().unwrap());
+        let above_ascii = request(&gateway, "/\u{e4}", &key.text, b"");
+        let mut tunnel = request(&gateway, "/", &key.text, b"");
+        *tunnel.method_mut() = http::Method::TRACE;
+        for refused in [other_host, above_ascii, tunnel] {
+            let response = sender.send_request(refused).await.unwrap();
+            assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        }
+    });
+    assert_eq!(upstream.count(), 0);
+}

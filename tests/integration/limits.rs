@@ -3,6 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
 
+use keygate::audit::Outcome;
+
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 #[test]
@@ -174,4 +176,27 @@ fn ten_thousand_random_aborts_leave_nothing_in_flight() {
     let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(gateway.address)).collect();
     assert!(clients.iter_mut().all(|client| client.get("/", &key).status == 200));
     eventually("all slots are back", || gateway.explain_in_flight(&owner) == 0);
+}
+
+#[test]
+fn attempts_with_bad_keys_are_bounded_and_good_keys_are_not_locked_out() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "limits: { bad_keys: { requests: 3, per: 1h } }");
+    let key = gateway.key().text;
+    let attempt = |bad: &str| Client::connect(gateway.address).get("/", bad);
+    let unknown = format!("legacy-{key}");
+    for bad in ["sk_live_bad", &unknown, "x"] {
+        assert_eq!(attempt(bad).status, 401);
+    }
+    for bad in ["sk_live_bad", &unknown, "x"] {
+        let response = attempt(bad);
+        assert_eq!((response.status, response.code().as_str()), (429, "too_many_attempts"), "{bad}");
+        let seconds: u64 = response.header("retry-after").unwrap().parse().unwrap();
+        assert!((1100..=1200).contains(&seconds), "{seconds}");
+        assert_eq!(response.header("connection"), Some("close"));
+        assert_eq!(attempt(&key).status, 200, "the same address with a good key");
+    }
+    assert_eq!(gateway.metric("keygate_attempts_refused_total"), 3.0);
+    let unknown = gateway.records().iter().filter(|record| record.outcome == Outcome::Unknown).count();
+    assert_eq!(unknown, 3, "the refused ones are not recorded");
 }

@@ -185,3 +185,21 @@ fn a_broken_upload_is_not_the_upstreams_fault() {
     let outcome = gateway.records()[0].outcome;
     assert!(matches!(outcome, Outcome::Aborted | Outcome::ClientError), "{outcome:?}");
 }
+
+#[test]
+fn a_refused_request_with_a_small_body_keeps_its_connection_or_says_that_it_does_not() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..3 {
+        let response = client.request("POST", "/", "sk_live_bad", &[], b"small");
+        assert_eq!((response.status, response.header("connection")), (401, None));
+    }
+    assert_eq!(client.get("/", &key).status, 200, "the connection is still there");
+    // The body comes only after the answer.
+    client.send(head("POST", "/", "sk_live_bad", &[], 5));
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (401, Some("close")));
+    assert!(client.is_closed());
+}
