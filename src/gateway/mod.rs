@@ -11,6 +11,7 @@
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
 mod attempts;
+mod contained;
 mod guarded_body;
 mod head;
 mod rate_limit;
@@ -18,11 +19,9 @@ mod refused;
 mod rejection;
 mod request;
 
-use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version};
@@ -41,6 +40,7 @@ use crate::state::Admitted;
 use crate::transport::{BodyLimits, RequestBody, Settings};
 use crate::upstream::{Failure, Pool, ResponseBody};
 
+use contained::contained;
 use guarded_body::{Exchange, Held};
 use rate_limit::Wait;
 use rejection::{Reason, Rejection};
@@ -84,7 +84,14 @@ impl Gateway {
         // Taken when it goes to the upstream.
         let mut body = Some(body);
         let mut response = match self.check(head, &body) {
-            Ok(head) => self.contained(&arrival, self.admit(&arrival, &id, head, &mut body)).await,
+            Ok(head) => match contained(self.admit(&arrival, &id, head, &mut body)).await {
+                Some(response) => response,
+                None => {
+                    tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");
+                    self.metrics.panics.inc();
+                    self.unread.refuse(Reason::Internal, arrival.id)
+                }
+            },
             Err(reason) => self.unread.refuse(reason, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
@@ -107,23 +114,6 @@ impl Gateway {
             return Err(Reason::AuditUnavailable);
         }
         Ok(head)
-    }
-
-    /// A panic in one request is its 500, and nobody else's affair: what it held is dropped, which gives back its slot
-    /// and closes its audit entry.
-    async fn contained(
-        &self,
-        arrival: &Arrival<'_>,
-        answer: impl Future<Output = Response<GuardedBody>>,
-    ) -> Response<GuardedBody> {
-        match AssertUnwindSafe(answer).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => {
-                tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");
-                self.metrics.panics.inc();
-                self.unread.refuse(Reason::Internal, arrival.id)
-            }
-        }
     }
 
     /// Asks admission, records the use, and has the request rewritten and sent on; or records the refusal.

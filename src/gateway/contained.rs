@@ -1,0 +1,135 @@
+//! A panic in one request harms no other.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+
+/// What a request's future comes to; nothing when it panics. What the future held is dropped then, which gives back its
+/// slot and closes its audit entry as `internal_error`.
+///
+/// The panic itself is told by the hook that the process has; what it says may go to a log, the payload may not.
+pub(super) async fn contained<T>(answer: impl Future<Output = T>) -> Option<T> {
+    // Whatever was half-done belongs to the request: what requests share is atomic, or locked and made whole by others.
+    AssertUnwindSafe(answer).catch_unwind().await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::audit::{self, Filter, Journal, Outcome, Reader, Use};
+    use crate::clock;
+    use crate::gateway::guarded_body::Exchange;
+    use crate::identity::{AuthMethod, OrgId, UserId};
+    use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+    use crate::metrics::Metrics;
+    use crate::quota::Quota;
+    use crate::state::{Admitted, Ask, Change, Decision, Embedded, Key, Org, State, User, embedded};
+    use crate::transport::Upload;
+
+    async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
+        let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
+        let state = State::Embedded(Embedded::open(&settings).unwrap());
+        let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());
+        let org = Org { id, tag, name: "acme".into(), created, suspended: false, concurrent: None };
+        let email = "ada@example.com".into();
+        let user = User { id: UserId::generate(), org: id, email, permissions: Vec::new(), created, removed: None };
+        let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+        let key = Key {
+            id: plain.id(),
+            org: id,
+            user: user.id,
+            name: "ci".into(),
+            imported: false,
+            created,
+            rotated: None,
+            previous_until: None,
+            revoked: None,
+            quota: None,
+            last_used: None,
+            uses: 0,
+        };
+        let digest = plain.digest();
+        for change in [Change::CreateOrg(org), Change::CreateUser(user), Change::CreateKey { key, digest }] {
+            state.change(change).await.unwrap();
+        }
+        (state, digest)
+    }
+
+    async fn admitted(state: &State, digest: &KeyDigest) -> Admitted {
+        let ask = Ask { digest, id: None, required: None, now: clock::now() };
+        match state.decide(ask).await.unwrap() {
+            Decision::Admitted(admitted) => admitted,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    fn journal(directory: &Path, metrics: &Metrics) -> Journal {
+        let settings = audit::Settings {
+            path: directory.join("audit"),
+            durability: audit::Durability::Written,
+            on_unavailable: audit::OnUnavailable::Refuse,
+            segment_size: 1 << 20,
+            segment_age: Duration::from_secs(60),
+            retention_age: None,
+            retention_size: None,
+            unknown_per_second: 1,
+            gateway: "test".into(),
+        };
+        Journal::open(settings, metrics.audit.clone()).unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_panic_gives_back_the_slot_and_is_in_the_audit() {
+        let directory = tempfile::tempdir().unwrap();
+        let metrics = Metrics::new();
+        let (state, digest) = state_with_key(directory.path()).await;
+        let journal = journal(directory.path(), &metrics);
+        let admitted = admitted(&state, &digest).await;
+        let opening = Use {
+            id: uuid::Uuid::now_v7(),
+            time: clock::now(),
+            number: Some(admitted.number),
+            key_id: admitted.principal.key_id,
+            user_id: Some(admitted.principal.user_id),
+            org_id: Some(admitted.principal.org_id),
+            auth_method: AuthMethod::ApiKey,
+            ip: None,
+            user_agent: None,
+            action: "test",
+            method: "GET",
+            path: "/",
+            provisional: false,
+        };
+        let entry = journal.begin(&opening).await.unwrap();
+        metrics.in_flight.inc();
+        let exchange = Exchange {
+            _permit: admitted.permit,
+            entry: Some(entry),
+            arrived: clock::now(),
+            upload: Upload::default(),
+            status: None,
+            sent: 0,
+            outcome: None,
+            in_flight: metrics.in_flight.clone(),
+            duration: metrics.route("test").duration.clone(),
+        };
+        assert_eq!(state.in_flight(), 1);
+        let answer: Option<()> = contained(async move {
+            let _held = exchange;
+            tokio::task::yield_now().await;
+            panic!("in the middle of a request");
+        })
+        .await;
+        assert_eq!(answer, None);
+        assert_eq!((state.in_flight(), metrics.in_flight.get()), (0, 0));
+        journal.close().await;
+        let records = Reader::open(&directory.path().join("audit")).unwrap();
+        let records = records.list(&Filter::default(), 10, None).unwrap().records;
+        let ended: Vec<_> = records.iter().map(|record| (record.outcome, record.status)).collect();
+        assert_eq!(ended, [(Outcome::InternalError, Some(500))]);
+        assert_eq!(contained(async { 7 }).await, Some(7));
+    }
+}
