@@ -8,7 +8,7 @@ const MAX_TOKEN: usize = 512;
 
 /// Why there is no token to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub enum Flaw {
     /// No `Authorization`, or another scheme.
     Missing,
     /// Two `Authorization` fields, of which a server behind could read the other one.
@@ -20,7 +20,7 @@ pub(super) enum Flaw {
 }
 
 /// The token of the one `Authorization: Bearer` field.
-pub(super) fn token(headers: &HeaderMap) -> Result<&[u8], Flaw> {
+pub fn token(headers: &HeaderMap) -> Result<&[u8], Flaw> {
     let mut fields = headers.get_all(AUTHORIZATION).into_iter();
     let field = fields.next().ok_or(Flaw::Missing)?.as_bytes();
     if fields.next().is_some() {

@@ -5,7 +5,7 @@
 //! - A request that no listed route matches is decided like any other, with a permission that nobody has: bad keys are
 //!   told so, good ones learn that there is no such route.
 
-mod bearer;
+pub mod bearer;
 mod routes;
 mod settings;
 

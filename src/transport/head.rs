@@ -16,18 +16,18 @@ const LINE_REST: usize = " ".len() + " HTTP/1.1\r\n".len();
 
 /// The sizes that are allowed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub struct Limits {
     /// Bytes of a head.
-    pub(super) head: usize,
+    pub head: usize,
     /// Its fields.
-    pub(super) fields: usize,
+    pub fields: usize,
     /// Bytes of the request target.
-    pub(super) target: usize,
+    pub target: usize,
 }
 
 /// How the body is delimited (section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub enum Framing {
     /// There is none, or it has this many bytes.
     Length(u64),
     /// `Transfer-Encoding: chunked`.
@@ -36,15 +36,16 @@ pub(super) enum Framing {
 
 /// A whole head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub struct Head {
     /// Its bytes, the empty line at its end included.
-    pub(super) length: usize,
-    pub(super) framing: Framing,
+    pub length: usize,
+    /// How its body is delimited.
+    pub framing: Framing,
 }
 
 /// A head being read. It is asked again whenever more has come, and goes on where it was.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub struct Scan {
     /// Where the line begins that has not ended yet.
     at: usize,
     /// Empty lines before the request line.
@@ -67,7 +68,7 @@ impl Scan {
     ///
     /// # Errors
     /// What is wrong with it, as soon as that is certain.
-    pub(super) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, Unreadable> {
+    pub fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, Unreadable> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.at..]) {
             let end = self.at + found;
             if end >= limits.head {

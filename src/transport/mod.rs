@@ -24,7 +24,7 @@ pub mod proxy_protocol;
 mod stream;
 mod http1;
 mod io;
-mod head;
+pub mod head;
 mod chunks;
 mod http2;
 mod frames;

@@ -1,0 +1,156 @@
+//! Request heads: what is read strictly, and what is made of it.
+
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use keygate::forward::{Client, Facts, Outbound, Received, TrustedProxies, outbound};
+use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
+use keygate::transport::head::{Framing, Limits, Scan};
+
+const LIMITS: Limits = Limits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
+/// As many as the strict parser is given room for.
+const MAX_FIELDS: usize = 256;
+
+/// A head that is read strictly is read the same by the HTTP library's parser, in one piece or in many, and has the
+/// framing that its fields say.
+pub fn head(bytes: &[u8]) {
+    let whole = Scan::default().read(bytes, &LIMITS);
+    let mut scan = Scan::default();
+    let middle = bytes.len() / 2;
+    let pieces = match scan.read(&bytes[..middle], &LIMITS) {
+        Ok(None) => scan.read(bytes, &LIMITS),
+        decided => decided,
+    };
+    assert_eq!(whole, pieces, "in two pieces it is another head");
+    let Ok(Some(head)) = whole else { return };
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let length = parsed.parse(bytes).expect("a strict head is a head");
+    assert_eq!(length, httparse::Status::Complete(head.length), "another server sees another end");
+    let named = |name: &str| {
+        parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value).collect()
+    };
+    let (lengths, codings): (Vec<&[u8]>, Vec<&[u8]>) = (named("content-length"), named("transfer-encoding"));
+    match head.framing {
+        Framing::Chunked => assert!(lengths.is_empty() && codings.len() == 1),
+        Framing::Length(length) => {
+            assert!(codings.is_empty() && lengths.len() <= 1);
+            let said = lengths.first().map_or(Ok(0), |said| std::str::from_utf8(said).unwrap_or_default().trim().parse());
+            assert_eq!(said, Ok(length));
+        }
+    }
+}
+
+/// The sanitizer's output, serialized, is exactly one request, with exactly our identity.
+pub fn sanitizer(bytes: &[u8]) {
+    let Some(head) = received(bytes) else { return };
+    let (target, method) = (head.uri.clone(), head.method.clone());
+    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: false };
+    let trusted = TrustedProxies(vec!["192.0.2.0/24".parse().expect("a network")]);
+    let client = Client::find(&peer, &head.headers, &trusted);
+    let principal = principal();
+    let request_id = HeaderValue::from_static("0190-id");
+    let Ok(received) = Received::check(head) else { return };
+    let facts = Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
+    let Outbound { request, .. } = outbound(received, facts);
+    let text = serialized(&request);
+
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let length = parsed.parse(&text).expect("what is sent is a request");
+    assert_eq!(length, httparse::Status::Complete(text.len()), "what is sent is one request, and nothing after it");
+    assert_eq!(Scan::default().read(&text, &LIMITS).map(|head| head.map(|head| head.length)), Ok(Some(text.len())));
+    assert_eq!(parsed.method, Some(method.as_str()));
+    assert_eq!(parsed.path, target.path_and_query().map(|target| target.as_str()), "the bytes of the path changed");
+    identity(&parsed, &principal);
+}
+
+/// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.
+fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
+    let folded = |name: &str| name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let values = |wanted: &str| -> Vec<&[u8]> {
+        parsed.headers.iter().filter(|field| folded(field.name) == wanted).map(|field| field.value).collect()
+    };
+    let headers = &principal.headers;
+    for (name, value) in [("x-user-id", &headers.user_id), ("x-org-id", &headers.org_id)] {
+        assert_eq!(values(name), [value.as_bytes()], "{name}");
+    }
+    assert_eq!(values("x-key-id"), [headers.key_id.as_ref().expect("a key was used").as_bytes()]);
+    assert_eq!(values("x-permissions"), [headers.permissions.as_bytes()]);
+    assert_eq!(values("x-auth-method"), [b"api-key"]);
+    assert_eq!(values("x-request-id"), [b"0190-id"]);
+    for once in ["via", "forwarded", "x-forwarded-for", "x-forwarded-proto"] {
+        assert_eq!(values(once).len(), 1, "{once}");
+    }
+    assert!(values("x-forwarded-host").len() <= 1 && values("cookie").len() <= 1);
+    for never in [
+        "authorization",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ] {
+        assert!(values(never).is_empty(), "{never}");
+    }
+    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    assert!(parsed.headers.iter().all(|field| plain(field.name)), "a name that some server could misread");
+}
+
+/// A head as the HTTP library could hand it on: version, method, target, and fields, a line each.
+fn received(bytes: &[u8]) -> Option<Parts> {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let [version, first @ ..] = lines.next()? else { return None };
+    let mut words = first.splitn(2, |byte| *byte == b' ');
+    let mut request = Request::new(());
+    *request.version_mut() = match version % 3 {
+        0 => Version::HTTP_10,
+        1 => Version::HTTP_11,
+        _ => Version::HTTP_2,
+    };
+    *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
+    *request.uri_mut() = Uri::try_from(words.next()?).ok()?;
+    *request.headers_mut() = fields(lines);
+    Some(request.into_parts().0)
+}
+
+fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines.take(100) {
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let name = parts.next().and_then(|name| HeaderName::from_bytes(name).ok());
+        let value = parts.next().and_then(|value| HeaderValue::from_bytes(value.trim_ascii()).ok());
+        if let (Some(name), Some(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+fn principal() -> Principal {
+    let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+    let key_id = "abcDEF123".parse().expect("a key's id");
+    let permissions = ["a:read".parse().expect("a permission"), "b:write".parse().expect("a permission")];
+    let headers = PrincipalHeaders::new(user_id, org_id, Some(key_id), &permissions);
+    Principal { key_id: Some(key_id), user_id, org_id, method: AuthMethod::ApiKey, headers }
+}
+
+/// As the upstream gets it, but for the host and the framing, which are made where it is sent.
+fn serialized(request: &Request<()>) -> Vec<u8> {
+    let mut text = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
+    for (name, value) in request.headers() {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
