@@ -2,16 +2,35 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode;
+
 use super::{KEY_ID_LENGTH, PREFIX};
 
+/// How often a text may have been encoded: by the client, by what it uses, by a proxy; and once more.
+const ENCODINGS: usize = 5;
 /// Characters of a secret from which on it is hidden: fewer are worth nothing, and might be a name.
 const HIDDEN: usize = 20;
 
 /// A text without the secrets of the keys in it: of each, only `sk_live_` and the id stay, and `_…` for the rest. What
 /// holds none is not copied.
 ///
-/// A key that was cut, or mistyped, is one too, as long as enough of its secret is there to be worth hiding.
+/// A key that was cut, or mistyped, is one too, as long as enough of its secret is there to be worth hiding. A text in
+/// which percent-encoding (RFC 3986, section 2.1), once or several times over, hides a key is decoded.
 pub fn redacted(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut decoded = Cow::Borrowed(text);
+    for _ in 0..ENCODINGS {
+        if let Cow::Owned(hidden) = without_keys(&decoded) {
+            return Cow::Owned(hidden);
+        }
+        if !decoded.contains(&b'%') {
+            break;
+        }
+        decoded = Cow::Owned(percent_decode(&decoded).collect());
+    }
+    Cow::Borrowed(text)
+}
+
+fn without_keys(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::new();
     let mut copied = 0;
     let mut from = 0;
@@ -58,8 +77,13 @@ mod tests {
         assert_eq!(redacted(&format!("a {text}/{text}!")), format!("a {shown}/{shown}!"));
         assert_eq!(redacted(&format!("sk_live_{text}")), format!("sk_live_{shown}"));
         assert_eq!(redacted(&text[..40]), shown, "what is left of a key is hidden too");
+        let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let twice = encoded.replace('%', "%25");
+        for hidden in [&text.replace('_', "%5F"), &text.replacen('s', "%73", 1), &encoded, &twice] {
+            assert_eq!(redacted(&format!("/a%20b/{hidden}?c")), format!("/a b/{shown}?c"), "{hidden}");
+        }
         for plain in
-            ["", "sk_live_", "sk_live_abcDEF123", "sk_live_abcDEF123_short", &format!("sk-live_{}", &text[8..])]
+            ["", "sk_live_", "sk_live_abcDEF123", "sk_live_abcDEF123_short", "/a%20b%zz%", &format!("sk-live_{}", &text[8..])]
         {
             assert!(matches!(super::redacted(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
         }
