@@ -7,9 +7,12 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
+/// No method of any registry is longer (the longest is `UPDATEREDIRECTREF`, of 17); servers have bounds of their own.
+const MAX_METHOD: usize = 24;
+
 /// A head that a server behind the gateway reads as the gateway does. Only such a head can be forwarded.
 ///
-/// - The method is neither CONNECT nor TRACE. The target is a path, of visible ASCII alone; or `*`, with OPTIONS.
+/// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path, of visible ASCII alone; or `*`, with OPTIONS.
 /// - There is exactly one host, and it is one; HTTP/1.0 may do without.
 /// - There is at most one length, of digits.
 /// - Nothing but `100-continue` is expected.
@@ -55,6 +58,7 @@ impl Deref for Received {
 
 fn flaw(head: &Parts) -> Option<Flaw> {
     let sound = !matches!(head.method, Method::CONNECT | Method::TRACE)
+        && head.method.as_str().len() <= MAX_METHOD
         && is_target(head)
         && has_one_host(head)
         && has_one_length(&head.headers);
@@ -122,6 +126,7 @@ mod tests {
         assert_eq!(check(get("*").method("OPTIONS")), Ok(()));
         assert_eq!(check(get("h:80").method("CONNECT")), Err(Flaw::Malformed));
         assert_eq!(check(get("/").method("TRACE")), Err(Flaw::Malformed));
+        assert_eq!(check(get("/").method("O".repeat(25).as_str())), Err(Flaw::Malformed));
         assert_eq!(check(get("/").header("expect", "100-Continue")), Ok(()));
         assert_eq!(check(get("/").header("expect", "a miracle")), Err(Flaw::Expectation));
         assert_eq!(check(get("/").header("content-length", "1").header("content-length", "1")), Err(Flaw::Malformed));

@@ -7,7 +7,7 @@
 
 use super::Unreadable;
 
-/// No method of any registry is longer (the longest is `BASELINE-CONTROL`, of 16).
+/// No method of any registry is longer (the longest is `UPDATEREDIRECTREF`, of 17).
 const MAX_METHOD: usize = 24;
 /// Empty lines before a request line that are forgiven (section 2.2): some old clients send one after a body.
 const MAX_EMPTY: usize = 2;
