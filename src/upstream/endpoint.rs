@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::HeaderValue;
 
-use super::settings::Endpoint;
+use super::settings::{Endpoint, Settings};
+use super::stream::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics};
+use crate::tls;
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
@@ -17,6 +19,7 @@ pub struct Endpoints(pub(super) Arc<[Shared]>);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
+    pub(super) encryption: Option<Encryption>,
     /// The value of `Host`.
     pub(super) host: HeaderValue,
     /// Requests in flight to it, from all workers.
@@ -35,15 +38,21 @@ pub(super) struct InFlight {
 
 impl Endpoints {
     /// The endpoints of the configuration.
-    pub fn new(endpoints: &[Endpoint], metrics: &Metrics) -> Self {
+    ///
+    /// # Errors
+    /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
+    pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
+        let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
+        let config = encrypted.then(|| settings.tls.config(&[b"http/1.1"])).transpose()?;
         let shared = |endpoint: &Endpoint| Shared {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             up: AtomicBool::new(true),
             metrics: metrics.endpoint(&endpoint.authority),
+            encryption: config.as_ref().zip(endpoint.tls.as_ref()).map(|(config, name)| Encryption::new(config, name)),
             endpoint: endpoint.clone(),
         };
-        Self(endpoints.iter().map(shared).collect())
+        Ok(Self(settings.endpoints.iter().map(shared).collect()))
     }
 
     /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.

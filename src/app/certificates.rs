@@ -1,0 +1,80 @@
+//! What the encrypted listeners show, of all of them: kept up to date with the files, and shown in the metrics.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+
+use crate::config::Listener;
+use crate::metrics::TlsMetrics;
+use crate::tls::Store;
+
+/// The encrypted listeners' stores.
+pub struct Certificates {
+    /// In the order of the configuration; none for listeners that are not encrypted.
+    stores: Vec<Option<Arc<Store>>>,
+    /// The names in the metrics.
+    shown: Mutex<BTreeMap<String, i64>>,
+    metrics: TlsMetrics,
+}
+
+impl Certificates {
+    pub(super) fn open(listeners: &[Listener], metrics: TlsMetrics) -> anyhow::Result<Self> {
+        let open = |listener: &Listener| {
+            let store = listener.tls.as_ref().map(|tls| Store::open(tls).map(Arc::new)).transpose();
+            store.with_context(|| format!("cannot encrypt connections to {}", listener.address))
+        };
+        let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
+        let certificates = Self { stores, shown: Mutex::default(), metrics };
+        certificates.show();
+        Ok(certificates)
+    }
+
+    /// The store of a listener, by its place in the configuration.
+    pub fn store(&self, listener: usize) -> Option<&Arc<Store>> {
+        self.stores.get(listener)?.as_ref()
+    }
+
+    /// All files that are read.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.stores.iter().flatten().flat_map(|store| store.files()).collect()
+    }
+
+    /// Looks at all files, and puts into force what has changed, listener by listener. A failure is logged and counted
+    /// once for each change; what was in force still is.
+    ///
+    /// Returns whether everything that has changed is of use. Cheap enough to be called every second.
+    pub fn reload(&self) -> bool {
+        let mut all = true;
+        for store in self.stores.iter().flatten() {
+            match store.reload() {
+                Ok(None) => {}
+                Ok(Some(files)) => tracing::info!(?files, "changed certificates are in force"),
+                Err(error) => {
+                    self.metrics.reload_failures.inc();
+                    let error = error.in_full();
+                    tracing::error!(%error, "changed certificates cannot be used; those before them are in force");
+                    all = false;
+                }
+            }
+        }
+        self.show();
+        all
+    }
+
+    /// Shows in the metrics when certificates end: of those with the same name, the first to end.
+    pub fn show(&self) {
+        let mut current: BTreeMap<String, i64> = BTreeMap::new();
+        for expiry in self.stores.iter().flatten().flat_map(|store| store.expiries()) {
+            let ends = current.entry(expiry.certificate).or_insert(expiry.not_after);
+            *ends = expiry.not_after.min(*ends);
+        }
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if *shown != current {
+            shown.keys().filter(|name| !current.contains_key(*name)).for_each(|name| self.metrics.gone(name));
+            current.iter().for_each(|(name, at)| self.metrics.ends(name, *at));
+            *shown = current;
+        }
+    }
+}
