@@ -42,25 +42,22 @@ impl Certificates {
     }
 
     /// Looks at all files, and puts into force what has changed, listener by listener. A failure is logged and counted
-    /// once for each change; what was in force still is.
+    /// once for each content, at the second look that sees it; what was in force still is.
     ///
-    /// Returns whether everything that has changed is of use. Cheap enough to be called every second.
-    pub fn reload(&self) -> bool {
-        let mut all = true;
+    /// Cheap enough to be called every second.
+    pub fn reload(&self) {
         for store in self.stores.iter().flatten() {
             match store.reload() {
-                Ok(None) => {}
-                Ok(Some(files)) => tracing::info!(?files, "changed certificates are in force"),
+                Ok(files) if files.is_empty() => {}
+                Ok(files) => tracing::info!(?files, "changed certificates are in force"),
                 Err(error) => {
                     self.metrics.reload_failures.inc();
                     let error = error.in_full();
                     tracing::error!(%error, "changed certificates cannot be used; those before them are in force");
-                    all = false;
                 }
             }
         }
         self.show();
-        all
     }
 
     /// Shows in the metrics when certificates end: of those with the same name, the first to end.

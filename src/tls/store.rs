@@ -18,8 +18,14 @@ use super::server::{Made, ServerSettings};
 ///   that is why the whole configuration is swapped, and not each part within it.
 pub struct Store {
     in_force: ArcSwap<Made>,
-    /// What the files were like when they were last looked at, of use or not.
-    seen: Mutex<Fingerprint>,
+    doubt: Mutex<Option<Doubt>>,
+}
+
+/// Files that are of no use.
+struct Doubt {
+    fingerprint: Fingerprint,
+    /// Whether anybody was told. When first seen, they may be about to be written.
+    told: bool,
 }
 
 /// What will be in force once it is installed.
@@ -33,7 +39,7 @@ impl Store {
     pub fn open(settings: &ServerSettings) -> Result<Self, Error> {
         let files = Files::read(settings.files());
         let made = Made::of(settings, &files, None)?;
-        Ok(Self { seen: Mutex::new(made.fingerprint.clone()), in_force: ArcSwap::from_pointee(made) })
+        Ok(Self { in_force: ArcSwap::from_pointee(made), doubt: Mutex::default() })
     }
 
     /// What to accept the next connection with.
@@ -51,24 +57,34 @@ impl Store {
         self.in_force.load().expiries.clone()
     }
 
-    /// Looks at the files again. Nothing, when they are as they were at the last look; otherwise they are in force now,
-    /// and those that have changed are returned.
+    /// Looks at the files again, and puts into force what has changed, if anything. Returns the files that have.
     ///
     /// Contents count, not times or links: it is cheap enough to be called every second.
     ///
     /// # Errors
-    /// [`Error`] when the files have changed and are of no use, once for each change: what was in force still is.
-    pub fn reload(&self) -> Result<Option<Vec<PathBuf>>, Error> {
-        let settings = self.in_force.load().settings.clone();
-        let files = Files::read(settings.files());
+    /// [`Error`] when two looks in a row have seen the same files, and they are of no use; once for each content. What
+    /// was in force still is.
+    pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
+        let in_force = self.in_force.load_full();
+        let files = Files::read(in_force.settings.files());
         let fingerprint = files.fingerprint();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == fingerprint {
-            return Ok(None);
+        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = doubt.take().filter(|doubt| doubt.fingerprint == fingerprint);
+        let changed = fingerprint.differences(&in_force.fingerprint);
+        if changed.is_empty() {
+            return Ok(changed);
         }
-        *seen = fingerprint;
-        let made = Made::of(&settings, &files, Some(&self.in_force.load()))?;
-        Ok(Some(self.put_in_force(made)))
+        match Made::of(&in_force.settings, &files, Some(&in_force)) {
+            Ok(made) => {
+                self.in_force.store(Arc::new(made));
+                Ok(changed)
+            }
+            Err(error) => {
+                let untold = before.as_ref().is_some_and(|before| !before.told);
+                *doubt = Some(Doubt { fingerprint, told: before.is_some() });
+                if untold { Err(error) } else { Ok(Vec::new()) }
+            }
+        }
     }
 
     /// Reads the files of other settings, to be installed when everything else is ready, too.
@@ -82,13 +98,6 @@ impl Store {
 
     /// Puts into force what was prepared.
     pub fn install(&self, Ready(made): Ready) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = made.fingerprint.clone();
-        self.put_in_force(made);
-    }
-
-    fn put_in_force(&self, made: Made) -> Vec<PathBuf> {
-        let changed = made.fingerprint.differences(&self.in_force.load().fingerprint);
         self.in_force.store(Arc::new(made));
-        changed
     }
 }
