@@ -113,6 +113,7 @@ impl App {
             let worker = Worker {
                 listeners,
                 config: Arc::clone(&config),
+                certificates: Arc::clone(&certificates),
                 state: Arc::clone(&state),
                 journal: journal.clone(),
                 metrics: metrics.clone(),
