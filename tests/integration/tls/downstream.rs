@@ -161,6 +161,24 @@ fn a_session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
 }
 
 #[test]
+fn of_certificates_with_one_name_the_metrics_show_the_first_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let mut pairs = String::new();
+    for year in [2040, 2030, 2050] {
+        let issued = authority.certify_with(&["a.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        });
+        let pair = issued.write(dir.path(), &year.to_string());
+        pairs += &format!("{{ chain: {}, key: {} }}, ", pair.chain.display(), pair.key.display());
+    }
+    let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, tls: {{ certificates: [{pairs}] }} }}]\n");
+    let gateway = Gateway::with(&[Upstream::start().address], &listen);
+    let shown = gateway.metric("keygate_tls_certificate_not_after_timestamp_seconds{certificate=\"a.test\"}");
+    assert!(shown == 1_893_456_000.0, "{shown}");
+}
+
+#[test]
 fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
     let encrypted = Encrypted::start();
     let gateway = &encrypted.gateway;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keygate::tls::Store;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
 
 /// What both sides know after a handshake.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,20 +18,14 @@ pub struct Seen {
     pub resumed: bool,
 }
 
-/// Which side gave up, and why.
-#[derive(Debug)]
-pub enum Failed {
-    Client(rustls::Error),
-    Server(rustls::Error),
-}
-
-/// A client says hello to a name, and both go on until neither has anything left to say, session tickets included.
-pub fn shake(store: &Store, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Failed> {
+/// A client says hello to a name, and both go on until neither has anything left to say, session tickets included, or the
+/// server gives up. The client must not.
+pub fn shake(store: &Store, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     shake_with(store, ClientConnection::new(client.into(), name).unwrap())
 }
 
-pub fn shake_with(store: &Store, mut client: ClientConnection) -> Result<Seen, Failed> {
+pub fn shake_with(store: &Store, mut client: ClientConnection) -> Result<Seen, Error> {
     let mut server = ServerConnection::new(Arc::clone(store.acceptor().config())).unwrap();
     while client.wants_write() || server.wants_write() {
         let mut bytes = Vec::new();
@@ -41,7 +35,7 @@ pub fn shake_with(store: &Store, mut client: ClientConnection) -> Result<Seen, F
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             server.read_tls(&mut rest).unwrap();
-            server.process_new_packets().map_err(Failed::Server)?;
+            server.process_new_packets()?;
         }
         let mut bytes = Vec::new();
         while server.wants_write() {
@@ -50,7 +44,7 @@ pub fn shake_with(store: &Store, mut client: ClientConnection) -> Result<Seen, F
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             client.read_tls(&mut rest).unwrap();
-            client.process_new_packets().map_err(Failed::Client)?;
+            client.process_new_packets().unwrap();
         }
     }
     let first = |certificates: Option<&[CertificateDer<'static>]>| certificates.map(|all| all[0].clone().into_owned());
