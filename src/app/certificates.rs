@@ -1,14 +1,20 @@
 //! What the encrypted listeners show, of all of them: kept up to date with the files, and shown in the metrics.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::convert::Infallible;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
-use crate::tls::Store;
+use crate::tls::{self, Ready, Store};
+
+/// Between two looks at the files: certificates are in force long before anybody who changed them would look.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The encrypted listeners' stores.
 pub struct Certificates {
@@ -17,6 +23,27 @@ pub struct Certificates {
     /// The names in the metrics.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
+}
+
+/// What will be in force once it is installed.
+pub struct Prepared(Vec<(Arc<Store>, Ready)>);
+
+/// Has the files looked at every second, on a thread of its own, until it is dropped.
+pub(super) struct Watch {
+    _until_dropped: mpsc::Sender<Infallible>,
+}
+
+impl Watch {
+    pub(super) fn start(certificates: Arc<Certificates>) -> io::Result<Self> {
+        let (sender, dropped) = mpsc::channel();
+        let look = move || {
+            while dropped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                certificates.reload();
+            }
+        };
+        std::thread::Builder::new().name("certificates".into()).spawn(look)?;
+        Ok(Self { _until_dropped: sender })
+    }
 }
 
 impl Certificates {
@@ -36,9 +63,22 @@ impl Certificates {
         self.stores.get(listener)?.as_ref()
     }
 
-    /// All files that are read.
-    pub fn files(&self) -> Vec<PathBuf> {
-        self.stores.iter().flatten().flat_map(|store| store.files()).collect()
+    /// Reads the files of other settings for the same listeners, all of which can be used, or none.
+    ///
+    /// # Errors
+    /// [`tls::Error`] names the file that is of no use.
+    pub fn prepare(&self, listeners: &[Listener]) -> Result<Prepared, tls::Error> {
+        let pairs = self.stores.iter().zip(listeners).filter_map(|(store, listener)| {
+            let (store, settings) = store.as_ref().zip(listener.tls.as_ref())?;
+            Some(store.prepare(settings).map(|ready| (Arc::clone(store), ready)))
+        });
+        pairs.collect::<Result<_, _>>().map(Prepared)
+    }
+
+    /// Puts into force what was prepared.
+    pub fn install(&self, Prepared(all): Prepared) {
+        all.into_iter().for_each(|(store, ready)| store.install(ready));
+        self.show();
     }
 
     /// Looks at all files, and puts into force what has changed, listener by listener. A failure is logged and counted
@@ -61,7 +101,7 @@ impl Certificates {
     }
 
     /// Shows in the metrics when certificates end: of those with the same name, the first to end.
-    pub fn show(&self) {
+    fn show(&self) {
         let mut current: BTreeMap<String, i64> = BTreeMap::new();
         for expiry in self.stores.iter().flatten().flat_map(|store| store.expiries()) {
             let ends = current.entry(expiry.certificate).or_insert(expiry.not_after);

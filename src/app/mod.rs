@@ -60,6 +60,7 @@ pub struct App {
     pub management: Arc<Management>,
     /// What the encrypted listeners show.
     pub certificates: Arc<Certificates>,
+    _certificates_watch: certificates::Watch,
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
@@ -104,6 +105,7 @@ impl App {
             metrics: metrics.clone(),
             readiness: Arc::clone(&readiness),
         };
+        let certificates_watch = certificates::Watch::start(Arc::clone(&certificates))?;
         let mut threads = vec![control.start(runtime.0, watched.clone())?];
         let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let attempts = Attempts::new(config.bad_keys);
@@ -131,6 +133,7 @@ impl App {
             admin_address,
             management,
             certificates,
+            _certificates_watch: certificates_watch,
             readiness,
             state,
             journal,

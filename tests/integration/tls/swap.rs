@@ -26,6 +26,15 @@ fn an_old_connection_goes_on_when_new_ones_are_shown_another_certificate() {
 }
 
 #[test]
+fn changed_files_are_noticed_without_being_told_of() {
+    let encrypted = Encrypted::start();
+    assert_eq!(encrypted.connect().certificate(), encrypted.shown.der());
+    let new = encrypted.authority.certify(&["a.test"]);
+    new.write(encrypted.dir.path(), "a");
+    eventually("the new certificate is shown", || encrypted.connect().certificate() == new.der());
+}
+
+#[test]
 fn no_handshake_fails_while_certificates_are_swapped() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
