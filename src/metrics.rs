@@ -239,7 +239,7 @@ impl Metrics {
                 not_after: gauges(
                     r,
                     "tls_certificate_not_after_timestamp_seconds",
-                    "When certificates that are shown to clients end",
+                    "When certificates that are shown end",
                     "certificate",
                 ),
                 reload_failures: registered(

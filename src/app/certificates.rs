@@ -1,4 +1,4 @@
-//! What the encrypted listeners show, of all of them: kept up to date with the files, and shown in the metrics.
+//! What encrypted connections are made with, on both sides: kept up to date with the files, and shown in the metrics.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -11,15 +11,17 @@ use anyhow::Context as _;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
-use crate::tls::{self, Ready, Store};
+use crate::tls::{self, ClientStore, Expiry, Ready, Store};
 
 /// Between two looks at the files: certificates are in force long before anybody who changed them would look.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The encrypted listeners' stores.
+/// The certificates of both sides.
 pub struct Certificates {
     /// In the order of the configuration; none for listeners that are not encrypted.
     stores: Vec<Option<Arc<Store>>>,
+    /// Of connections to the upstream; none when they are not encrypted.
+    upstream: Option<Arc<ClientStore>>,
     /// The names in the metrics.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
@@ -47,13 +49,17 @@ impl Watch {
 }
 
 impl Certificates {
-    pub(super) fn open(listeners: &[Listener], metrics: TlsMetrics) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        listeners: &[Listener],
+        upstream: Option<&Arc<ClientStore>>,
+        metrics: TlsMetrics,
+    ) -> anyhow::Result<Self> {
         let open = |listener: &Listener| {
             let store = listener.tls.as_ref().map(|tls| Store::open(tls).map(Arc::new)).transpose();
             store.with_context(|| format!("cannot encrypt connections to {}", listener.address))
         };
         let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
-        let certificates = Self { stores, shown: Mutex::default(), metrics };
+        let certificates = Self { stores, upstream: upstream.cloned(), shown: Mutex::default(), metrics };
         certificates.show();
         Ok(certificates)
     }
@@ -81,13 +87,14 @@ impl Certificates {
         self.show();
     }
 
-    /// Looks at all files, and puts into force what has changed, listener by listener. A failure is logged and counted
+    /// Looks at all files, and puts into force what has changed, each listener's and the upstream's by itself. A failure is logged and counted
     /// once for each content, at the second look that sees it; what was in force still is.
     ///
     /// Cheap enough to be called every second.
     pub fn reload(&self) {
-        for store in self.stores.iter().flatten() {
-            match store.reload() {
+        let listeners = self.stores.iter().flatten().map(|store| store.reload());
+        for reloaded in listeners.chain(self.upstream.iter().map(|store| store.reload())) {
+            match reloaded {
                 Ok(files) if files.is_empty() => {}
                 Ok(files) => tracing::info!(?files, "changed certificates are in force"),
                 Err(error) => {
@@ -100,10 +107,17 @@ impl Certificates {
         self.show();
     }
 
+    /// Our own certificate at the upstream is named by what it is for: those of clients need no DNS name.
+    fn expiries(&self) -> Vec<Expiry> {
+        let own = self.upstream.as_ref().and_then(|store| store.not_after());
+        let own = own.map(|not_after| Expiry { certificate: "upstream".into(), not_after });
+        self.stores.iter().flatten().flat_map(|store| store.expiries()).chain(own).collect()
+    }
+
     /// Shows in the metrics when certificates end: of those with the same name, the first to end.
     fn show(&self) {
         let mut current: BTreeMap<String, i64> = BTreeMap::new();
-        for expiry in self.stores.iter().flatten().flat_map(|store| store.expiries()) {
+        for expiry in self.expiries() {
             let ends = current.entry(expiry.certificate).or_insert(expiry.not_after);
             *ends = expiry.not_after.min(*ends);
         }

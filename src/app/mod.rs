@@ -81,7 +81,7 @@ impl App {
         let metrics = Metrics::new();
         let endpoints =
             Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
-        let certificates = Arc::new(Certificates::open(&config.listen, metrics.tls.clone())?);
+        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open(&config, &metrics))?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let recording = journal.clone();

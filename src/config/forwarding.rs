@@ -115,7 +115,7 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Option<(Vec<Endpoint>, Clie
     let mut endpoints = endpoints?;
     let mut encrypted = endpoints.iter_mut().filter_map(|endpoint| endpoint.tls.as_mut()).peekable();
     if encrypted.peek().is_some() {
-        if let Err(error) = tls.config(&[]) {
+        if let Err(error) = tls.config() {
             section.report(if section.contains("tls") { "tls" } else { "endpoints" }, error.in_full());
         }
     } else if section.contains("tls") {

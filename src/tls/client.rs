@@ -10,6 +10,7 @@ use super::certificate::{Certificate, Pair};
 use super::error::Error;
 use super::files::Files;
 use super::provider;
+use super::store::Offer;
 
 /// Whom we believe, and who we are, when we connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,25 +22,30 @@ pub struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// The configuration of connections that speak one of these protocols (ALPN); with none of them, any.
+    /// The configuration of connections that agree on no protocol (ALPN).
     ///
     /// # Errors
     /// [`Error`] when a file is of no use.
-    pub fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, Error> {
-        let paths = self.ca.iter().map(PathBuf::as_path).chain(self.identity.iter().flat_map(Pair::files));
-        let files = Files::read(paths);
+    pub fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+        Ok(self.make(&self.read(), &[])?.config)
+    }
+
+    pub(super) fn read(&self) -> Files {
+        Files::read(self.ca.iter().map(PathBuf::as_path).chain(self.identity.iter().flat_map(Pair::files)))
+    }
+
+    pub(super) fn make(&self, files: &Files, protocols: &[&[u8]]) -> Result<Offer, Error> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots(self.ca.as_deref(), &files)?);
-        let mut config = match &self.identity {
-            Some(pair) => {
-                let key = Certificate::load(pair, &files)?.key;
-                config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
-            }
+            .with_root_certificates(roots(self.ca.as_deref(), files)?);
+        let own = self.identity.as_ref().map(|pair| Certificate::load(pair, files)).transpose()?;
+        let not_after = own.as_ref().map(|own| own.not_after);
+        let mut config = match own {
+            Some(own) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(Arc::new(config))
+        Ok(Offer { config: Arc::new(config), not_after })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Files as they were at one moment: each is read once, and all that is made of it is made of the same bytes.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
@@ -11,6 +12,9 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::error::Error;
+
+/// Bytes of a file: many times what all public authorities take, and what is never-ending (a device) is too much.
+const MAX: u64 = 4 << 20;
 
 /// The contents of some files, or why they could not be read. Keys are among them: there is no `Debug`.
 pub(super) struct Files(BTreeMap<PathBuf, io::Result<Zeroizing<Vec<u8>>>>);
@@ -22,7 +26,7 @@ pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<[u8; 32]>>);
 impl Files {
     /// Reads them all. What cannot be read is an error only for whoever asks for it.
     pub(super) fn read<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Self {
-        Self(paths.into_iter().map(|path| (path.to_owned(), std::fs::read(path).map(Zeroizing::new))).collect())
+        Self(paths.into_iter().map(|path| (path.to_owned(), read(path))).collect())
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
@@ -71,6 +75,15 @@ impl Fingerprint {
         let both = self.0.keys().chain(other.0.keys().filter(|path| !self.0.contains_key(*path)));
         both.filter(|path| self.0.get(*path) != other.0.get(*path)).cloned().collect()
     }
+}
+
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path)?;
+    // Room for all of it at once: a buffer that grows leaves copies of a key behind.
+    let room = usize::try_from(file.metadata()?.len().min(MAX)).unwrap_or_default() + 1;
+    let mut content = Zeroizing::new(Vec::with_capacity(room));
+    file.take(MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
 /// An error of the operating system again: the library's cannot be cloned.

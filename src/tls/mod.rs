@@ -1,6 +1,6 @@
 //! TLS: what is read from files, and the configurations of both sides that are made of it.
 //!
-//! [`Store`] is the server's side: certificates by name, client certificates, session tickets. [`ClientSettings`] is the
+//! [`Store`] is the server's side: certificates by name, client certificates, session tickets. [`ClientStore`] is the
 //! client's: whom we believe, and who we are.
 //!
 //! - Versions 1.2 and 1.3 with the suites and groups of Mozilla's "intermediate" recommendation, and the post-quantum
@@ -12,6 +12,7 @@
 
 mod certificate;
 mod client;
+mod current;
 mod error;
 mod files;
 mod names;
@@ -23,7 +24,7 @@ pub use certificate::{Expiry, Pair};
 pub use client::ClientSettings;
 pub use error::Error;
 pub use server::{Clients, ServerSettings, Version};
-pub use store::{Ready, Store};
+pub use store::{ClientStore, Ready, Store};
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::certificate::{Certificate, Expiry, Pair};
 use super::error::Error;
-use super::files::{Files, Fingerprint};
+use super::files::Files;
 use super::names::Names;
 use super::provider;
 use super::tickets::SharedTickets;
@@ -57,7 +57,6 @@ pub(super) struct Made {
     pub(super) settings: ServerSettings,
     pub(super) config: Arc<ServerConfig>,
     pub(super) expiries: Vec<Expiry>,
-    pub(super) fingerprint: Fingerprint,
     /// What sessions depend on beside the handshake: with another one, none is resumed.
     policy: [u8; 32],
 }
@@ -121,7 +120,6 @@ impl Made {
             settings: settings.clone(),
             config: Arc::new(config),
             expiries: certificates.iter().enumerate().map(expiry).collect(),
-            fingerprint: files.fingerprint(),
             policy,
         })
     }

@@ -8,18 +8,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::settings::Endpoint;
+use crate::tls::ClientStore;
 
 /// How connections to one endpoint are encrypted.
 pub(super) struct Encryption {
-    connector: TlsConnector,
+    /// Shared by all endpoints.
+    pub(super) store: Arc<ClientStore>,
     /// Whom its certificate must be for.
     name: ServerName<'static>,
 }
@@ -31,8 +31,8 @@ pub(super) enum Stream {
 }
 
 impl Encryption {
-    pub(super) fn new(config: &Arc<ClientConfig>, name: &ServerName<'static>) -> Self {
-        Self { connector: TlsConnector::from(Arc::clone(config)), name: name.clone() }
+    pub(super) fn new(store: &Arc<ClientStore>, name: &ServerName<'static>) -> Self {
+        Self { store: Arc::clone(store), name: name.clone() }
     }
 }
 
@@ -40,8 +40,8 @@ impl Encryption {
 pub(super) async fn reach(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Stream> {
     let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await?;
     stream.set_nodelay(true)?;
-    let Some(Encryption { connector, name }) = encryption else { return Ok(Stream::Plain(stream)) };
-    Ok(Stream::Tls(Box::new(connector.connect(name.clone(), stream).await?)))
+    let Some(Encryption { store, name }) = encryption else { return Ok(Stream::Plain(stream)) };
+    Ok(Stream::Tls(Box::new(store.connector().connect(name.clone(), stream).await?)))
 }
 
 impl std::fmt::Debug for Encryption {

@@ -34,7 +34,7 @@ fn files_that_do_not_go_together_are_refused_by_name() {
     let (empty, junk) = (file("empty", ""), file("junk", "-----BEGIN CERTIFICATE-----\nAAAA\n"));
     let not_a_certificate = file("no-der", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let not_a_key = file("no-key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
-    let missing = dir.path().join("missing");
+    let (missing, endless) = (dir.path().join("missing"), Path::new("/dev/zero").to_owned());
     let shown = |path: &Path| path.display().to_string();
     for (chain, key, what) in [
         (&good.chain, &other.key, format!("{} and {} cannot be used together", shown(&good.chain), shown(&other.key))),
@@ -45,6 +45,7 @@ fn files_that_do_not_go_together_are_refused_by_name() {
         (&junk, &good.key, format!("{} is not PEM: missing section end", shown(&junk))),
         (&not_a_certificate, &good.key, format!("{} holds a certificate that", shown(&not_a_certificate))),
         (&missing, &good.key, format!("{} cannot be read: No such file", shown(&missing))),
+        (&endless, &good.key, "/dev/zero cannot be read: file too large".into()),
         (&good.chain, &missing, format!("{} cannot be read: No such file", shown(&missing))),
     ] {
         let pair = Pair { chain: chain.clone(), key: key.clone() };

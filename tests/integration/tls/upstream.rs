@@ -1,5 +1,6 @@
 //! An upstream that speaks TLS.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -21,7 +22,7 @@ struct Received {
     connection: usize,
 }
 
-/// An upstream behind TLS that answers everything with 200.
+/// An upstream behind TLS that answers everything with 200, and closes the connection after it was asked for `/close`.
 struct TlsUpstream {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -63,9 +64,12 @@ fn serve(stream: StreamOwned<ServerConnection, TcpStream>, connection: usize, lo
         let tls = &stream.get_ref().conn;
         let client = tls.peer_certificates().map(|all| all[0].clone().into_owned());
         let protocol = tls.alpn_protocol().map(<[u8]>::to_vec);
+        let closes = head[0].contains("/close");
         log.lock().unwrap().push(Received { head, client, protocol, connection });
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-        if stream.get_mut().write_all(answer).and_then(|()| stream.get_mut().flush()).is_err() {
+        let connection = if closes { "close" } else { "keep-alive" };
+        let answer = format!("HTTP/1.1 200 OK\r\nconnection: {connection}\r\ncontent-length: 2\r\n\r\nok");
+        let answered = stream.get_mut().write_all(answer.as_bytes()).and_then(|()| stream.get_mut().flush());
+        if answered.is_err() || closes {
             return;
         }
     }
@@ -163,6 +167,40 @@ fn an_upstream_that_asks_who_we_are_is_shown_our_certificate() {
     let identity = format!("{ca}, certificate: {}, key: {}", files.chain.display(), files.key.display());
     assert_eq!(answered(&gateway(upstream.address, &identity)).0, 200);
     assert_eq!(upstream.received()[0].client, Some(own.der()));
+}
+
+#[test]
+fn what_the_upstream_is_shown_changes_with_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let pair = authority.certify(&["127.0.0.1"]).write(dir.path(), "asking");
+    let clients = Some(Clients { ca: authority.write(&dir.path().join("ca.pem")), required: true });
+    let upstream = TlsUpstream::start(&ServerSettings { clients, ..settings(vec![pair]) });
+    let ending = |year| {
+        authority.certify_with(&["gateway.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        })
+    };
+    let (old, new) = (ending(2040), ending(2050));
+    let files = old.write(dir.path(), "own");
+    let ca = dir.path().join("ca.pem");
+    let identity =
+        format!("ca: {}, certificate: {}, key: {}", ca.display(), files.chain.display(), files.key.display());
+    let gateway = gateway(upstream.address, &identity);
+    let not_after = "keygate_tls_certificate_not_after_timestamp_seconds{certificate=\"upstream\"}";
+    assert!(gateway.metric(not_after) == 2_208_988_800.0);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/close", &key.text).status, 200);
+    fs::write(&files.key, &new.key).unwrap();
+    (0..5).for_each(|_| gateway.reload_certificates());
+    assert!(gateway.metric("keygate_tls_reload_failures_total") == 1.0);
+    new.write(dir.path(), "own");
+    gateway.reload_certificates();
+    assert!(gateway.metric(not_after) == 2_524_608_000.0);
+    assert_eq!(client.get("/close", &key.text).status, 200);
+    let shown: Vec<_> = upstream.received().into_iter().map(|received| received.client.unwrap()).collect();
+    assert_eq!(shown, [old.der(), new.der()]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Common {
     /// # Errors
     /// [`tls::Error`] when the certificates cannot be read.
     pub(super) fn new(settings: Arc<Settings>) -> Result<Self, tls::Error> {
-        let tls = settings.tls.as_ref().map(|tls| tls.config(&[])).transpose()?;
+        let tls = settings.tls.as_ref().map(|tls| tls.config()).transpose()?;
         let cluster = AtomicBool::new(matches!(settings.servers, settings::Servers::Cluster(_)));
         Ok(Self {
             settings,
