@@ -43,21 +43,25 @@ impl<M> Current<M> {
 
     /// Puts into force what is made of the files, when they have changed. Returns those that have.
     ///
+    /// One look at a time, reading included: a slow one must not bring back what a later one has replaced.
+    ///
     /// # Errors
     /// What `make` says of the same files the second time in a row; once for each content.
     pub(super) fn reload(
         &self,
-        files: &Files,
-        make: impl FnOnce(&M) -> Result<M, Error>,
+        read: impl FnOnce(&M) -> Files,
+        make: impl FnOnce(&M, &Files) -> Result<M, Error>,
     ) -> Result<Vec<PathBuf>, Error> {
         let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
-        let (in_force, fingerprint) = (self.in_force.load_full(), files.fingerprint());
+        let in_force = self.in_force.load_full();
+        let files = read(&in_force.value);
+        let fingerprint = files.fingerprint();
         let before = doubt.take().filter(|doubt| doubt.fingerprint == fingerprint);
         let changed = fingerprint.differences(&in_force.fingerprint);
         if changed.is_empty() {
             return Ok(changed);
         }
-        match make(&in_force.value) {
+        match make(&in_force.value, &files) {
             Ok(value) => {
                 self.replace(value, fingerprint);
                 Ok(changed)

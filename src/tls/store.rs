@@ -57,8 +57,8 @@ impl Store {
     /// [`Error`] when two looks in a row have seen the same files, and they are of no use; once for each content. What
     /// was in force still is.
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
-        let files = Files::read(self.0.load().settings.files());
-        self.0.reload(&files, |before| Made::of(&before.settings, &files, Some(before)))
+        let read = |made: &Made| Files::read(made.settings.files());
+        self.0.reload(read, |before, files| Made::of(&before.settings, files, Some(before)))
     }
 
     /// Reads the files of other settings, to be installed when everything else is ready, too.
@@ -117,7 +117,6 @@ impl ClientStore {
     /// # Errors
     /// As [`Store::reload`].
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
-        let files = self.settings.read();
-        self.current.reload(&files, |_| self.settings.make(&files, self.protocols))
+        self.current.reload(|_| self.settings.read(), |_, files| self.settings.make(files, self.protocols))
     }
 }

@@ -47,12 +47,13 @@ impl Encrypted {
     }
 }
 
-/// A listener that shows `a.pem` of the directory.
+/// A listener that shows `a.pem` of the directory, and more requests for a key than any test makes.
 fn listen(dir: &TempDir, keys: &str) -> String {
     let path = dir.path().display();
     format!(
         "\nlisten: [{{ address: 127.0.0.1:0, \
-         tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}]{keys} }} }}]\n"
+         tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}]{keys} }} }}]\n\
+         limits: {{ key: {{ requests: 1000000 }} }}\n"
     )
 }
 
