@@ -52,6 +52,7 @@ pub mod key;
 pub mod quota;
 pub mod secret;
 pub mod settings;
+pub mod tls;
 pub mod metrics;
 pub mod telemetry;
 

@@ -48,6 +48,8 @@ pub struct Metrics {
     pub connections: ConnectionMetrics,
     /// What took too long.
     pub timeouts: TimeoutMetrics,
+    /// Certificates of encrypted listeners.
+    pub tls: TlsMetrics,
     /// Unix time of the last successful load of the configuration, seconds.
     pub config_loaded: Gauge,
     /// Failed reloads of the configuration.
@@ -151,6 +153,14 @@ pub struct TimeoutMetrics {
     pub keep_alive: IntCounter,
 }
 
+/// `tls_certificate_not_after_timestamp_seconds{certificate}` and `tls_reload_failures_total`.
+#[derive(Clone, Debug)]
+pub struct TlsMetrics {
+    not_after: IntGaugeVec,
+    /// Changed files that were of no use: the certificates before them are still shown.
+    pub reload_failures: IntCounter,
+}
+
 /// The metrics of one route: its counter per status, resolved at the first use of each.
 #[derive(Clone, Debug)]
 pub struct RouteMetrics {
@@ -225,6 +235,18 @@ impl Metrics {
             },
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&counters(r, "timeouts_total", "What took too long", &["kind"])),
+            tls: TlsMetrics {
+                not_after: gauges(
+                    r,
+                    "tls_certificate_not_after_timestamp_seconds",
+                    "When certificates that are shown end",
+                    "certificate",
+                ),
+                reload_failures: registered(
+                    r,
+                    IntCounter::new("tls_reload_failures_total", "Changed certificates that could not be used"),
+                ),
+            },
             config_loaded: registered(
                 r,
                 Gauge::new("config_last_reload_success_timestamp_seconds", "When the configuration was last loaded"),
@@ -326,6 +348,19 @@ impl TimeoutMetrics {
             write_idle: kind("write_idle"),
             keep_alive: kind("keep_alive"),
         }
+    }
+}
+
+impl TlsMetrics {
+    /// When a certificate ends; its name must come from the configuration or from the certificate itself.
+    pub fn ends(&self, certificate: &str, at: i64) {
+        self.not_after.with_label_values(&[certificate]).set(at);
+    }
+
+    /// The certificate is shown no more.
+    pub fn gone(&self, certificate: &str) {
+        // It can only fail for one that was never shown.
+        self.not_after.remove_label_values(&[certificate]).ok();
     }
 }
 

@@ -5,6 +5,7 @@
 //! - Stop: not ready at once; no new connections; exchanges in flight end, or are dropped when the grace period is over;
 //!   then the journal and the state write out what they have, and close.
 
+mod certificates;
 mod copy;
 mod worker;
 
@@ -29,6 +30,7 @@ use crate::state::{self, Embedded, Redis, State};
 use crate::transport::{self, Capacity};
 use crate::upstream::Endpoints;
 
+pub use certificates::Certificates;
 pub use copy::copy_state;
 use worker::Worker;
 
@@ -56,6 +58,9 @@ pub struct App {
     pub admin_address: SocketAddr,
     /// Everything that can be done to the directory.
     pub management: Arc<Management>,
+    /// What the encrypted listeners show.
+    pub certificates: Arc<Certificates>,
+    _certificates_watch: certificates::Watch,
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
@@ -74,6 +79,9 @@ impl App {
         let runtime = Runtime::new()?;
         let bound = Bound::new(&config, &runtime)?;
         let metrics = Metrics::new();
+        let endpoints =
+            Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
+        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open(&config, &metrics))?;
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let recording = journal.clone();
@@ -97,8 +105,8 @@ impl App {
             metrics: metrics.clone(),
             readiness: Arc::clone(&readiness),
         };
+        let certificates_watch = certificates::Watch::start(Arc::clone(&certificates))?;
         let mut threads = vec![control.start(runtime.0, watched.clone())?];
-        let endpoints = Endpoints::new(&config.upstream.endpoints, &metrics);
         let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let attempts = Attempts::new(config.bad_keys);
         let grace = config.drain;
@@ -107,6 +115,7 @@ impl App {
             let worker = Worker {
                 listeners,
                 config: Arc::clone(&config),
+                certificates: Arc::clone(&certificates),
                 state: Arc::clone(&state),
                 journal: journal.clone(),
                 metrics: metrics.clone(),
@@ -119,7 +128,20 @@ impl App {
             };
             threads.push(worker.start(number)?);
         }
-        Ok(Self { addresses, admin_address, management, readiness, state, journal, phase, threads, ended, grace })
+        Ok(Self {
+            addresses,
+            admin_address,
+            management,
+            certificates,
+            _certificates_watch: certificates_watch,
+            readiness,
+            state,
+            journal,
+            phase,
+            threads,
+            ended,
+            grace,
+        })
     }
 
     /// Drains, closes, and returns when everything is written.

@@ -15,10 +15,10 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 use uuid::ContextV7;
 
-use super::{Phase, reached};
+use super::{Certificates, Phase, reached};
 use crate::admission::{Admission, Routes};
 use crate::audit::Journal;
-use crate::config::{Config, Listener};
+use crate::config::Config;
 use crate::forward::TrustedProxies;
 use crate::gateway::{Attempts, Gateway, Unread};
 use crate::metrics::Metrics;
@@ -30,6 +30,7 @@ use crate::upstream::{Endpoints, Pool};
 pub(super) struct Worker {
     pub(super) listeners: Vec<TcpListener>,
     pub(super) config: Arc<Config>,
+    pub(super) certificates: Arc<Certificates>,
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
@@ -99,7 +100,7 @@ impl Worker {
     async fn serve(self) {
         let state = State::for_thread(&self.state).await;
         let gateway = Rc::new(self.gateway(state));
-        let serving: Vec<_> = self.config.listen.iter().map(|listen| Rc::new(self.serving(listen, &gateway))).collect();
+        let serving: Vec<_> = (0..self.listeners.len()).map(|number| Rc::new(self.serving(number, &gateway))).collect();
         let served: Vec<_> = self
             .listeners
             .into_iter()
@@ -150,12 +151,13 @@ impl Worker {
         }
     }
 
-    fn serving(&self, listen: &Listener, gateway: &Rc<Gateway>) -> Serving {
-        let gateway = Rc::clone(gateway);
+    /// What the listener with this place in the configuration serves.
+    fn serving(&self, number: usize, gateway: &Rc<Gateway>) -> Serving {
+        let (listen, gateway) = (&self.config.listen[number], Rc::clone(gateway));
         Serving {
             settings: Rc::new(self.config.transport.clone()),
             answer: Rc::new(move |why| gateway.unread.answer(why)),
-            tls: None,
+            tls: self.certificates.store(number).cloned(),
             http2: listen.http2,
             proxies: listen.proxy_protocol.as_slice().into(),
             capacity: self.capacity.clone(),

@@ -3,7 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+
+use super::tls;
 use crate::settings::{Section, Value};
+use crate::tls::ClientSettings;
 use crate::transport;
 use crate::upstream::{self, Endpoint};
 
@@ -38,10 +42,11 @@ impl Timeouts {
         }
     }
 
-    /// The upstream's settings: these time-outs, and its endpoints.
-    pub(super) fn upstream(&self, endpoints: Vec<Endpoint>) -> upstream::Settings {
+    /// The upstream's settings: these time-outs, and where it is.
+    pub(super) fn upstream(&self, (endpoints, tls): (Vec<Endpoint>, ClientSettings)) -> upstream::Settings {
         upstream::Settings {
             endpoints,
+            tls,
             connect_timeout: self.connect,
             response_timeout: self.response,
             response_idle_timeout: self.response_idle,
@@ -102,12 +107,32 @@ pub(super) fn http(section: &mut Section<'_>) -> (transport::Settings, (usize, u
     (http, (total, per_address))
 }
 
-pub(super) fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {
+/// The block `upstream`: where it is, and whom we believe and who we are there.
+pub(super) fn upstream(section: &mut Section<'_>) -> Option<(Vec<Endpoint>, ClientSettings)> {
+    let endpoints = endpoints(section);
+    let (tls, server_name) =
+        section.section("tls", |block| (tls::client(block), block.maybe("server_name", tls::server_name)))?;
+    let mut endpoints = endpoints?;
+    let mut encrypted = endpoints.iter_mut().filter_map(|endpoint| endpoint.tls.as_mut()).peekable();
+    if encrypted.peek().is_some() {
+        if let Err(error) = tls.config() {
+            section.report(if section.contains("tls") { "tls" } else { "endpoints" }, error.in_full());
+        }
+    } else if section.contains("tls") {
+        section.report("tls", "is given, and no endpoint is encrypted; write https:// there, or remove the block");
+    }
+    if let Some(server_name) = server_name {
+        encrypted.for_each(|name| *name = server_name.clone());
+    }
+    Some((endpoints, tls))
+}
+
+fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {
     section.required("endpoints", |value| {
         let mut seen = Vec::new();
         let endpoints = value.list(|item| {
             let endpoint = endpoint(item)?;
-            if seen.contains(&endpoint) {
+            if seen.iter().any(|seen: &Endpoint| seen.authority == endpoint.authority) {
                 return item.reject("is listed already; remove one");
             }
             seen.push(endpoint.clone());
@@ -118,20 +143,21 @@ pub(super) fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {
 }
 
 fn endpoint(value: &Value<'_>) -> Option<Endpoint> {
-    const EXPECTED: &str = "an endpoint such as http://127.0.0.1:8081";
+    const EXPECTED: &str = "an endpoint such as http://127.0.0.1:8081 or https://store.internal";
     let uri: http::Uri = value.parsed(EXPECTED)?;
-    let authority = match (uri.scheme_str(), uri.authority()) {
-        (Some("http"), Some(authority)) => authority,
-        (Some("https"), _) => return value.reject("https to the upstream is not supported by this version; use http"),
+    let (authority, encrypted) = match (uri.scheme_str(), uri.authority()) {
+        (Some("http"), Some(authority)) => (authority, false),
+        (Some("https"), Some(authority)) => (authority, true),
         _ => return value.reject(format_args!("`{uri}` is not {EXPECTED}")),
     };
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() || authority.as_str().contains('@') {
         return value.reject(format_args!("`{uri}` is more than scheme, host and port; remove the rest"));
     }
-    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
-    if host.is_empty() || port == 0 {
-        return value.reject(format_args!("`{uri}` is not {EXPECTED}"));
-    }
+    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 }));
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    Some(Endpoint { host: bare.to_owned(), port, authority: format!("{host}:{port}") })
+    let name = encrypted.then(|| ServerName::try_from(bare.to_owned())).transpose();
+    let (Ok(tls), false) = (name, host.is_empty() || port == 0) else {
+        return value.reject(format_args!("`{uri}` is not {EXPECTED}"));
+    };
+    Some(Endpoint { host: bare.to_owned(), port, authority: format!("{host}:{port}"), tls })
 }

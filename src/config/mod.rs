@@ -20,6 +20,7 @@ mod redis;
 mod journal;
 mod routes;
 mod process;
+mod tls;
 
 pub use network::{Admin, Listener};
 
@@ -96,7 +97,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
     let listen = file.required("listen", network::listen);
     let admin = file.section("admin", |section| network::admin(section, listen.as_deref())).flatten();
     let trusted_proxies = file.optional("trusted_proxies", Vec::new(), network::networks);
-    let endpoints = file.section("upstream", forwarding::endpoints).flatten();
+    let upstream = file.section("upstream", forwarding::upstream).flatten();
     let timeouts = file.section("timeouts", forwarding::timeouts);
     let http = file.section("http", forwarding::http);
     let limits = file.section("limits", limits::limits);
@@ -116,7 +117,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
         max_connections: connections.0,
         max_connections_per_address: connections.1,
         transport: timeouts.transport(http),
-        upstream: timeouts.upstream(endpoints?),
+        upstream: timeouts.upstream(upstream?),
         state,
         copy_from,
         bad_keys: limits?.bad_keys,

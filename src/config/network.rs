@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use super::tls;
 use crate::settings::{Section, Value};
+use crate::tls::ServerSettings;
 use crate::transport::Http2;
 
 /// The admin listener unless another is given: reachable from this machine only.
@@ -22,6 +24,8 @@ pub struct Listener {
     pub http2: Http2,
     /// Whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<IpNet>,
+    /// How it is encrypted; none for plain HTTP.
+    pub tls: Option<ServerSettings>,
 }
 
 /// Where operators and their tools connect.
@@ -47,7 +51,8 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Lis
     let http2 = [("alpn", Http2::Alpn), ("prior_knowledge", Http2::PriorKnowledge)];
     let http2 = section.optional("http2", Http2::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
-    Some(Listener { address: address?, http2, proxy_protocol })
+    let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
+    Some(Listener { address: address?, http2, proxy_protocol, tls: tls.map_or(Some(None), |tls| tls.map(Some))? })
 }
 
 fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAddr> {

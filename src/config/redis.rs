@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::Limits;
+use super::tls;
 use crate::settings::{Human, Section, Value};
-use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Tls, Url};
+use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Url};
 
 /// The beginning of the names of all keys, unless another is given.
 const PREFIX: &str = "keygate";
@@ -28,7 +29,7 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Option<Setting
     let url = section.required("url", url);
     let own = login(section);
     let sentinel_login = section.section("sentinel", login);
-    let tls = section.maybe("tls", |value| value.section(|section| Some(tls(section))));
+    let tls = section.maybe("tls", |value| value.section(|section| Some(tls::client(section))));
     let prefix = section.optional("prefix", PREFIX.to_owned(), prefix);
     let (deadline, lease) = times(section);
     let on_unavailable = on_unavailable(section);
@@ -92,18 +93,6 @@ fn check_against(section: &Section<'_>, url: &Url) {
 
 fn login(section: &mut Section<'_>) -> Login {
     Login { user: section.maybe("user", Value::text), password: section.maybe("password", Value::secret) }
-}
-
-fn tls(section: &mut Section<'_>) -> Tls {
-    let ca = section.maybe("ca", Value::readable_file);
-    let certificate = section.maybe("certificate", Value::readable_file);
-    let key = section.maybe("key", Value::readable_file);
-    for (name, other) in [("certificate", "key"), ("key", "certificate")] {
-        if section.contains(name) && !section.contains(other) {
-            section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
-        }
-    }
-    Tls { ca, identity: certificate.zip(key) }
 }
 
 /// On a Cluster, what is in braces decides where a key is; a colon ends the prefix.

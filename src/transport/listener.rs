@@ -6,6 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,6 @@ use ipnet::IpNet;
 use prometheus::IntGauge;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 
 use super::capacity::{Capacity, Full};
 use super::connection::{self, Unreadable};
@@ -27,6 +27,7 @@ use super::settings::Settings;
 use super::upgrade::Handover;
 use crate::identity::Peer;
 use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
+use crate::tls::Store;
 
 /// Connections the kernel completes and holds for us before it refuses more: what Linux allows by default.
 const BACKLOG: i32 = 4096;
@@ -68,8 +69,8 @@ pub struct Serving {
     pub settings: Rc<Settings>,
     /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
     pub answer: Rc<dyn Fn(Unreadable) -> Bytes>,
-    /// The handshake, when connections are encrypted; ALPN then chooses the protocol.
-    pub tls: Option<TlsAcceptor>,
+    /// What the handshake shows and asks for, when connections are encrypted; ALPN then chooses the protocol.
+    pub tls: Option<Arc<Store>>,
     /// Whether connections that are not encrypted may be HTTP/2.
     pub http2: Http2,
     /// Networks whose connections begin with a PROXY header.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 use super::listener::{Http2, Serving};
 use super::proxy_protocol;
 use super::stream::{Socket, Stream};
 use crate::identity::Peer;
+use crate::tls::Store;
 
 /// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -47,7 +47,7 @@ pub(super) enum Failure {
 pub(super) async fn open(stream: TcpStream, address: SocketAddr, serving: &Serving) -> Result<Opened, Failure> {
     let proxied = serving.proxies.iter().any(|network| network.contains(&address.ip().to_canonical()));
     let mut opened = if proxied || serving.tls.is_some() {
-        let introduced = introduced(stream, address, proxied, serving.tls.as_ref());
+        let introduced = introduced(stream, address, proxied, serving.tls.as_deref());
         timeout(serving.settings.handshake_timeout, introduced).await.map_err(|_| Failure::Late)??
     } else {
         Opened { stream: Stream::Plain(Socket::new(stream)), peer: Rc::new(Peer { address, tls: false }), http2: false }
@@ -63,7 +63,7 @@ async fn introduced(
     stream: TcpStream,
     mut address: SocketAddr,
     proxied: bool,
-    tls: Option<&TlsAcceptor>,
+    tls: Option<&Store>,
 ) -> Result<Opened, Failure> {
     let mut socket = Socket::new(stream);
     if proxied {
@@ -73,7 +73,7 @@ async fn introduced(
         let peer = Rc::new(Peer { address, tls: false });
         return Ok(Opened { stream: Stream::Plain(socket), peer, http2: false });
     };
-    let stream = tls.accept(socket).await.map_err(Failure::Tls)?;
+    let stream = tls.acceptor().accept(socket).await.map_err(Failure::Tls)?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
     let peer = Rc::new(Peer { address, tls: true });
     Ok(Opened { stream: Stream::Tls(Box::new(stream)), peer, http2 })

@@ -3,14 +3,13 @@
 use std::io;
 use std::time::Duration;
 
+use super::patience::Patience;
+use super::settings::Endpoint;
+use super::stream::{Encryption, reach};
 use bytes::Bytes;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-
-use super::patience::Patience;
-use super::settings::Endpoint;
 
 /// Bytes of an upstream's response head that are taken at most.
 const MAX_HEAD: usize = 64 * 1024;
@@ -21,14 +20,17 @@ pub(super) struct Connection<B> {
     pub(super) patience: Patience,
 }
 
-/// Connects, trying every address of the endpoint's name, and starts the connection's task on this thread.
-pub(super) async fn connect<B>(endpoint: &Endpoint, timeout: Duration) -> io::Result<Connection<B>>
+/// Connects, and starts the connection's task on this thread.
+pub(super) async fn connect<B>(
+    endpoint: &Endpoint,
+    encryption: Option<&Encryption>,
+    timeout: Duration,
+) -> io::Result<Connection<B>>
 where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = tokio::time::timeout(timeout, TcpStream::connect((&*endpoint.host, endpoint.port))).await??;
-    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(timeout, reach(endpoint, encryption)).await??;
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::HeaderValue;
 
-use super::settings::Endpoint;
+use super::settings::{Endpoint, Settings};
+use super::stream::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics};
+use crate::tls::{self, ClientStore};
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
@@ -17,6 +19,7 @@ pub struct Endpoints(pub(super) Arc<[Shared]>);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
+    pub(super) encryption: Option<Encryption>,
     /// The value of `Host`.
     pub(super) host: HeaderValue,
     /// Requests in flight to it, from all workers.
@@ -35,15 +38,26 @@ pub(super) struct InFlight {
 
 impl Endpoints {
     /// The endpoints of the configuration.
-    pub fn new(endpoints: &[Endpoint], metrics: &Metrics) -> Self {
+    ///
+    /// # Errors
+    /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
+    pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
+        let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
+        let tls = encrypted.then(|| ClientStore::open(&settings.tls, &[b"http/1.1"]).map(Arc::new)).transpose()?;
         let shared = |endpoint: &Endpoint| Shared {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             up: AtomicBool::new(true),
             metrics: metrics.endpoint(&endpoint.authority),
+            encryption: tls.as_ref().zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
             endpoint: endpoint.clone(),
         };
-        Self(endpoints.iter().map(shared).collect())
+        Ok(Self(settings.endpoints.iter().map(shared).collect()))
+    }
+
+    /// How connections are encrypted; nothing when none is.
+    pub fn tls(&self) -> Option<&Arc<ClientStore>> {
+        self.0.iter().find_map(|shared| shared.encryption.as_ref()).map(|encryption| &encryption.store)
     }
 
     /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.

@@ -124,7 +124,7 @@ where
             }
         }
         let shared = in_flight.shared();
-        let connection = match connect(&shared.endpoint, self.0.connect_timeout).await {
+        let connection = match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.connect_timeout).await {
             Ok(connection) => connection,
             Err(error) => {
                 shared.unreachable(&error);

@@ -69,7 +69,7 @@ listen:
   - address: localhost
   - addres: 127.0.0.1:8080
 upstream:
-  endpoints: [https://a:1, http://b:2, http://b:2]
+  endpoints: [ftp://a:1, http://b:2, http://b:2]
 state: { redis: { url: 'redis://x', deadlin: 1 } }
 limits:
   key:
@@ -85,8 +85,8 @@ etc/keygate.yaml:1:1: admin.socket: is missing; it has no default
 etc/keygate.yaml:2:14: listen[0].address: `localhost` is not an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080
 etc/keygate.yaml:3:5: listen[1].address: is missing; it has no default
 etc/keygate.yaml:3:5: listen[1].addres: is not a known key; did you mean `address`?
-etc/keygate.yaml:5:15: upstream.endpoints[0]: https to the upstream is not supported by this version; use http
-etc/keygate.yaml:5:40: upstream.endpoints[2]: is listed already; remove one
+etc/keygate.yaml:5:15: upstream.endpoints[0]: `ftp://a:1/` is not an endpoint such as http://127.0.0.1:8081 or https://store.internal
+etc/keygate.yaml:5:38: upstream.endpoints[2]: is listed already; remove one
 etc/keygate.yaml:6:37: state.redis.deadlin: is not a known key; did you mean `deadline`?
 etc/keygate.yaml:9:5: limits.key.request: is not a known key; did you mean `requests`?
 etc/keygate.yaml:10:10: limits.key.per: `1` is not a duration; give a whole number and its unit: 250ms, 30s, 5m, 1h, 7d

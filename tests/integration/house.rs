@@ -35,7 +35,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("state", &[]),
     ("query_store", &["transport"]),
 ];
-const VOCABULARY: &[&str] = &["clock", "identity", "key", "quota", "secret", "settings", "metrics", "telemetry"];
+const VOCABULARY: &[&str] = &["clock", "identity", "key", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
 
 #[test]
 fn imports_go_strictly_down() {

@@ -14,6 +14,7 @@ mod http2;
 mod limits;
 mod revocation;
 mod over_redis;
+mod tls;
 mod wire;
 
 // What it is made of.

@@ -70,6 +70,7 @@ use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::{Quota, Standing};
+use crate::tls;
 
 use super::{Ask, Decision, Key, Org, Unavailable, User};
 
@@ -104,8 +105,8 @@ use stored::{StoredKey, StoredOrg};
 
 pub use account::Permit;
 pub use copy::{CopyError, Count, Finding, LeftOut, Phase, Problem, Progress, Record, Report};
-pub use servers::{ConnectError, TlsError, Unsuitable};
-pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings, Tls};
+pub use servers::{ConnectError, Unsuitable};
+pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 pub use url::{InvalidUrl, Url};
 
 /// Keys that are known at a time, some 500 bytes each. One more that is in use costs a second round trip now and then.
@@ -120,7 +121,7 @@ const FIRST: Duration = Duration::from_secs(2);
 pub enum OpenError {
     /// The certificates.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] tls::Error),
     /// A server is there and cannot be used as it is.
     #[error("the Redis server cannot be used")]
     Server(#[source] Arc<ConnectError>),

@@ -1,11 +1,11 @@
 //! How the Redis state is set up.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::quota::Quota;
 use crate::secret::Secret;
+use crate::tls::ClientSettings;
 
 /// How the Redis state is set up. `config/keygate.yaml` says what each is for.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Settings {
     /// The number of the database; 0 on a Cluster.
     pub database: u16,
     /// Encrypted connections, to servers and sentinels.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientSettings>,
     /// The beginning of the names of all keys: deployments with different ones share a Redis without meeting.
     pub prefix: String,
     /// The quota of keys without one of their own.
@@ -70,15 +70,6 @@ pub struct Login {
     pub user: Option<String>,
     /// The password; none when the server asks for none.
     pub password: Option<Secret>,
-}
-
-/// Encrypted connections.
-#[derive(Clone, Debug, Default)]
-pub struct Tls {
-    /// The file of the certificates (PEM) that servers must be certified by; none for the system's.
-    pub ca: Option<PathBuf>,
-    /// The files of our own certificate chain and its key (PEM), for servers that ask for one.
-    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// What becomes of requests while Redis is away.

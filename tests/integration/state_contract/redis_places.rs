@@ -5,9 +5,10 @@ use std::time::Duration;
 use keygate::clock;
 use keygate::key::OrgTag;
 use keygate::state::redis::{
-    Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Tls, Unsuitable,
+    Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Unsuitable,
 };
 use keygate::state::{Change, ChangeError, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::tls::{ClientSettings, Pair};
 
 use super::redis::{at, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
@@ -278,16 +279,18 @@ fn encrypted_with_our_own_authority_and_certificate() {
     let _entered = enter();
     let certificates = Certificates::generate();
     let server = Redis::options().tls(&certificates).start();
-    let with = |tls: Option<Tls>| open(Settings { tls, ..in_use(Servers::Single(at(&server))) });
+    let with = |tls: Option<ClientSettings>| open(Settings { tls, ..in_use(Servers::Single(at(&server))) });
     let ca = Some(certificates.ca());
-    let state = with(Some(Tls { ca: ca.clone(), identity: Some(certificates.client()) })).unwrap();
+    let (chain, file) = certificates.client();
+    let identity = Some(Pair { chain, key: file });
+    let state = with(Some(ClientSettings { ca: ca.clone(), identity: identity.clone() })).unwrap();
     let (_, key) = block_on(tenant(&state));
     block_on(admit(&state, &key, clock::now()));
     block_on(state.close());
     // Another authority than the server's, no certificate of our own, and nothing encrypted: no way in.
     let stranger = Certificates::generate();
-    let strange = Tls { ca: Some(stranger.ca()), identity: Some(certificates.client()) };
-    for tls in [Some(strange), Some(Tls { ca, identity: None }), None] {
+    let strange = ClientSettings { ca: Some(stranger.ca()), identity };
+    for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
         let ask = keygate::state::Ask { digest: &digest, id: None, required: None, now: clock::now() };

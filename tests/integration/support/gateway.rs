@@ -37,7 +37,7 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// Further blocks of configuration; a `state:` among them replaces the embedded one.
+    /// Further blocks of configuration; a `listen:`, `upstream:` or `state:` among them replaces the usual one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), upstreams, blocks);
@@ -111,6 +111,11 @@ impl Gateway {
         explanation.standing.in_flight
     }
 
+    /// Looks at the files of the certificates, as the gateway does by itself every second.
+    pub fn reload_certificates(&self) {
+        self.app.as_ref().expect("the gateway runs").certificates.reload();
+    }
+
     /// How often a key was used, as management shows it, when it can.
     pub fn uses(&self, key: &Key) -> Option<u64> {
         let management = &self.app.as_ref().expect("the gateway runs").management;
@@ -164,15 +169,15 @@ pub fn metric(admin: SocketAddr, name: &str) -> f64 {
 
 fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
     let endpoints: Vec<String> = upstreams.iter().map(|address| format!("\"http://{address}\"")).collect();
-    let mut text = format!(
-        "listen: [{{ address: 127.0.0.1:0, http2: prior_knowledge }}]\n\
-         admin: {{ socket: admin.sock, address: 127.0.0.1:0 }}\n\
-         upstream: {{ endpoints: [{}] }}\n\
-         audit: {{ path: audit }}\n",
-        endpoints.join(", ")
-    );
-    if !blocks.contains("\nstate:") {
-        text.push_str("state: { embedded: { path: state.db } }\n");
+    let mut text = "admin: { socket: admin.sock, address: 127.0.0.1:0 }\naudit: { path: audit }\n".to_owned();
+    for (name, usual) in [
+        ("listen", "[{ address: 127.0.0.1:0, http2: prior_knowledge }]"),
+        ("upstream", &format!("{{ endpoints: [{}] }}", endpoints.join(", "))),
+        ("state", "{ embedded: { path: state.db } }"),
+    ] {
+        if !blocks.contains(&format!("\n{name}:")) {
+            text.push_str(&format!("{name}: {usual}\n"));
+        }
     }
     text.push_str(blocks);
     Config::parse(&dir.join("keygate.yaml"), &text).unwrap_or_else(|problems| panic!("{problems}"))

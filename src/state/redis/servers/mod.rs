@@ -19,6 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::revocations::Revocations;
 use super::script::Script;
 use super::settings::{self, Address, Durability, Settings};
+use crate::tls;
 
 mod cluster;
 mod connect;
@@ -26,12 +27,10 @@ mod failure;
 mod info;
 mod link;
 mod sentinel;
-mod tls;
 
 pub use connect::ConnectError;
 pub(super) use failure::Failure;
 pub use info::Unsuitable;
-pub use tls::TlsError;
 
 use cluster::Slots;
 use connect::{Connector, Target};
@@ -74,13 +73,13 @@ pub(super) struct Common {
 
 impl Common {
     /// # Errors
-    /// [`TlsError`] when the certificates cannot be read.
-    pub(super) fn new(settings: Arc<Settings>) -> Result<Self, TlsError> {
-        let tls = settings.tls.as_ref().map(tls::connector).transpose()?;
+    /// [`tls::Error`] when the certificates cannot be read.
+    pub(super) fn new(settings: Arc<Settings>) -> Result<Self, tls::Error> {
+        let tls = settings.tls.as_ref().map(|tls| tls.config()).transpose()?;
         let cluster = AtomicBool::new(matches!(settings.servers, settings::Servers::Cluster(_)));
         Ok(Self {
             settings,
-            tls,
+            tls: tls.map(tokio_rustls::TlsConnector::from),
             revocations: Revocations::default(),
             cluster,
             changed: watch::Sender::new(0),

@@ -1,0 +1,99 @@
+//! What can be wrong with the files, always with the file's name.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustls::pki_types::pem;
+use rustls::server::VerifierBuilderError;
+
+/// Why no TLS configuration can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("{path} cannot be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not PEM.
+    #[error("{path} is not PEM")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: pem::Error,
+    },
+    /// A file has no certificate in it.
+    #[error("{0} has no certificate in it; it must be PEM, the certificate itself first")]
+    NoCertificate(PathBuf),
+    /// A file has no private key in it.
+    #[error("{0} has no private key in it; it must be PEM, and not encrypted")]
+    NoKey(PathBuf),
+    /// A certificate is malformed.
+    #[error("{path} holds a certificate that cannot be read")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: x509_parser::error::X509Error,
+    },
+    /// Certificate and key do not go together, or are of a kind that cannot be used.
+    #[error("{chain} and {key} cannot be used together; the first certificate must be the key's")]
+    Pair {
+        /// The file of the certificates.
+        chain: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// A certificate after the first has no name, so nobody could ever ask for it.
+    #[error("{0} holds a certificate without a DNS name, which only the first of a listener may")]
+    Nameless(PathBuf),
+    /// A listener has no certificate at all.
+    #[error("there is no certificate")]
+    NoPair,
+    /// An authority's certificate cannot be used as such.
+    #[error("{path} holds a certificate that cannot be an authority's")]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// Nobody could be verified by these authorities.
+    #[error("{path} cannot be used to verify clients")]
+    Verifier {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: VerifierBuilderError,
+    },
+    /// The system has no certificates.
+    #[error("the system has no certificate authorities; install them, or name a file as `tls: {{ ca: … }}`")]
+    NoSystem,
+    /// The cryptography refuses.
+    #[error("the cryptography cannot be set up")]
+    Unusable(#[from] rustls::Error),
+}
+
+impl Error {
+    /// What is wrong, and why, on one line.
+    pub fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text
+    }
+}

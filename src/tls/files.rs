@@ -1,0 +1,92 @@
+//! Files as they were at one moment: each is read once, and all that is made of it is made of the same bytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::error::Error;
+
+/// Bytes of a file: many times what all public authorities take, and what is never-ending (a device) is too much.
+const MAX: u64 = 4 << 20;
+
+/// The contents of some files, or why they could not be read. Keys are among them: there is no `Debug`.
+pub(super) struct Files(BTreeMap<PathBuf, io::Result<Zeroizing<Vec<u8>>>>);
+
+/// What the files were like: equal when all contents are equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<[u8; 32]>>);
+
+impl Files {
+    /// Reads them all. What cannot be read is an error only for whoever asks for it.
+    pub(super) fn read<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Self {
+        Self(paths.into_iter().map(|path| (path.to_owned(), read(path))).collect())
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let digest = |content: &io::Result<Zeroizing<Vec<u8>>>| content.as_ref().ok().map(|c| Sha256::digest(c).into());
+        Fingerprint(self.0.iter().map(|(path, content)| (path.clone(), digest(content))).collect())
+    }
+
+    /// The certificates of a file, in its order; at least one.
+    pub(super) fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let pem = |source| Error::Pem { path: path.to_owned(), source };
+        let certificates = CertificateDer::pem_slice_iter(self.content(path)?).collect::<Result<Vec<_>, _>>();
+        let certificates = certificates.map_err(pem)?;
+        if certificates.is_empty() { Err(Error::NoCertificate(path.to_owned())) } else { Ok(certificates) }
+    }
+
+    /// The first private key of a file.
+    pub(super) fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(self.content(path)?).map_err(|source| match source {
+            pem::Error::NoItemsFound => Error::NoKey(path.to_owned()),
+            source => Error::Pem { path: path.to_owned(), source },
+        })
+    }
+
+    /// The certificates of a file, as authorities.
+    pub(super) fn authorities(&self, path: &Path) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates(path)? {
+            roots.add(certificate).map_err(|source| Error::Authority { path: path.to_owned(), source })?;
+        }
+        Ok(roots)
+    }
+
+    fn content(&self, path: &Path) -> Result<&[u8], Error> {
+        let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+        match self.0.get(path) {
+            Some(Ok(content)) => Ok(content),
+            Some(Err(error)) => Err(unreadable(same(error))),
+            None => Err(unreadable(io::ErrorKind::NotFound.into())),
+        }
+    }
+}
+
+impl Fingerprint {
+    /// The files whose contents differ, and those that only one of the two has.
+    pub(super) fn differences(&self, other: &Self) -> Vec<PathBuf> {
+        let both = self.0.keys().chain(other.0.keys().filter(|path| !self.0.contains_key(*path)));
+        both.filter(|path| self.0.get(*path) != other.0.get(*path)).cloned().collect()
+    }
+}
+
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path)?;
+    // Room for all of it at once: a buffer that grows leaves copies of a key behind.
+    let room = usize::try_from(file.metadata()?.len().min(MAX)).unwrap_or_default() + 1;
+    let mut content = Zeroizing::new(Vec::with_capacity(room));
+    file.take(MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
+}
+
+/// An error of the operating system again: the library's cannot be cloned.
+fn same(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+}

@@ -1,0 +1,36 @@
+//! TLS: what is read from files, and the configurations of both sides that are made of it.
+//!
+//! [`Store`] is the server's side: certificates by name, client certificates, session tickets. [`ClientStore`] is the
+//! client's: whom we believe, and who we are.
+//!
+//! - Versions 1.2 and 1.3 with the suites and groups of Mozilla's "intermediate" recommendation, and the post-quantum
+//!   group X25519MLKEM768. The cryptography is aws-lc-rs, named explicitly: no process-wide default decides.
+//! - Early data (0-RTT) is never accepted: it can be replayed, and a request must cost one token, once.
+//! - Peers that we connect to are always verified; there is no switch that turns it off.
+//! - Files are read whole and checked before anything is made of them. While serving they are replaced together, or not
+//!   at all: a key that is not its certificate's, or an empty file, leaves what was in force.
+
+mod certificate;
+mod client;
+mod current;
+mod error;
+mod files;
+mod names;
+mod server;
+mod store;
+mod tickets;
+
+pub use certificate::{Expiry, Pair};
+pub use client::ClientSettings;
+pub use error::Error;
+pub use server::{Clients, ServerSettings, Version};
+pub use store::{ClientStore, Ready, Store};
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+/// The one source of cryptography.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}

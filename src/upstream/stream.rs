@@ -1,0 +1,101 @@
+//! The bytes of an upstream connection, encrypted or not.
+//!
+//! - An encrypted one exists only after its certificate has been verified: for the endpoint's host, or for the configured
+//!   name, by the configured authorities, or the system's.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::settings::Endpoint;
+use crate::tls::ClientStore;
+
+/// How connections to one endpoint are encrypted.
+pub(super) struct Encryption {
+    /// Shared by all endpoints.
+    pub(super) store: Arc<ClientStore>,
+    /// Whom its certificate must be for.
+    name: ServerName<'static>,
+}
+
+/// An upstream connection's bytes.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Encryption {
+    pub(super) fn new(store: &Arc<ClientStore>, name: &ServerName<'static>) -> Self {
+        Self { store: Arc::clone(store), name: name.clone() }
+    }
+}
+
+/// Connects, trying every address of the endpoint's name.
+pub(super) async fn reach(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Stream> {
+    let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await?;
+    stream.set_nodelay(true)?;
+    let Some(Encryption { store, name }) = encryption else { return Ok(Stream::Plain(stream)) };
+    Ok(Stream::Tls(Box::new(store.connector().connect(name.clone(), stream).await?)))
+}
+
+impl std::fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Encryption").field(&self.name).finish()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

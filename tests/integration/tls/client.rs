@@ -1,0 +1,62 @@
+//! A client that speaks HTTP/1.1 over TLS.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+
+use crate::support::{Response, head};
+
+/// One encrypted connection. Every read gives up after twenty seconds, so that no test hangs.
+pub struct TlsClient {
+    stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+}
+
+impl TlsClient {
+    /// Connects and shakes hands.
+    pub fn connect(address: SocketAddr, config: impl Into<Arc<ClientConfig>>, name: &str) -> io::Result<Self> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut connection = ClientConnection::new(config.into(), name).unwrap();
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(Self { stream: BufReader::new(StreamOwned::new(connection, stream)) })
+    }
+
+    pub fn get(&mut self, path: &str, key: &str) -> io::Result<Response> {
+        self.stream.get_mut().write_all(head("GET", path, key, &[], 0).as_bytes())?;
+        let status = self.line()?.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            response.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        response.body.resize(response.header("content-length").unwrap().parse().unwrap(), 0);
+        self.stream.read_exact(&mut response.body)?;
+        Ok(response)
+    }
+
+    /// What the server showed.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.stream.get_ref().conn.peer_certificates().unwrap()[0].clone().into_owned()
+    }
+
+    pub fn is_resumed(&self) -> bool {
+        self.stream.get_ref().conn.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}

@@ -1,0 +1,206 @@
+//! Clients that connect by TLS.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Version};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tempfile::TempDir;
+use tokio_rustls::TlsConnector;
+
+use super::authority::{Authority, Issued};
+use super::client::TlsClient;
+use crate::support::{Client, Gateway, Upstream};
+
+/// A gateway that shows `a.test`, and the files that it shows it from.
+pub struct Encrypted {
+    pub upstream: Upstream,
+    pub gateway: Gateway,
+    pub authority: Authority,
+    pub shown: Issued,
+    pub dir: TempDir,
+}
+
+impl Encrypted {
+    pub fn start() -> Self {
+        Self::with("")
+    }
+
+    /// With more keys in the block `tls`.
+    pub fn with(keys: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        let shown = authority.certify(&["a.test"]);
+        shown.write(dir.path(), "a");
+        let upstream = Upstream::start();
+        let gateway = Gateway::with(&[upstream.address], &listen(&dir, keys));
+        Self { upstream, gateway, authority, shown, dir }
+    }
+
+    pub fn connect(&self) -> TlsClient {
+        TlsClient::connect(self.gateway.address, self.authority.client(), "a.test").unwrap()
+    }
+}
+
+/// A listener that shows `a.pem` of the directory, and more requests for a key than any test makes.
+fn listen(dir: &TempDir, keys: &str) -> String {
+    let path = dir.path().display();
+    format!(
+        "\nlisten: [{{ address: 127.0.0.1:0, \
+         tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}]{keys} }} }}]\n\
+         limits: {{ key: {{ requests: 1000000 }} }}\n"
+    )
+}
+
+#[test]
+fn the_upstream_is_told_that_the_client_came_by_https() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let mut client = encrypted.connect();
+    for _ in 0..2 {
+        assert_eq!(client.get("/x", &key.text).unwrap().status, 200);
+    }
+    let received = encrypted.upstream.last();
+    assert_eq!(received.header("x-forwarded-proto"), Some("https"));
+    assert!(received.header("forwarded").unwrap().contains("proto=https"), "{received:?}");
+    assert_eq!(received.header("via"), Some("1.1 keygate"));
+    assert_eq!(encrypted.gateway.records().len(), 2);
+}
+
+#[test]
+fn the_protocol_is_the_one_that_the_handshake_agreed_on() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let offering = |protocols: &[&[u8]]| {
+        let mut config = encrypted.authority.client();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        config
+    };
+    let address = encrypted.gateway.address;
+    let mut first = TlsClient::connect(address, offering(&[b"http/1.1"]), "a.test").unwrap();
+    assert_eq!(first.get("/1", &key.text).unwrap().status, 200);
+    assert_eq!(encrypted.upstream.last().header("via"), Some("1.1 keygate"));
+    over_http2(address, offering(&[b"h2", b"http/1.1"]), &key.text);
+    assert_eq!(encrypted.upstream.last().header("via"), Some("2 keygate"));
+    assert_eq!(encrypted.upstream.last().header("x-forwarded-proto"), Some("https"));
+}
+
+fn over_http2(address: SocketAddr, config: ClientConfig, key: &str) {
+    let exchange = async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("a.test").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("https://a.test/2").header("authorization", format!("Bearer {key}"));
+        let response = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+        assert_eq!((response.status(), response.version()), (StatusCode::OK, Version::HTTP_2));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(exchange);
+}
+
+#[test]
+fn what_is_not_tls_fails_and_harms_nobody() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let mut before = encrypted.connect();
+    for bytes in [&b"GET / HTTP/1.1\r\nhost: a.test\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0x16; 300]] {
+        let mut plain = Client::connect(encrypted.gateway.address);
+        plain.send(bytes);
+        // An alert at most, and the end; never an answer.
+        let mut said = Vec::new();
+        while let Ok(1..) = plain.read_some().inspect(|read| said.push(*read)) {}
+        assert!(said.iter().sum::<usize>() < 20, "{said:?}");
+    }
+    assert_eq!(before.get("/", &key.text).unwrap().status, 200);
+    assert_eq!(encrypted.connect().get("/", &key.text).unwrap().status, 200);
+    assert_eq!(encrypted.upstream.count(), 2);
+}
+
+#[test]
+fn a_client_without_the_required_certificate_reaches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new();
+    let file = ca.write(&dir.path().join("ca.pem"));
+    let encrypted = Encrypted::with(&format!(", client_ca: {}", file.display()));
+    let key = encrypted.gateway.key();
+    let address = encrypted.gateway.address;
+    // With TLS 1.3 the client is done before the server has judged it, and learns of it at its first read.
+    let refused = TlsClient::connect(address, encrypted.authority.client(), "a.test");
+    assert!(refused.and_then(|mut client| client.get("/", &key.text)).is_err());
+    assert_eq!(encrypted.upstream.count(), 0);
+    let certified = encrypted.authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS);
+    let mut client = TlsClient::connect(address, certified, "a.test").unwrap();
+    assert_eq!(client.get("/", &key.text).unwrap().status, 200);
+}
+
+#[test]
+fn a_session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tickets");
+    fs::write(&path, format!("{}\n", uuid::Uuid::new_v4().simple())).unwrap();
+    for (keys, resumes) in [(format!(", ticket_key: {{ file: {} }}", path.display()), true), (String::new(), false)] {
+        let first = Encrypted::with(&keys);
+        let second = Gateway::with(&[first.upstream.address], &listen(&first.dir, &keys));
+        let config = Arc::new(first.authority.client());
+        let (key, other) = (first.gateway.key(), second.key());
+        let connect = |gateway: &Gateway| TlsClient::connect(gateway.address, Arc::clone(&config), "a.test").unwrap();
+        // Tickets come before the answer to the first request.
+        assert_eq!(connect(&first.gateway).get("/", &key.text).unwrap().status, 200);
+        let mut again = connect(&second);
+        assert_eq!(again.get("/", &other.text).unwrap().status, 200);
+        assert_eq!(again.is_resumed(), resumes);
+    }
+}
+
+#[test]
+fn of_certificates_with_one_name_the_metrics_show_the_first_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let mut pairs = String::new();
+    for year in [2040, 2030, 2050] {
+        let issued = authority.certify_with(&["a.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        });
+        let pair = issued.write(dir.path(), &year.to_string());
+        pairs += &format!("{{ chain: {}, key: {} }}, ", pair.chain.display(), pair.key.display());
+    }
+    let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, tls: {{ certificates: [{pairs}] }} }}]\n");
+    let gateway = Gateway::with(&[Upstream::start().address], &listen);
+    let shown = gateway.metric("keygate_tls_certificate_not_after_timestamp_seconds{certificate=\"a.test\"}");
+    assert!(shown == 1_893_456_000.0, "{shown}");
+}
+
+#[test]
+fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
+    let encrypted = Encrypted::start();
+    let gateway = &encrypted.gateway;
+    let ends = |name: &str| {
+        gateway.metric(&format!("keygate_tls_certificate_not_after_timestamp_seconds{{certificate=\"{name}\"}}"))
+    };
+    assert!(ends("a.test") > 6e10, "the year 4096");
+    assert!(gateway.metric("keygate_tls_reload_failures_total") == 0.0);
+    fs::write(encrypted.dir.path().join("a.key"), "").unwrap();
+    for _ in 0..5 {
+        gateway.reload_certificates();
+    }
+    assert!(gateway.metric("keygate_tls_reload_failures_total") == 1.0, "once for each content");
+    assert_eq!(encrypted.connect().certificate(), encrypted.shown.der());
+    let renewed = encrypted.authority.certify_with(&["b.test", "a.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+        params.not_after = rcgen::date_time_ymd(2050, 1, 1);
+    });
+    renewed.write(encrypted.dir.path(), "a");
+    gateway.reload_certificates();
+    assert!(ends("b.test") == 2_524_608_000.0);
+    let metrics = String::from_utf8(Client::connect(gateway.admin).get("/metrics", "").body).unwrap();
+    assert!(!metrics.contains("certificate=\"a.test\""), "{metrics}");
+    assert_eq!(encrypted.connect().certificate(), renewed.der());
+}

@@ -1,0 +1,167 @@
+//! Files that change while they are in use.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use keygate::tls::{Clients, Error, Pair, ServerSettings, Store};
+
+use super::authority::{Authority, Issued, settings};
+use super::handshake::shake;
+
+/// What a store shows for `a.test`.
+fn shows(store: &Store, authority: &Authority, issued: &Issued) -> bool {
+    shake(store, authority.client(), "a.test").unwrap().certificate == issued.der()
+}
+
+fn error_of(settings: &ServerSettings) -> Error {
+    match Store::open(settings) {
+        Ok(_) => panic!("it opens"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn files_that_do_not_go_together_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let good = authority.certify(&["a.test"]).write(dir.path(), "good");
+    let other = authority.certify(&["a.test"]).write(dir.path(), "other");
+    let file = |name: &str, content: &str| {
+        fs::write(dir.path().join(name), content).unwrap();
+        dir.path().join(name)
+    };
+    let (empty, junk) = (file("empty", ""), file("junk", "-----BEGIN CERTIFICATE-----\nAAAA\n"));
+    let not_a_certificate = file("no-der", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let not_a_key = file("no-key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    let (missing, endless) = (dir.path().join("missing"), Path::new("/dev/zero").to_owned());
+    let shown = |path: &Path| path.display().to_string();
+    for (chain, key, what) in [
+        (&good.chain, &other.key, format!("{} and {} cannot be used together", shown(&good.chain), shown(&other.key))),
+        (&good.chain, &not_a_key, format!("{} and {} cannot be used", shown(&good.chain), shown(&not_a_key))),
+        (&empty, &good.key, format!("{} has no certificate", shown(&empty))),
+        (&good.chain, &empty, format!("{} has no private key", shown(&empty))),
+        (&good.chain, &good.chain, format!("{} has no private key", shown(&good.chain))),
+        (&junk, &good.key, format!("{} is not PEM: missing section end", shown(&junk))),
+        (&not_a_certificate, &good.key, format!("{} holds a certificate that", shown(&not_a_certificate))),
+        (&missing, &good.key, format!("{} cannot be read: No such file", shown(&missing))),
+        (&endless, &good.key, "/dev/zero cannot be read: file too large".into()),
+        (&good.chain, &missing, format!("{} cannot be read: No such file", shown(&missing))),
+    ] {
+        let pair = Pair { chain: chain.clone(), key: key.clone() };
+        let error = error_of(&settings(vec![good.clone(), pair])).in_full();
+        assert!(error.starts_with(&what), "{error} should say {what}");
+        assert!(!error.contains("PRIVATE KEY"), "{error}");
+    }
+    for (ca, what) in
+        [(&empty, "has no certificate"), (&missing, "cannot be read"), (&not_a_certificate, "an authority")]
+    {
+        let clients = Some(Clients { ca: ca.clone(), required: true });
+        let error = error_of(&ServerSettings { clients, ..settings(vec![good.clone()]) }).in_full();
+        assert!(error.starts_with(&shown(ca)) && error.contains(what), "{error} should say {what}");
+    }
+}
+
+#[test]
+fn changed_files_are_shown_to_new_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let old = authority.certify(&["a.test"]);
+    let pair = old.write(dir.path(), "a");
+    let store = Store::open(&settings(vec![pair.clone()])).unwrap();
+    assert_eq!(store.files(), [pair.key.clone(), pair.chain.clone()]);
+    assert_eq!(store.reload().unwrap(), store.files()[..0], "nothing has changed");
+    let new = authority.certify(&["a.test"]);
+    new.write(dir.path(), "a");
+    assert!(shows(&store, &authority, &old), "nobody has looked yet");
+    assert_eq!(store.reload().unwrap(), [pair.key, pair.chain]);
+    assert!(shows(&store, &authority, &new));
+    assert!(store.reload().unwrap().is_empty());
+}
+
+#[test]
+fn a_swapped_link_is_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    // As Kubernetes lays out a volume: the names lead through `..data`, which is replaced in one step.
+    let write = |version: &str| {
+        fs::create_dir(dir.path().join(version)).unwrap();
+        let issued = authority.certify(&["a.test"]);
+        issued.write(&dir.path().join(version), "tls");
+        symlink(version, dir.path().join("..new")).unwrap();
+        fs::rename(dir.path().join("..new"), dir.path().join("..data")).unwrap();
+        issued
+    };
+    let old = write("..1");
+    for name in ["tls.pem", "tls.key"] {
+        symlink(Path::new("..data").join(name), dir.path().join(name)).unwrap();
+    }
+    let pair = Pair { chain: dir.path().join("tls.pem"), key: dir.path().join("tls.key") };
+    let store = Store::open(&settings(vec![pair])).unwrap();
+    assert!(shows(&store, &authority, &old));
+    let new = write("..2");
+    assert_eq!(store.reload().unwrap().len(), 2);
+    assert!(shows(&store, &authority, &new));
+}
+
+#[test]
+fn files_of_no_use_leave_what_was_in_force_and_are_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (first, second) = (authority.certify(&["a.test"]), authority.certify(&["b.test"]));
+    let pairs = vec![first.write(dir.path(), "a"), second.write(dir.path(), "b")];
+    let store = Store::open(&settings(pairs.clone())).unwrap();
+    // The first changes and is good; the second is half of a change: together or not at all.
+    let new = authority.certify(&["a.test"]);
+    new.write(dir.path(), "a");
+    fs::write(&pairs[1].key, authority.certify(&["b.test"]).key).unwrap();
+    assert!(store.reload().unwrap().is_empty(), "it may be about to be written");
+    let error = store.reload().unwrap_err();
+    assert!(matches!(&error, Error::Pair { key, .. } if *key == pairs[1].key), "{error}");
+    assert!(store.reload().unwrap().is_empty() && store.reload().unwrap().is_empty(), "it was told");
+    assert!(shows(&store, &authority, &first));
+    // Another content is told again.
+    fs::write(&pairs[1].key, "").unwrap();
+    assert!(store.reload().unwrap().is_empty());
+    assert!(matches!(store.reload().unwrap_err(), Error::NoKey(_)));
+    fs::remove_file(&pairs[1].key).unwrap();
+    assert!(store.reload().unwrap().is_empty());
+    assert!(matches!(store.reload().unwrap_err(), Error::Unreadable { .. }));
+    assert!(shows(&store, &authority, &first));
+    second.write(dir.path(), "b");
+    assert_eq!(store.reload().unwrap().len(), 2, "of the first, which waited for the second");
+    assert!(shows(&store, &authority, &new));
+}
+
+#[test]
+fn other_settings_are_made_ready_before_they_are_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (old, new) = (authority.certify(&["a.test"]), authority.certify(&["a.test"]));
+    let store = Store::open(&settings(vec![old.write(dir.path(), "old")])).unwrap();
+    let pair = new.write(dir.path(), "new");
+    let ready = store.prepare(&settings(vec![pair.clone()])).unwrap();
+    assert!(shows(&store, &authority, &old));
+    store.install(ready);
+    assert!(shows(&store, &authority, &new));
+    assert_eq!(store.files(), [pair.key.clone(), pair.chain.clone()]);
+    fs::write(&pair.key, "").unwrap();
+    assert!(matches!(store.prepare(&settings(vec![pair])), Err(Error::NoKey(_))));
+}
+
+#[test]
+fn certificates_say_when_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let ending = |names: &[&str], year| {
+        authority.certify_with(names, &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        })
+    };
+    let nameless = ending(&["192.0.2.1"], 2040).write(dir.path(), "0");
+    let named = ending(&["B.test", "c.test"], 2050).write(dir.path(), "1");
+    let store = Store::open(&settings(vec![nameless, named])).unwrap();
+    let ends: Vec<(String, i64)> =
+        store.expiries().into_iter().map(|expiry| (expiry.certificate, expiry.not_after)).collect();
+    assert_eq!(ends, [("0".into(), 2_208_988_800), ("b.test".into(), 2_524_608_000)]);
+}

@@ -1,0 +1,78 @@
+//! Certificates that are swapped while clients come and go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::client::TlsClient;
+use super::downstream::Encrypted;
+use crate::support::eventually;
+
+/// Clients that connect all the time.
+const CLIENTS: usize = 4;
+const SWAPS: usize = 50;
+
+#[test]
+fn an_old_connection_goes_on_when_new_ones_are_shown_another_certificate() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let mut old = encrypted.connect();
+    assert_eq!(old.get("/", &key.text).unwrap().status, 200);
+    let new = encrypted.authority.certify(&["a.test"]);
+    new.write(encrypted.dir.path(), "a");
+    encrypted.gateway.reload_certificates();
+    assert_eq!(encrypted.connect().certificate(), new.der());
+    assert_eq!(old.certificate(), encrypted.shown.der());
+    assert_eq!(old.get("/", &key.text).unwrap().status, 200);
+}
+
+#[test]
+fn changed_files_are_noticed_without_being_told_of() {
+    let encrypted = Encrypted::start();
+    assert_eq!(encrypted.connect().certificate(), encrypted.shown.der());
+    let new = encrypted.authority.certify(&["a.test"]);
+    new.write(encrypted.dir.path(), "a");
+    eventually("the new certificate is shown", || encrypted.connect().certificate() == new.der());
+}
+
+#[test]
+fn no_handshake_fails_while_certificates_are_swapped() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let config = Arc::new({
+        let mut config = encrypted.authority.client();
+        // A resumed session would show no certificate.
+        config.resumption = rustls::client::Resumption::disabled();
+        config
+    });
+    let (done, exchanges) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let connect = || TlsClient::connect(encrypted.gateway.address, Arc::clone(&config), "a.test");
+    let mut kept = connect().unwrap();
+    std::thread::scope(|scope| {
+        let client = || {
+            let mut failed = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                match connect().and_then(|mut client| client.get("/", &key.text)) {
+                    Ok(response) => assert_eq!(response.status, 200),
+                    Err(error) => failed.push(error),
+                }
+                exchanges.fetch_add(1, Ordering::Relaxed);
+            }
+            failed
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        for _ in 0..SWAPS {
+            let new = encrypted.authority.certify(&["a.test"]);
+            new.write(encrypted.dir.path(), "a");
+            encrypted.gateway.reload_certificates();
+            assert_eq!(connect().unwrap().certificate(), new.der());
+            assert_eq!(kept.get("/", &key.text).unwrap().status, 200);
+            let before = exchanges.load(Ordering::Relaxed);
+            eventually("clients have come and gone", || exchanges.load(Ordering::Relaxed) >= before + CLIENTS);
+        }
+        done.store(true, Ordering::Relaxed);
+        for client in clients {
+            let failed = client.join().unwrap();
+            assert!(failed.is_empty(), "{failed:?}");
+        }
+    });
+}

@@ -1,0 +1,110 @@
+//! Resumption, and what is never resumed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keygate::secret::Secret;
+use keygate::tls::{Clients, Pair, ServerSettings, Store};
+use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection};
+
+use super::authority::{Authority, settings};
+use super::handshake::{shake, shake_with};
+
+/// A secret like no other.
+fn secret() -> Secret {
+    Secret::new(uuid::Uuid::new_v4().simple().to_string())
+}
+
+fn with_key(pair: &Pair, ticket_key: Option<&Secret>) -> ServerSettings {
+    ServerSettings { ticket_key: ticket_key.cloned(), ..settings(vec![pair.clone()]) }
+}
+
+/// Whether a session that began at the one is resumed at the other.
+fn resumed(client: ClientConfig, first: &Store, second: &Store) -> bool {
+    let client = Arc::new(client);
+    assert!(!shake(first, Arc::clone(&client), "a.test").unwrap().resumed);
+    shake(second, client, "a.test").unwrap().resumed
+}
+
+#[test]
+fn a_session_is_resumed_at_every_instance_with_the_same_ticket_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
+    let instance = |key: Option<&Secret>| Store::open(&with_key(&pair, key)).unwrap();
+    let (key, other) = (secret(), secret());
+    for version in [&TLS12, &TLS13] {
+        let client = || authority.client_speaking(&[version]);
+        assert!(resumed(client(), &instance(Some(&key)), &instance(Some(&key))), "{version:?}");
+        assert!(!resumed(client(), &instance(Some(&key)), &instance(Some(&other))), "{version:?}");
+        assert!(!resumed(client(), &instance(None), &instance(None)), "{version:?}");
+        let alone = instance(None);
+        assert!(resumed(client(), &alone, &alone), "{version:?}: one instance needs no key");
+    }
+}
+
+#[test]
+fn early_data_is_never_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
+    for key in [None, Some(secret())] {
+        let store = Store::open(&with_key(&pair, key.as_ref())).unwrap();
+        let mut client = authority.client();
+        client.enable_early_data = true;
+        let client = Arc::new(client);
+        shake(&store, Arc::clone(&client), "a.test").unwrap();
+        let mut again = ClientConnection::new(client, ServerName::try_from("a.test").unwrap()).unwrap();
+        assert!(again.early_data().is_none(), "the ticket allows none");
+        assert!(shake_with(&store, again).unwrap().resumed);
+        assert_eq!(store.acceptor().config().max_early_data_size, 0);
+    }
+}
+
+/// A listener that asks clients for certificates of this authority.
+fn asking(dir: &Path, pair: &Pair, key: Option<&Secret>, ca: &Authority, required: bool) -> ServerSettings {
+    let clients = Some(Clients { ca: ca.write(&dir.join("clients.pem")), required });
+    ServerSettings { clients, ..with_key(pair, key) }
+}
+
+#[test]
+fn a_session_is_not_resumed_where_more_is_asked_of_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, ca, other) = (Authority::new(), Authority::new(), Authority::new());
+    let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
+    let key = secret();
+    let open = |settings: &ServerSettings| Store::open(settings).unwrap();
+    let nobody = open(&with_key(&pair, Some(&key)));
+    let optional = open(&asking(dir.path(), &pair, Some(&key), &ca, false));
+    let required = open(&asking(dir.path(), &pair, Some(&key), &ca, true));
+    let others = open(&asking(dir.path(), &pair, Some(&key), &other, true));
+    let client = Arc::new(authority.client());
+    for store in [&nobody, &optional] {
+        assert!(!shake(store, Arc::clone(&client), "a.test").unwrap().resumed);
+        assert!(shake(&required, Arc::clone(&client), "a.test").is_err(), "a ticket is no certificate");
+    }
+    let certified = Arc::new(authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
+    assert!(!shake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
+    assert!(shake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
+    assert!(shake(&others, certified, "a.test").is_err(), "nor is one that another authority had certified");
+}
+
+#[test]
+fn sessions_outlive_a_change_of_certificates_but_not_of_authorities() {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, ca, other) = (Authority::new(), Authority::new(), Authority::new());
+    let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
+    for key in [None, Some(secret())] {
+        let store = Store::open(&asking(dir.path(), &pair, key.as_ref(), &ca, false)).unwrap();
+        let certified = Arc::new(authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
+        assert!(shake(&store, Arc::clone(&certified), "a.test").unwrap().client.is_some());
+        authority.certify(&["a.test"]).write(dir.path(), "a");
+        assert_eq!(store.reload().unwrap().len(), 2);
+        assert!(shake(&store, Arc::clone(&certified), "a.test").unwrap().resumed);
+        other.write(&dir.path().join("clients.pem"));
+        assert_eq!(store.reload().unwrap().len(), 1);
+        assert!(shake(&store, certified, "a.test").is_err(), "the authority that certified it is gone");
+    }
+}

@@ -1,0 +1,73 @@
+//! Versions, suites, groups and protocols.
+
+use keygate::tls::{ServerSettings, Store, Version};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion};
+
+use super::authority::{Authority, settings};
+use super::handshake::shake;
+
+fn store(authority: &Authority, minimum: Version) -> Store {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
+    Store::open(&ServerSettings { minimum, ..settings(vec![pair]) }).unwrap()
+}
+
+#[test]
+fn both_versions_are_spoken_unless_the_lower_one_is_too_low() {
+    let authority = Authority::new();
+    let spoken = |minimum, version| {
+        let client = authority.client_speaking(&[version]);
+        shake(&store(&authority, minimum), client, "a.test").map(|seen| seen.version)
+    };
+    assert_eq!(spoken(Version::Tls12, &TLS12).unwrap(), ProtocolVersion::TLSv1_2);
+    assert_eq!(spoken(Version::Tls12, &TLS13).unwrap(), ProtocolVersion::TLSv1_3);
+    assert_eq!(spoken(Version::Tls13, &TLS13).unwrap(), ProtocolVersion::TLSv1_3);
+    let refused = spoken(Version::Tls13, &TLS12).unwrap_err();
+    assert!(matches!(refused, Error::PeerIncompatible(_)), "{refused:?}");
+}
+
+#[test]
+fn the_protocol_is_the_one_of_both_that_we_prefer() {
+    let authority = Authority::new();
+    let store = store(&authority, Version::Tls12);
+    let agreed = |offered: &[&[u8]]| {
+        let mut client = authority.client();
+        client.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
+        shake(&store, client, "a.test").map(|seen| seen.protocol)
+    };
+    assert_eq!(agreed(&[b"http/1.1", b"h2"]).unwrap().as_deref(), Some(&b"h2"[..]));
+    assert_eq!(agreed(&[b"http/1.1"]).unwrap().as_deref(), Some(&b"http/1.1"[..]));
+    assert_eq!(agreed(&[]).unwrap(), None);
+    let refused = agreed(&[b"h3", b"smtp"]).unwrap_err();
+    assert!(matches!(refused, Error::NoApplicationProtocol), "{refused:?}");
+}
+
+#[test]
+fn only_what_the_intermediate_recommendation_lists_is_offered() {
+    let authority = Authority::new();
+    let store = store(&authority, Version::Tls12);
+    let acceptor = store.acceptor();
+    let provider = acceptor.config().crypto_provider();
+    let mut suites: Vec<CipherSuite> = provider.cipher_suites.iter().map(|suite| suite.suite()).collect();
+    // Mozilla, "Server Side TLS", version 5.7 and later; we leave out what it lists of DHE.
+    let listed = [
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::TLS13_AES_256_GCM_SHA384,
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ];
+    suites.retain(|suite| !listed.contains(suite));
+    assert!(suites.is_empty(), "{suites:?} are not listed");
+    assert_eq!(provider.cipher_suites.len(), listed.len());
+    let mut groups: Vec<NamedGroup> = provider.kx_groups.iter().map(|group| group.name()).collect();
+    let listed = [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
+    groups.retain(|group| !listed.contains(group));
+    assert!(groups.is_empty(), "{groups:?} are not listed");
+    assert!(!acceptor.config().ignore_client_order, "the client knows what it computes fastest");
+}
