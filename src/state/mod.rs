@@ -42,6 +42,15 @@ pub enum Settings {
     Redis(Box<redis::Settings>),
 }
 
+/// The limits of those who have none of their own: what of the settings can change while a gateway runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Of a key.
+    pub quota: Quota,
+    /// Requests that an organization may have in flight.
+    pub concurrent: u32,
+}
+
 /// What admission asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -256,6 +265,15 @@ impl State {
         }
     }
 
+    /// Puts other limits in force for those who have none of their own, for every decision that begins afterwards.
+    /// Buckets keep the tokens that they have now, up to the new burst; slots that are held stay held.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        match self {
+            Self::Embedded(state) => state.set_defaults(defaults),
+            Self::Redis(state) => state.set_defaults(defaults),
+        }
+    }
+
     /// Requests in flight through this process, of all organizations together.
     pub fn in_flight(&self) -> u64 {
         match self {
@@ -269,6 +287,16 @@ impl State {
         match self {
             Self::Embedded(state) => state.close().await,
             Self::Redis(state) => state.close().await,
+        }
+    }
+}
+
+impl Settings {
+    /// The limits of those who have none of their own.
+    pub fn defaults(&self) -> Defaults {
+        match self {
+            Self::Embedded(settings) => settings.defaults(),
+            Self::Redis(settings) => settings.defaults(),
         }
     }
 }

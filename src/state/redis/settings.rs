@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::quota::Quota;
 use crate::secret::Secret;
+use crate::state::Defaults;
 
 /// How the Redis state is set up. `config/keygate.yaml` says what each is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where the servers are.
     pub servers: Servers,
@@ -36,6 +37,13 @@ pub struct Settings {
     pub durability: Durability,
     /// Whose time decisions are made at.
     pub clock: Clock,
+}
+
+impl Settings {
+    /// The limits of those who have none of their own.
+    pub(in crate::state) fn defaults(&self) -> Defaults {
+        Defaults { quota: self.quota, concurrent: self.concurrent }
+    }
 }
 
 /// Where the servers are.
@@ -73,7 +81,7 @@ pub struct Login {
 }
 
 /// Encrypted connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The file of the certificates (PEM) that servers must be certified by; none for the system's.
     pub ca: Option<PathBuf>,
