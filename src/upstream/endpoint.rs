@@ -11,7 +11,7 @@ use crate::metrics::{EndpointMetrics, Metrics};
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
-pub struct Endpoints(pub(super) Arc<[Shared]>);
+pub struct Endpoints(pub(super) Arc<[Arc<Shared>]>);
 
 /// One endpoint.
 #[derive(Debug)]
@@ -36,14 +36,23 @@ pub(super) struct InFlight {
 impl Endpoints {
     /// The endpoints of the configuration.
     pub fn new(endpoints: &[Endpoint], metrics: &Metrics) -> Self {
-        let shared = |endpoint: &Endpoint| Shared {
-            host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
-            in_flight: AtomicUsize::new(0),
-            up: AtomicBool::new(true),
-            metrics: metrics.endpoint(&endpoint.authority),
-            endpoint: endpoint.clone(),
+        Self(endpoints.iter().map(|endpoint| Arc::new(Shared::new(endpoint, metrics))).collect())
+    }
+
+    /// The endpoints of another configuration. Those that are in both stay what they are: what is in flight to them stays
+    /// counted.
+    #[must_use]
+    pub fn changed(&self, endpoints: &[Endpoint], metrics: &Metrics) -> Self {
+        let shared = |endpoint: &Endpoint| {
+            let known = self.0.iter().find(|shared| shared.endpoint == *endpoint);
+            known.map_or_else(|| Arc::new(Shared::new(endpoint, metrics)), Arc::clone)
         };
         Self(endpoints.iter().map(shared).collect())
+    }
+
+    /// Their names in metrics.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|shared| &*shared.endpoint.authority)
     }
 
     /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.
@@ -61,6 +70,16 @@ impl Endpoints {
 }
 
 impl Shared {
+    fn new(endpoint: &Endpoint, metrics: &Metrics) -> Self {
+        Self {
+            host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
+            in_flight: AtomicUsize::new(0),
+            up: AtomicBool::new(true),
+            metrics: metrics.endpoint(&endpoint.authority),
+            endpoint: endpoint.clone(),
+        }
+    }
+
     /// A connection could be made.
     pub(super) fn reached(&self) {
         self.metrics.up.set(1);

@@ -1,25 +1,11 @@
 //! SIGTERM: not ready at once, what is in flight ends, then exit 0.
 
 use std::io::Write as _;
-use std::process::Command;
 use std::sync::{Mutex, mpsc};
 
 use crate::client::{Client, head};
 use crate::running::Setup;
 use crate::upstream::Upstream;
-
-#[test]
-fn a_hangup_changes_nothing() {
-    let upstream = Upstream::answering(|_, stream| {
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-    });
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
-    let gateway = setup.start();
-    assert!(Command::new("kill").args(["-HUP", &gateway.id().to_string()]).status().unwrap().success());
-    assert_eq!(setup.client().get("/", &key).status, 200);
-    gateway.stop();
-}
 
 #[test]
 fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
@@ -65,7 +51,7 @@ fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
 #[test]
 fn the_grace_period_ends_it_all_the_same() {
     let upstream = Upstream::answering(|_, _| {});
-    let setup = Setup::new(upstream.address, "timeouts: { drain: 300ms }");
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 0s, drain: 300ms }");
     let key = setup.key();
     let mut gateway = setup.start();
     let mut client = setup.client();

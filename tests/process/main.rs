@@ -15,6 +15,7 @@ mod running;
 
 mod demo;
 mod drain;
+mod reload;
 mod full_disk;
 mod four_gateways;
 mod sudden_death;

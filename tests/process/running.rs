@@ -30,15 +30,29 @@ impl Setup {
     pub fn with_state(upstream: SocketAddr, state: &str, blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (address, admin) = (free_port(), free_port());
+        // Nobody balances a test's gateway, unless the test says so.
+        let timeouts = if blocks.contains("lame_duck") { "" } else { "timeouts: { lame_duck: 0s }\n" };
         let text = format!(
             "listen: [{{ address: '{address}' }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
              upstream: {{ endpoints: ['http://{upstream}'] }}\n\
              state: {state}\n\
-             audit: {{ path: audit }}\n{blocks}\n"
+             audit: {{ path: audit }}\n{timeouts}{blocks}\n"
         );
         std::fs::write(dir.path().join("keygate.yaml"), text).unwrap();
         Self { dir, address, admin }
+    }
+
+    /// The configuration as it is written now.
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(self.path().join("keygate.yaml")).unwrap()
+    }
+
+    /// Puts another configuration in its place, by a rename, as careful editors do.
+    pub fn write(&self, text: &str) {
+        let file = self.path().join("keygate.yaml");
+        std::fs::write(file.with_extension("new"), text).unwrap();
+        std::fs::rename(file.with_extension("new"), file).unwrap();
     }
 
     pub fn path(&self) -> &Path {
@@ -101,7 +115,16 @@ impl Running {
 
     /// Asks it to end (SIGTERM).
     pub fn terminate(&self) {
-        let killed = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
+        self.signal("TERM");
+    }
+
+    /// Asks it to reload its configuration (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal("HUP");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status().unwrap();
         assert!(killed.success());
     }
 
