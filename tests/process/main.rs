@@ -16,6 +16,7 @@ mod running;
 mod demo;
 mod drain;
 mod reload;
+mod rolling;
 mod systemd;
 mod full_disk;
 mod four_gateways;

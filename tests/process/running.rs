@@ -33,7 +33,7 @@ impl Setup {
         // Nobody balances a test's gateway, unless the test says so.
         let timeouts = if blocks.contains("lame_duck") { "" } else { "timeouts: { lame_duck: 0s }\n" };
         let text = format!(
-            "listen: [{{ address: '{address}' }}]\n\
+            "listen: [{{ address: '{address}', http2: prior_knowledge }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
              upstream: {{ endpoints: ['http://{upstream}'] }}\n\
              state: {state}\n\
