@@ -1,7 +1,8 @@
 //! The command line: presentation only. What a command does is done by the modules below.
 //!
-//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway
-//! cannot be reached; 75 not now: the state is in use by a process that does not answer, or cannot be written.
+//! Exit codes: 0 done; 1 refused, failed, not found, not ready, or (`config status`) another configuration in force than
+//! the file has; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway cannot be reached;
+//! 75 not now: the state is in use by a process that does not answer, or cannot be written.
 //!
 //! What was asked for goes to standard output, everything else to standard error.
 
