@@ -16,7 +16,7 @@ pub struct ConfigReport {
     pub path: PathBuf,
     /// The SHA-256 of the content in force, in hexadecimal.
     pub sha256: String,
-    /// Since when it is in force (RFC 3339).
+    /// When it was last applied (RFC 3339).
     pub applied: String,
     /// Why the last reload failed; none when it succeeded, or there was none.
     pub last_error: Option<ConfigRefusal>,

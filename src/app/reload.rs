@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 
 use super::Host;
 use super::crew::{Crew, Order, Plan};
-use super::watch::{Look, Watch};
+use super::watch::{Look, Watch, is_lasting};
 use crate::admin::{ConfigRefusal, ConfigReport, ConfigStatus};
 use crate::clock::Micros;
 use crate::config::{Config, Hash, Source};
@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 enum Refused {
     #[error(transparent)]
     Invalid(#[from] Problems),
+    #[error("the configuration came from a pipe, which can be read once; restart the gateway")]
+    NoFile,
     #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
     #[error("{0} of the workers do not answer; nothing was changed")]
@@ -96,7 +98,8 @@ impl Reload {
     fn watch(&self) -> Watch {
         let look = self.look();
         let source = &self.plan.load().config.source;
-        let is_same = std::fs::read(&source.path).is_ok_and(|content| Hash::of(&content) == source.hash);
+        let content = || std::fs::read(&source.path);
+        let is_same = !is_lasting(&source.path) || content().is_ok_and(|content| Hash::of(&content) == source.hash);
         Watch::new(if is_same { look } else { Look::NOTHING })
     }
 
@@ -113,11 +116,15 @@ impl Reload {
         self.host.supervisor.reloading();
         let path = self.plan.load().config.source.path.clone();
         let (mut hash, time) = (None, Micros::wall());
-        let applied = Document::text(&path).map_err(Refused::from).and_then(|text| {
+        let mut read = || {
+            if !is_lasting(&path) {
+                return Err(Refused::NoFile);
+            }
+            let text = Document::text(&path)?;
             hash = Some(Hash::of(text.as_bytes()));
             self.apply(Config::parse(&path, &text)?)
-        });
-        match applied {
+        };
+        match read() {
             Ok(()) => self.applied(time),
             Err(refused) => self.refused(&refused, hash, time),
         }

@@ -39,8 +39,16 @@ impl Look {
     }
 }
 
-/// The hash of a file's content; zeros for one that cannot be read.
+/// Whether a path leads to something that can be read again and again. A pipe is read once.
+pub(super) fn is_lasting(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |metadata| metadata.is_file())
+}
+
+/// The hash of a file's content; zeros for one that cannot be read, or not again.
 fn of(file: &Path) -> [u8; 32] {
+    if !is_lasting(file) {
+        return [0; 32];
+    }
     fs::read(file).map_or([0; 32], |content| Sha256::digest(Zeroizing::new(content).as_slice()).into())
 }
 
@@ -83,6 +91,15 @@ mod tests {
         assert!(!watch.has_changed(look(3)));
         watch.notice(look(3));
         assert!(!watch.has_changed(look(3)), "it was taken notice of");
+    }
+
+    #[test]
+    fn a_pipe_never_changes_and_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(!is_lasting(&pipe));
+        assert_eq!(Look::at(std::slice::from_ref(&pipe)), Look::at(&[pipe]));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Status {
         let mut fields = vec![
             ("file", report.path.display().to_string()),
             ("in force", report.sha256.clone()),
-            ("since", output::seconds(&report.applied)),
+            ("applied", output::seconds(&report.applied)),
             ("on disk", on_disk),
         ];
         if let Some(refusal) = &report.last_error {

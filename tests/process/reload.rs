@@ -266,6 +266,26 @@ fn requests_go_to_the_new_endpoint_and_those_in_flight_end_at_the_old_one() {
     gateway.stop();
 }
 
+#[test]
+fn another_level_of_the_logs_holds_at_once_and_a_refusal_is_logged_once() {
+    let upstream = ok();
+    let setup = Setup::new(upstream.address, "telemetry: { level: error }");
+    let before = setup.text();
+    let gateway = setup.start_logged();
+    let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
+    setup.write(&before.replace("level: error", "level: info"));
+    setup.applied();
+    setup.write("nonsense");
+    setup.refused();
+    setup.write(&before);
+    setup.applied();
+    gateway.stop();
+    let log = log();
+    let told = |what: &str| log.matches(what).count();
+    assert_eq!((told("serving"), told("the configuration was reloaded"), told("draining")), (0, 1, 0), "{log}");
+    assert_eq!(told("the configuration was not reloaded"), 1, "{log}");
+}
+
 /// Every fourth content is invalid, and the valid ones differ in all that can change but the limits.
 fn content(base: &str, at: usize, second: &Upstream) -> String {
     let text = base.replace("'] }", &format!("', 'http://{}'] }}", second.address));

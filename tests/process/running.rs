@@ -85,10 +85,20 @@ impl Setup {
         self.start_by(&mut Command::new(KEYGATE))
     }
 
+    /// The same, with its logs in the file `log`.
+    pub fn start_logged(&self) -> Running {
+        let log = std::fs::File::create(self.path().join("log")).unwrap();
+        self.started(Command::new(KEYGATE).stderr(log))
+    }
+
     /// The same, by a command that becomes the gateway.
     pub fn start_by(&self, command: &mut Command) -> Running {
+        self.started(command.stderr(Stdio::null()))
+    }
+
+    fn started(&self, command: &mut Command) -> Running {
         let config = self.path().join("keygate.yaml");
-        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null()).stderr(Stdio::null());
+        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
         let running = Running { child: command.spawn().unwrap() };
         let deadline = Instant::now() + Duration::from_secs(20);
         while !self.keygate(&["health"]).status.success() {
