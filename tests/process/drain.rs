@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
 use crate::client::{Client, head};
-use crate::running::{KEYGATE, Setup};
+use crate::running::{KEYGATE, Setup, ended};
 use crate::upstream::Upstream;
 
 #[test]
@@ -135,7 +135,7 @@ fn an_interrupt_from_a_terminal_needs_no_lame_duck() {
         assert!(terminal.try_wait().unwrap().is_none(), "it runs");
     }
     terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
-    assert_eq!(terminal.wait().unwrap().code(), Some(0));
+    assert_eq!(ended(&mut terminal).code(), Some(0));
 }
 
 fn not_ready(setup: &Setup) {

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
@@ -138,9 +138,9 @@ impl Running {
         assert!(killed.success());
     }
 
-    /// Waits for its end, and returns its exit code.
+    /// Waits for its end, though not for ever, and returns its exit code.
     pub fn wait(&mut self) -> i32 {
-        self.child.wait().unwrap().code().expect("it ended by itself")
+        ended(&mut self.child).code().expect("it ended by itself")
     }
 
     /// Asks it to end, and waits: it must exit 0.
@@ -162,6 +162,21 @@ impl Drop for Running {
         // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// How a process ended, which it must within a minute.
+pub fn ended(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return status,
+            None if Instant::now() < deadline => std::thread::yield_now(),
+            None => {
+                child.kill().unwrap();
+                panic!("a minute passed, and the process has not ended");
+            }
+        }
     }
 }
 
