@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
 use crate::client::{Client, head};
-use crate::running::{KEYGATE, Setup, ended};
+use crate::running::{KEYGATE, Setup, ended, eventually};
 use crate::upstream::Upstream;
 
 #[test]
@@ -106,9 +106,7 @@ fn each_further_signal_hastens_the_drain() {
     gateway.hang_up();
     drop(setup.client());
     gateway.signal("INT");
-    while std::net::TcpStream::connect(setup.address).is_ok() {
-        std::thread::yield_now();
-    }
+    eventually("the listeners are closed", || std::net::TcpStream::connect(setup.address).is_err());
     not_ready(&setup);
     gateway.terminate();
     assert_eq!(gateway.wait(), 0);
@@ -140,8 +138,6 @@ fn an_interrupt_from_a_terminal_needs_no_lame_duck() {
 
 fn not_ready(setup: &Setup) {
     let ready = || Client::connect(setup.admin).get("/ready", "");
-    while ready().status != 503 {
-        std::thread::yield_now();
-    }
+    eventually("it is not ready", || ready().status == 503);
     assert!(String::from_utf8(ready().body).unwrap().contains("draining"));
 }

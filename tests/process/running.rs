@@ -165,6 +165,15 @@ impl Drop for Running {
     }
 }
 
+/// Waits until something holds; a failure after a minute.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "a minute passed without: {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// How a process ended, which it must within a minute.
 pub fn ended(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + Duration::from_secs(60);
