@@ -18,11 +18,13 @@ pub mod embedded;
 pub mod redis;
 mod holdings;
 mod records;
+mod settings;
 
 pub use embedded::Embedded;
 pub use holdings::{Holdings, KeyHoldings, OrgHoldings};
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
 pub use redis::Redis;
+pub use settings::{Defaults, Settings};
 
 /// The state of a gateway.
 #[derive(Debug)]
@@ -31,24 +33,6 @@ pub enum State {
     Embedded(Embedded),
     /// On Redis, for any number of gateways.
     Redis(Redis),
-}
-
-/// How the state is set up, and which variant of it.
-#[derive(Clone, Debug)]
-pub enum Settings {
-    /// In memory and SQLite.
-    Embedded(embedded::Settings),
-    /// On Redis.
-    Redis(Box<redis::Settings>),
-}
-
-/// The limits of those who have none of their own: what of the settings can change while a gateway runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// Of a key.
-    pub quota: Quota,
-    /// Requests that an organization may have in flight.
-    pub concurrent: u32,
 }
 
 /// What admission asks.
@@ -287,16 +271,6 @@ impl State {
         match self {
             Self::Embedded(state) => state.close().await,
             Self::Redis(state) => state.close().await,
-        }
-    }
-}
-
-impl Settings {
-    /// The limits of those who have none of their own.
-    pub fn defaults(&self) -> Defaults {
-        match self {
-            Self::Embedded(settings) => settings.defaults(),
-            Self::Redis(settings) => settings.defaults(),
         }
     }
 }
