@@ -52,6 +52,8 @@ pub struct Metrics {
     pub tls: TlsMetrics,
     /// Unix time of the last successful load of the configuration, seconds.
     pub config_loaded: Gauge,
+    /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
+    pub config_good: IntGauge,
     /// Failed reloads of the configuration.
     pub config_failures: IntCounter,
 }
@@ -251,6 +253,10 @@ impl Metrics {
                 r,
                 Gauge::new("config_last_reload_success_timestamp_seconds", "When the configuration was last loaded"),
             ),
+            config_good: registered(
+                r,
+                IntGauge::new("config_last_reload_successful", "1 when the last reload succeeded, else 0"),
+            ),
             config_failures: registered(r, IntCounter::new("config_reload_failures_total", "Failed reloads")),
             registry,
         }
@@ -275,6 +281,13 @@ impl Metrics {
             bad_response: result("bad_response"),
             timed_out: result("timed_out"),
             up: self.upstream_up.with_label_values(&[name]),
+        }
+    }
+
+    /// Says nothing more of whether an endpoint is up: it is none any more. What was counted of it stays.
+    pub fn forget_endpoint(&self, name: &str) {
+        if let Err(error) = self.upstream_up.remove_label_values(&[name]) {
+            tracing::debug!(%error, name, "an endpoint had no metric");
         }
     }
 

@@ -1,7 +1,10 @@
 //! Logs: structured, to standard error, as text for people or as JSON for machines.
 
+use std::fmt;
+use std::sync::Arc;
+
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 /// The environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
 pub const VARIABLE: &str = "KEYGATE_LOG";
@@ -30,21 +33,64 @@ impl Default for Settings {
     }
 }
 
+/// The logs of this process, whose level can be changed; by default nobody's, for whoever began none.
+#[derive(Clone, Default)]
+pub struct Logs(Option<Arc<dyn Fn(EnvFilter) + Send + Sync>>);
+
+impl Logs {
+    /// Logs from this level on, unless the environment says otherwise.
+    pub fn set_level(&self, level: LevelFilter) {
+        if let Some(replace) = &self.0 {
+            replace(of_environment(level).0);
+        }
+    }
+}
+
+impl fmt::Debug for Logs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logs").finish_non_exhaustive()
+    }
+}
+
 /// Begins logging. Colours are used for text on a terminal. A second call changes nothing.
 ///
 /// An unreadable `KEYGATE_LOG` is ignored, with a warning.
-pub fn init(settings: Settings) {
-    let (filter, ignored) = filter(settings.level, std::env::var(VARIABLE).ok().as_deref());
+pub fn init(settings: Settings) -> Logs {
+    let (filter, ignored) = of_environment(settings.level);
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // It would report to standard error that standard error cannot be written, and panic over that.
     let subscriber = subscriber.log_internal_errors(false);
-    let set = match settings.format {
-        Format::Text => subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
-        Format::Json => subscriber.json().flatten_event(true).try_init(),
+    let (set, logs) = match settings.format {
+        Format::Text => {
+            let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let subscriber = subscriber.with_ansi(ansi).with_filter_reloading();
+            let logs = Logs::of(subscriber.reload_handle());
+            (subscriber.try_init(), logs)
+        }
+        Format::Json => {
+            let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
+            let logs = Logs::of(subscriber.reload_handle());
+            (subscriber.try_init(), logs)
+        }
     };
     if set.is_ok() && ignored {
         tracing::warn!("{VARIABLE} holds no valid filter and is ignored; give a level, or target=level");
     }
+    logs
+}
+
+impl Logs {
+    fn of<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> Self {
+        Self(Some(Arc::new(move |filter| {
+            if let Err(error) = handle.reload(filter) {
+                tracing::debug!(%error, "the logs are gone");
+            }
+        })))
+    }
+}
+
+fn of_environment(level: LevelFilter) -> (EnvFilter, bool) {
+    filter(level, std::env::var(VARIABLE).ok().as_deref())
 }
 
 /// The filter in force, and whether the environment's was not valid.

@@ -7,12 +7,14 @@
 //! polls them, and end when the shutdown future does: requests under way are finished first, for a few seconds at most.
 
 mod socket;
+mod config_status;
 mod listener;
 mod readiness;
 mod serving;
 mod answer;
 
 pub use answer::Problem;
+pub use config_status::{ConfigRefusal, ConfigReport, ConfigStatus};
 pub use listener::serve_http;
 pub use readiness::{Readiness, Report};
-pub use socket::{BindError, HEALTH, OPERATIONS, bind_socket, serve_socket};
+pub use socket::{BindError, CONFIG, HEALTH, OPERATIONS, bind_socket, serve_socket};

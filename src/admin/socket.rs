@@ -1,5 +1,5 @@
 //! Management over a Unix socket: `POST /v1/operations` takes an operation as JSON and answers with its reply, or with a
-//! problem. `GET /v1/health` tells that somebody listens.
+//! problem. `GET /v1/config` tells which configuration is in force, `GET /v1/health` that somebody listens.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
+use super::ConfigStatus;
 use super::answer::{self, Answer};
 use super::serving;
 use crate::clock;
@@ -25,6 +26,8 @@ use crate::management::{Management, ManagementError, Operation, Reply};
 pub const OPERATIONS: &str = "/v1/operations";
 /// Where to ask whether somebody listens.
 pub const HEALTH: &str = "/v1/health";
+/// Where to ask which configuration is in force.
+pub const CONFIG: &str = "/v1/config";
 /// Bytes of an operation; the largest has a few names and permissions.
 const OPERATION_SIZE: usize = 64 << 10;
 /// Connections waiting to be accepted.
@@ -89,19 +92,26 @@ fn bound(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until the shutdown future completes.
-pub async fn serve_socket(listener: UnixListener, management: Arc<Management>, shutdown: impl Future<Output = ()>) {
+pub async fn serve_socket(
+    listener: UnixListener,
+    management: Arc<Management>,
+    config: Arc<ConfigStatus>,
+    shutdown: impl Future<Output = ()>,
+) {
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
-    let handle = move |request| handle(request, Arc::clone(&management));
+    let handle = move |request| handle(request, Arc::clone(&management), Arc::clone(&config));
     serving::serve(accept, handle, shutdown).await;
 }
 
-async fn handle(request: Request<Incoming>, management: Arc<Management>) -> Answer {
+async fn handle(request: Request<Incoming>, management: Arc<Management>, config: Arc<ConfigStatus>) -> Answer {
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS) => match operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
             Err(refusal) => refusal,
         },
         (_, OPERATIONS) => answer::method_not_allowed("POST"),
+        (&Method::GET, CONFIG) => answer::json(StatusCode::OK, &config.report()),
+        (_, CONFIG) => answer::method_not_allowed("GET"),
         (&Method::GET, HEALTH) => answer::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
         (_, HEALTH) => answer::method_not_allowed("GET"),
         _ => answer::not_found(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwapOption;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
@@ -21,7 +22,7 @@ pub struct Certificates {
     /// In the order of the configuration; none for listeners that are not encrypted.
     stores: Vec<Option<Arc<Store>>>,
     /// Of connections to the upstream; none when they are not encrypted.
-    upstream: Option<Arc<ClientStore>>,
+    upstream: ArcSwapOption<ClientStore>,
     /// The names in the metrics.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
@@ -59,7 +60,8 @@ impl Certificates {
             store.with_context(|| format!("cannot encrypt connections to {}", listener.address))
         };
         let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
-        let certificates = Self { stores, upstream: upstream.cloned(), shown: Mutex::default(), metrics };
+        let upstream = ArcSwapOption::new(upstream.cloned());
+        let certificates = Self { stores, upstream, shown: Mutex::default(), metrics };
         certificates.show();
         Ok(certificates)
     }
@@ -81,9 +83,10 @@ impl Certificates {
         pairs.collect::<Result<_, _>>().map(Prepared)
     }
 
-    /// Puts into force what was prepared.
-    pub fn install(&self, Prepared(all): Prepared) {
+    /// Puts into force what was prepared, and looks after another store of the upstream's from now on.
+    pub fn install(&self, Prepared(all): Prepared, upstream: Option<&Arc<ClientStore>>) {
         all.into_iter().for_each(|(store, ready)| store.install(ready));
+        self.upstream.store(upstream.cloned());
         self.show();
     }
 
@@ -93,7 +96,7 @@ impl Certificates {
     /// Cheap enough to be called every second.
     pub fn reload(&self) {
         let listeners = self.stores.iter().flatten().map(|store| store.reload());
-        for reloaded in listeners.chain(self.upstream.iter().map(|store| store.reload())) {
+        for reloaded in listeners.chain(self.upstream.load().iter().map(|store| store.reload())) {
             match reloaded {
                 Ok(files) if files.is_empty() => {}
                 Ok(files) => tracing::info!(?files, "changed certificates are in force"),
@@ -109,7 +112,7 @@ impl Certificates {
 
     /// Our own certificate at the upstream is named by what it is for: those of clients need no DNS name.
     fn expiries(&self) -> Vec<Expiry> {
-        let own = self.upstream.as_ref().and_then(|store| store.not_after());
+        let own = self.upstream.load().as_ref().and_then(|store| store.not_after());
         let own = own.map(|not_after| Expiry { certificate: "upstream".into(), not_after });
         self.stores.iter().flatten().flat_map(|store| store.expiries()).chain(own).collect()
     }

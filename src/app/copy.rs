@@ -5,7 +5,7 @@
 
 use anyhow::{Context as _, bail};
 
-use super::replay;
+use super::opening::replay;
 use crate::audit::{self, Journal};
 use crate::metrics::Metrics;
 use crate::state::redis::{self, Progress, Report};

@@ -1,53 +1,65 @@
 //! The composition root: the only place that knows every concrete type. It binds everything before it serves anything.
 //!
 //! - Start: listeners, state, journal, then the journal's uses since the state's last write-back are replayed, so that
-//!   no bucket comes back fuller than it was; then one thread per worker, and one for the control plane.
-//! - Stop: not ready at once; no new connections; exchanges in flight end, or are dropped when the grace period is over;
-//!   then the journal and the state write out what they have, and close.
+//!   no bucket comes back fuller than it was; then one thread per worker, one for the control plane, and one that
+//!   reloads the configuration.
+//! - Stop: not ready at once; for the lame-duck time everything goes on, and clients are told to go elsewhere; then no
+//!   new connections, and exchanges in flight end, or are dropped when the grace period is over; then the journal and
+//!   the state write out what they have, and close.
 
+mod phase;
+mod bound;
+mod opening;
 mod certificates;
-mod copy;
+mod crew;
+mod in_force;
 mod worker;
+mod control;
+mod watch;
+mod reload;
+mod supervisor;
+mod copy;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use tokio::sync::watch;
+use arc_swap::ArcSwap;
+use tokio::sync::watch as latest;
 
-use crate::admin::{self, Readiness};
+use crate::admin::{ConfigStatus, Readiness};
 use crate::audit::Journal;
 use crate::clock::Micros;
 use crate::config::Config;
-use crate::gateway::Attempts;
 use crate::management::Management;
 use crate::metrics::Metrics;
-use crate::state::embedded::Replay;
-use crate::state::{self, Embedded, Redis, State};
-use crate::transport::{self, Capacity};
+use crate::state::State;
+use crate::telemetry::Logs;
+use crate::transport::Capacity;
 use crate::upstream::Endpoints;
+
+use bound::{Bound, Runtime};
+use control::Control;
+use crew::{Crew, Plan};
+use phase::{Event, Phase, Waited, Waiting};
+use reload::Reload;
+use worker::Worker;
 
 pub use certificates::Certificates;
 pub use copy::copy_state;
-use worker::Worker;
+pub use opening::open;
+pub use phase::Haste;
+pub use supervisor::Supervisor;
 
-/// How far before the state's last write-back the journal is read: the write-back notes its time when it ends, and a
-/// use may be recorded a little after it was decided. Uses have numbers, so reading too far replays nothing twice.
-const REPLAY_MARGIN: Duration = Duration::from_secs(60);
-/// How long the parts that have been told to end at once may take to do so.
-const LAST_RESORT: Duration = Duration::from_secs(5);
-
-/// What the gateway's threads are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    Serving,
-    /// Take nothing new, end what is in flight.
-    Draining,
-    /// Drop what is still in flight.
-    Ending,
+/// What a gateway finds around it; nothing, unless somebody says so.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// The process's logs, whose level the configuration has.
+    pub logs: Logs,
+    /// Whoever started the process.
+    pub supervisor: Supervisor,
 }
 
 /// A running gateway.
@@ -64,10 +76,18 @@ pub struct App {
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
-    phase: watch::Sender<Phase>,
+    host: Host,
+    plan: Arc<ArcSwap<Plan>>,
+    phase: latest::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
-    ended: mpsc::Receiver<()>,
-    grace: Duration,
+    waiting: Waiting,
+    /// Whether a lame duck comes before the drain.
+    has_lame_duck: bool,
+    haste: Haste,
+    /// Dropped when nothing is reloaded any more.
+    reload: mpsc::Sender<()>,
+    /// Dropped when the watchdog need not be kept quiet any more.
+    _watchdog: mpsc::Sender<()>,
 }
 
 impl App {
@@ -76,84 +96,88 @@ impl App {
     /// # Errors
     /// What could not be bound, opened or started, and why.
     pub fn start(config: Config) -> anyhow::Result<Self> {
+        Self::start_on(Host::default(), config)
+    }
+
+    /// The same, for a host.
+    ///
+    /// # Errors
+    /// What could not be bound, opened or started, and why.
+    pub fn start_on(host: Host, config: Config) -> anyhow::Result<Self> {
         let runtime = Runtime::new()?;
         let bound = Bound::new(&config, &runtime)?;
         let metrics = Metrics::new();
         let endpoints =
             Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
-        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
-        let (state, journal) = runtime.0.block_on(open(&config, &metrics))?;
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
-        let recording = journal.clone();
-        let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
-        let (serving, deciding) = (Arc::clone(&alive), Arc::clone(&state));
-        let readiness = Readiness::new()
-            .with("audit", move || recording.admits())
-            .with("state", move || deciding.available())
-            .with("workers", move || serving.load(Ordering::Relaxed) == workers);
-        let readiness = Arc::new(readiness);
-        #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
-        metrics.config_loaded.set(Micros::wall().0 as f64 / 1e6);
-
-        let (phase, watched) = watch::channel(Phase::Serving);
-        let (end, ended) = mpsc::channel();
+        let parts = Parts::open(&config, metrics, &endpoints, &runtime)?;
+        let (phase, watched) = latest::channel(Phase::Serving);
         let (addresses, admin_address) = (bound.addresses.clone(), bound.admin.local_addr()?);
-        let control = Control {
-            socket: bound.socket,
-            http: bound.admin,
-            management: Arc::clone(&management),
-            metrics: metrics.clone(),
-            readiness: Arc::clone(&readiness),
-        };
-        let certificates_watch = certificates::Watch::start(Arc::clone(&certificates))?;
-        let mut threads = vec![control.start(runtime.0, watched.clone())?];
-        let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
-        let attempts = Attempts::new(config.bad_keys);
-        let grace = config.drain;
-        let config = Arc::new(config);
-        for (number, listeners) in bound.workers.into_iter().enumerate() {
-            let worker = Worker {
-                listeners,
-                config: Arc::clone(&config),
-                certificates: Arc::clone(&certificates),
-                state: Arc::clone(&state),
-                journal: journal.clone(),
-                metrics: metrics.clone(),
-                endpoints: endpoints.clone(),
-                capacity: capacity.clone(),
-                attempts: attempts.clone(),
-                phase: watched.clone(),
-                alive: Arc::clone(&alive),
-                ended: end.clone(),
-            };
-            threads.push(worker.start(number)?);
-        }
+        let workers = config.workers;
+        let plan = Plan::first(config, endpoints);
+        let (sender, events) = mpsc::channel();
+        let control = parts.control(bound.socket, bound.admin).start(runtime.0, watched.clone())?;
+        let certificates_watch = certificates::Watch::start(Arc::clone(&parts.certificates))?;
+        let (crew, mut threads) = parts.workers(bound.workers, &plan, &watched, &sender)?;
+        threads.push(control);
+        let (watchdog, end) = mpsc::channel();
+        host.supervisor.watch(crew.clone(), watched, end)?;
+        let plan = Arc::new(ArcSwap::from_pointee(plan));
+        let (reload, asked) = mpsc::channel();
+        threads.push(parts.reload(Arc::clone(&plan), crew, host.clone()).start(asked)?);
+        host.supervisor.ready("serving");
         Ok(Self {
             addresses,
             admin_address,
-            management,
-            certificates,
+            management: parts.management,
+            certificates: parts.certificates,
             _certificates_watch: certificates_watch,
-            readiness,
-            state,
-            journal,
+            readiness: parts.readiness,
+            state: parts.state,
+            journal: parts.journal,
+            host,
+            plan,
             phase,
             threads,
-            ended,
-            grace,
+            waiting: Waiting { events, left: workers },
+            has_lame_duck: true,
+            haste: Haste(sender),
+            reload,
+            _watchdog: watchdog,
         })
     }
 
+    /// Has the configuration file read again, now. What becomes of it is logged, counted, and told on the admin socket.
+    pub fn reload(&self) {
+        // The thread ends with the gateway only.
+        self.reload.send(()).ok();
+    }
+
+    /// The same gateway, which will stop without a lame duck: there is none that its clients could go to.
+    #[must_use]
+    pub fn without_lame_duck(self) -> Self {
+        Self { has_lame_duck: false, ..self }
+    }
+
+    /// What makes [`App::stop`] quicker, from another thread.
+    pub fn haste(&self) -> Haste {
+        self.haste.clone()
+    }
+
     /// Drains, closes, and returns when everything is written.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
         self.readiness.drain();
+        self.host.supervisor.stopping();
+        drop(self.reload);
+        let config = Arc::clone(&self.plan.load().config);
+        if self.has_lame_duck && !config.lame_duck.is_zero() {
+            self.phase.send_replace(Phase::LameDuck);
+            self.waiting.wait(config.lame_duck);
+        }
         self.phase.send_replace(Phase::Draining);
-        let workers = self.threads.len() - 1;
-        let deadline = Instant::now() + self.grace;
-        let drained =
-            (0..workers).all(|_| self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok());
-        if !drained {
-            tracing::warn!("the grace period is over: dropping what is still in flight");
+        match self.waiting.wait(config.drain) {
+            Waited::AllEnded => {}
+            Waited::Hastened => tracing::warn!("told to end at once: dropping what is still in flight"),
+            Waited::Over => tracing::warn!("the grace period is over: dropping what is still in flight"),
         }
         self.phase.send_replace(Phase::Ending);
         self.threads.into_iter().for_each(join);
@@ -174,115 +198,88 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
-/// The control plane's runtime: its listeners are bound on it, and its thread runs it.
-struct Runtime(tokio::runtime::Runtime);
-
-impl Runtime {
-    fn new() -> anyhow::Result<Self> {
-        Ok(Self(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
-    }
-}
-
-/// All listeners, bound before anything is served.
-struct Bound {
-    /// For each worker, its listener on each address.
-    workers: Vec<Vec<TcpListener>>,
-    addresses: Vec<SocketAddr>,
-    admin: tokio::net::TcpListener,
-    socket: tokio::net::UnixListener,
-}
-
-impl Bound {
-    fn new(config: &Config, runtime: &Runtime) -> anyhow::Result<Self> {
-        let _entered = runtime.0.enter();
-        let mut workers: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
-        for listener in &config.listen {
-            let address = listener.address;
-            let listeners =
-                transport::bind(address, config.workers).with_context(|| format!("cannot listen on {address}"))?;
-            addresses.push(listeners[0].local_addr()?);
-            workers.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
-        }
-        let admin = TcpListener::bind(config.admin.address)
-            .with_context(|| format!("cannot listen on {} (admin.address)", config.admin.address))?;
-        admin.set_nonblocking(true)?;
-        let admin = tokio::net::TcpListener::from_std(admin)?;
-        let socket = admin::bind_socket(&config.admin.socket)?;
-        Ok(Self { workers, addresses, admin, socket })
-    }
-}
-
-/// Opens state and journal under their locks, and hands the one's uses to the other.
-///
-/// # Errors
-/// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
-/// the causes.
-pub async fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
-    let journal =
-        || Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal");
-    match &config.state {
-        state::Settings::Embedded(settings) => {
-            let state = Embedded::open(settings).context("cannot open the state")?;
-            let journal = journal()?;
-            replay(&state, &journal)?;
-            Ok((Arc::new(State::Embedded(state)), journal))
-        }
-        state::Settings::Redis(settings) => {
-            let journal = journal()?;
-            let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
-            Ok((Arc::new(State::Redis(state)), journal))
-        }
-    }
-}
-
-/// Hands the uses that the journal knows of to the state.
-fn replay(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
-    let since = state.written_back_at().before(REPLAY_MARGIN);
-    let seen = journal.uses_since(since).context("cannot read the audit journal")?;
-    let uses: Vec<Replay> =
-        seen.iter().map(|use_| Replay { key: use_.key, time: use_.time, number: use_.number }).collect();
-    let replayed = state.replay(&uses);
-    if replayed > 0 {
-        tracing::info!(replayed, "uses since the last write-back were replayed from the audit journal");
-    }
-    Ok(())
-}
-
-/// The control plane, on a thread of its own.
-struct Control {
-    socket: tokio::net::UnixListener,
-    http: tokio::net::TcpListener,
-    management: Arc<Management>,
+/// What the threads share.
+struct Parts {
     metrics: Metrics,
+    state: Arc<State>,
+    journal: Journal,
+    management: Arc<Management>,
+    /// Workers that live.
+    alive: Arc<AtomicUsize>,
     readiness: Arc<Readiness>,
+    status: Arc<ConfigStatus>,
+    capacity: Capacity,
+    certificates: Arc<Certificates>,
 }
 
-impl Control {
-    fn start(self, runtime: tokio::runtime::Runtime, phase: watch::Receiver<Phase>) -> anyhow::Result<JoinHandle<()>> {
-        let thread = std::thread::Builder::new().name("control".into());
-        Ok(thread.spawn(move || runtime.block_on(self.serve(phase)))?)
+impl Parts {
+    fn open(config: &Config, metrics: Metrics, endpoints: &Endpoints, runtime: &Runtime) -> anyhow::Result<Self> {
+        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
+        let (state, journal) = runtime.0.block_on(open(config, &metrics))?;
+        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
+        let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
+        let (recording, deciding, serving) = (journal.clone(), Arc::clone(&state), Arc::clone(&alive));
+        let readiness = Readiness::new()
+            .with("audit", move || recording.admits())
+            .with("state", move || deciding.available())
+            .with("workers", move || serving.load(Ordering::Relaxed) == workers);
+        let now = Micros::wall();
+        reload::count_loaded(&metrics, now);
+        let status = Arc::new(reload::status_of(&config.source, now));
+        let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
+        let readiness = Arc::new(readiness);
+        Ok(Self { metrics, state, journal, management, alive, readiness, status, capacity, certificates })
     }
 
-    /// Serves until the workers have ended: a draining gateway still says that it is draining.
-    async fn serve(self, phase: watch::Receiver<Phase>) {
-        let ending = reached(phase.clone(), Phase::Ending);
-        let last_resort = async {
-            ending.await;
-            tokio::time::sleep(LAST_RESORT).await;
-        };
-        let operations = admin::serve_socket(self.socket, self.management, reached(phase.clone(), Phase::Ending));
-        let observation = admin::serve_http(self.http, self.metrics, self.readiness, reached(phase, Phase::Ending));
-        tokio::select! {
-            () = async { tokio::join!(operations, observation); } => {}
-            () = last_resort => {}
+    fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> Control {
+        Control {
+            socket,
+            http,
+            management: Arc::clone(&self.management),
+            config: Arc::clone(&self.status),
+            metrics: self.metrics.clone(),
+            readiness: Arc::clone(&self.readiness),
         }
     }
-}
 
-/// Completes when the gateway has come to a phase, or is gone.
-async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
-    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
-        tracing::debug!("the gateway is gone");
+    /// Starts one worker for each set of listeners.
+    fn workers(
+        &self,
+        listeners: Vec<Vec<TcpListener>>,
+        plan: &Plan,
+        phase: &latest::Receiver<Phase>,
+        ended: &mpsc::Sender<Event>,
+    ) -> anyhow::Result<(Crew, Vec<JoinHandle<()>>)> {
+        let (mut crew, mut threads) = (Crew::default(), Vec::new());
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let worker = Worker {
+                listeners,
+                plan: plan.clone(),
+                orders: crew.join(),
+                state: Arc::clone(&self.state),
+                journal: self.journal.clone(),
+                metrics: self.metrics.clone(),
+                capacity: self.capacity.clone(),
+                certificates: Arc::clone(&self.certificates),
+                phase: phase.clone(),
+                alive: Arc::clone(&self.alive),
+                ended: ended.clone(),
+            };
+            threads.push(worker.start(number)?);
+        }
+        Ok((crew, threads))
+    }
+
+    fn reload(&self, plan: Arc<ArcSwap<Plan>>, crew: Crew, host: Host) -> Reload {
+        Reload {
+            plan,
+            crew,
+            state: Arc::clone(&self.state),
+            metrics: self.metrics.clone(),
+            capacity: self.capacity.clone(),
+            certificates: Arc::clone(&self.certificates),
+            status: Arc::clone(&self.status),
+            host,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! One worker: a thread with its own runtime, its own listeners and its own upstream connections.
 //!
+//! Each request is served by the plan that is in force when it comes; one that is in flight ends under its own.
+//!
 //! When the runtime is dropped, so is whatever is still in flight, which closes its audit entries and gives back its slots.
 
 use std::convert::Infallible;
@@ -12,42 +14,38 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use hyper::service::service_fn;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::watch;
-use uuid::ContextV7;
+use tokio::sync::{mpsc as orders, watch};
 
-use super::{Certificates, Phase, reached};
-use crate::admission::{Admission, Routes};
+use super::Certificates;
+use super::crew::{Order, Plan};
+use super::in_force::{InForce, Parts};
+use super::phase::{Event, Phase, reached};
 use crate::audit::Journal;
-use crate::config::Config;
-use crate::forward::TrustedProxies;
-use crate::gateway::{Attempts, Gateway, Unread};
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::transport::{self, BodyLimits, Capacity, Serving};
-use crate::upstream::{Endpoints, Pool};
+use crate::transport::{self, Capacity};
 
 /// What a worker is made of. The listeners are its own; the rest it shares.
 pub(super) struct Worker {
     pub(super) listeners: Vec<TcpListener>,
-    pub(super) config: Arc<Config>,
+    pub(super) plan: Plan,
+    pub(super) orders: orders::Receiver<Order>,
     pub(super) certificates: Arc<Certificates>,
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
-    pub(super) endpoints: Endpoints,
     pub(super) capacity: Capacity,
-    pub(super) attempts: Attempts,
     pub(super) phase: watch::Receiver<Phase>,
     /// How many workers there are.
     pub(super) alive: Arc<AtomicUsize>,
     /// Told when the worker has drained.
-    pub(super) ended: mpsc::Sender<()>,
+    pub(super) ended: mpsc::Sender<Event>,
 }
 
 /// A worker that lives; counted, and told of when it ends, also by a panic.
 struct Alive {
     count: Arc<AtomicUsize>,
-    ended: mpsc::Sender<()>,
+    ended: mpsc::Sender<Event>,
 }
 
 impl Alive {
@@ -61,7 +59,7 @@ impl Drop for Alive {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         // The other end is gone only when nobody waits for us.
-        self.ended.send(()).ok();
+        self.ended.send(Event::WorkerEnded).ok();
     }
 }
 
@@ -98,16 +96,21 @@ impl Worker {
     }
 
     async fn serve(self) {
-        let state = State::for_thread(&self.state).await;
-        let gateway = Rc::new(self.gateway(state));
-        let serving: Vec<_> = (0..self.listeners.len()).map(|number| Rc::new(self.serving(number, &gateway))).collect();
+        let parts = Parts {
+            state: State::for_thread(&self.state).await,
+            journal: self.journal,
+            metrics: self.metrics,
+            capacity: self.capacity,
+            certificates: self.certificates,
+        };
+        let in_force = InForce::new(parts, &self.plan);
+        tokio::task::spawn_local(obey(self.orders, in_force.clone()));
         let served: Vec<_> = self
             .listeners
             .into_iter()
-            .zip(serving)
-            .map(|(listener, serving)| {
-                let draining = reached(self.phase.clone(), Phase::Draining);
-                tokio::task::spawn_local(serve(listener, serving, draining, Rc::clone(&gateway)))
+            .enumerate()
+            .map(|(number, listener)| {
+                tokio::task::spawn_local(serve(listener, number, self.phase.clone(), in_force.clone()))
             })
             .collect();
         let drained = async {
@@ -124,65 +127,40 @@ impl Worker {
             () = reached(self.phase.clone(), Phase::Ending) => {}
         }
     }
+}
 
-    fn gateway(&self, state: Arc<State>) -> Gateway {
-        let routes = Routes::new(&self.config.routes, &self.metrics);
-        Gateway {
-            admission: Admission::new(state, routes, self.metrics.clone()),
-            upstream: Pool::new(self.endpoints.clone(), &self.config.upstream),
-            attempts: self.attempts.clone(),
-            journal: self.journal.clone(),
-            trusted: TrustedProxies(self.config.trusted_proxies.clone()),
-            settings: self.config.transport.clone(),
-            body_limits: Rc::new(self.body_limits()),
-            metrics: self.metrics.clone(),
-            unread: Unread::new(&self.metrics),
-            ids: ContextV7::new(),
-        }
-    }
-
-    fn body_limits(&self) -> BodyLimits {
-        let settings = &self.config.transport;
-        BodyLimits {
-            max: settings.max_body,
-            idle: settings.body_idle_timeout,
-            min_rate: settings.min_body_rate,
-            timeouts: self.metrics.timeouts.clone(),
-        }
-    }
-
-    /// What the listener with this place in the configuration serves.
-    fn serving(&self, number: usize, gateway: &Rc<Gateway>) -> Serving {
-        let (listen, gateway) = (&self.config.listen[number], Rc::clone(gateway));
-        Serving {
-            settings: Rc::new(self.config.transport.clone()),
-            answer: Rc::new(move |why| gateway.unread.answer(why)),
-            tls: self.certificates.store(number).cloned(),
-            http2: listen.http2,
-            proxies: listen.proxy_protocol.as_slice().into(),
-            capacity: self.capacity.clone(),
-            connections: self.metrics.connections.clone(),
-            timeouts: self.metrics.timeouts.clone(),
-        }
+/// Carries out orders until nobody gives any.
+async fn obey(mut orders: orders::Receiver<Order>, in_force: InForce) {
+    while let Some(order) = orders.recv().await {
+        let done = match order {
+            Order::Adopt(plan, done) => {
+                in_force.adopt(&plan);
+                done
+            }
+            Order::Answer(done) => done,
+        };
+        // Whoever asked may have stopped waiting.
+        done.send(()).ok();
     }
 }
 
 async fn serve(
     listener: TcpListener,
-    serving: Rc<Serving>,
-    draining: impl Future<Output = ()>,
-    gateway: Rc<Gateway>,
+    number: usize,
+    phase: watch::Receiver<Phase>,
+    in_force: InForce,
 ) -> std::io::Result<()> {
-    let lame_duck = std::future::pending();
+    let (lame_duck, draining) = (reached(phase.clone(), Phase::LameDuck), reached(phase, Phase::Draining));
+    let served = in_force.clone();
     transport::serve(
         listener,
-        || Rc::clone(&serving),
+        move || in_force.serving(number),
         lame_duck,
         draining,
         move |peer, _handover| {
-            let gateway = Rc::clone(&gateway);
+            let in_force = served.clone();
             service_fn(move |request| {
-                let (gateway, peer) = (Rc::clone(&gateway), Rc::clone(&peer));
+                let (gateway, peer) = (in_force.gateway(), Rc::clone(&peer));
                 async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
             })
         },

@@ -1,6 +1,7 @@
 //! Performing an operation: by the running gateway over its admin socket, or, when none runs, right here.
 
 use std::io;
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use http::{Method, StatusCode};
@@ -14,7 +15,7 @@ use crate::management::{Operation, Reply};
 /// Performs one operation, wherever it can be performed.
 pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, Failure> {
     runtime()?.block_on(async {
-        match connect(config).await? {
+        match connect(&config.admin.socket).await? {
             Some(stream) => ask(config, stream, operation).await,
             None => offline::perform(config, operation.clone()).await,
         }
@@ -26,9 +27,8 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// The gateway's socket, or none when nobody listens on it.
-async fn connect(config: &Config) -> Result<Option<UnixStream>, Failure> {
-    let path = &config.admin.socket;
+/// A gateway's socket, or none when nobody listens on it.
+pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, Failure> {
     match UnixStream::connect(path).await {
         Ok(stream) => Ok(Some(stream)),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),

@@ -72,10 +72,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         }
     })?;
     super::output::line(page(&app, &dir.path, args.listen, &keys))?;
-    // SIGHUP too: the terminal that the demo ran in was closed.
+    // SIGHUP too: the terminal that the demo ran in was closed. Nobody takes over from a demo: no lame duck.
     signals.next();
     super::output::note("stopping; everything stays in the directory");
-    app.stop();
+    app.without_lame_duck().stop();
     store.stop()
 }
 

@@ -1,7 +1,8 @@
 //! The command line: presentation only. What a command does is done by the modules below.
 //!
-//! Exit codes: 0 done; 1 refused, failed, not found or not ready; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway
-//! cannot be reached; 75 not now: the state is in use by a process that does not answer, or cannot be written.
+//! Exit codes: 0 done; 1 refused, failed, not found, not ready, or (`config status`) another configuration in force than
+//! the file has; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway cannot be reached;
+//! 75 not now: the state is in use by a process that does not answer, or cannot be written.
 //!
 //! What was asked for goes to standard output, everything else to standard error.
 
@@ -19,6 +20,7 @@ mod serve;
 
 // Commands that look at something.
 mod check;
+mod config;
 mod health;
 mod explain;
 mod audit;
@@ -43,7 +45,7 @@ pub use failure::{Exit, Failure};
 const EXIT_CODES: &str = "\
 Exit codes:
    0  done
-   1  refused, failed, not found, or not ready
+   1  refused, failed, not found, not ready, or not the configuration in the file
    2  wrong usage, such as a value that cannot be
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached
@@ -68,6 +70,8 @@ enum Command {
     Serve,
     /// Report every error of the configuration
     Check,
+    /// Tell which configuration the running gateway serves by
+    Config(config::Args),
     /// Manage organizations
     Org(org::Args),
     /// Manage the users of an organization
@@ -111,6 +115,7 @@ impl Cli {
             Command::Demo(args) => Ok(demo::run(args)?),
             Command::Serve => Ok(serve::run(config()?)?),
             Command::Check => check::run(&self.config),
+            Command::Config(args) => args.run(&self.config),
             Command::Org(args) => args.run(&config()?),
             Command::User(args) => args.run(&config()?),
             Command::Key(args) => args.run(&config()?),

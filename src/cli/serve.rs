@@ -1,45 +1,76 @@
 //! `keygate serve`: runs the gateway until it is told to stop.
 
-use anyhow::Context as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::io::IsTerminal as _;
 
-use crate::app::App;
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::{App, Haste, Host, Supervisor};
 use crate::config::Config;
 use crate::telemetry;
 
-/// Runs the gateway. SIGTERM and SIGINT drain it: not ready at once, requests in flight end within the grace period.
-/// SIGHUP is only told: it would end the process as it stands.
+/// Runs the gateway.
+///
+/// - SIGHUP reloads the configuration.
+/// - SIGTERM and SIGINT drain: not ready at once, a lame duck for a while, then requests in flight end within the grace
+///   period. A further one skips the lame duck; one after that ends what is in flight. A terminal's SIGINT skips the
+///   lame duck by itself: whoever sits there wants no other gateway to take over.
 ///
 /// # Errors
 /// What could not be bound, opened or started, and why.
 pub(super) fn run(config: Config) -> anyhow::Result<()> {
-    telemetry::init(config.telemetry);
+    let logs = telemetry::init(config.telemetry);
     let gateway = config.gateway.clone();
     let mut signals = Signals::new()?;
-    let app = App::start(config)?;
+    let mut app = App::start_on(Host { logs, supervisor: Supervisor::of_environment() }, config)?;
     for address in &app.addresses {
         tracing::info!(%address, admin = %app.admin_address, gateway, "serving");
     }
     let mut signal = signals.next();
-    while signal == HANGUP {
-        tracing::warn!(signal, "reload is not supported by this version; restart to apply a configuration");
+    while signal == Signal::Hangup {
+        tracing::info!("SIGHUP: reloading the configuration");
+        app.reload();
         signal = signals.next();
     }
-    tracing::info!(signal, "draining");
+    tracing::info!(?signal, "draining");
+    if signal == Signal::Interrupt && std::io::stdin().is_terminal() {
+        app = app.without_lame_duck();
+    }
+    let haste = app.haste();
+    // Ends with the process.
+    std::thread::Builder::new().name("signals".into()).spawn(move || hurry(signals, &haste))?;
     app.stop();
     tracing::info!("stopped");
     Ok(())
 }
 
-/// What a terminal sends when it is closed, and an operator who hopes for a reload.
-const HANGUP: &str = "SIGHUP";
+/// Passes on that somebody is in a hurry.
+fn hurry(mut signals: Signals, haste: &Haste) {
+    loop {
+        match signals.next() {
+            Signal::Hangup => tracing::warn!("SIGHUP: draining, nothing is reloaded any more"),
+            signal => {
+                tracing::info!(?signal, "hastening the drain");
+                haste.hasten();
+            }
+        }
+    }
+}
 
-/// The signals that people send. From its making on, they no longer end the process.
+/// A signal that people, supervisors and terminals send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Terminate,
+    Interrupt,
+    Hangup,
+}
+
+/// The signals. From its making on, they no longer end the process.
 pub(super) struct Signals {
     runtime: tokio::runtime::Runtime,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -53,18 +84,18 @@ impl Signals {
         let caught = |kind, name| signal(kind).with_context(|| format!("cannot wait for {name}"));
         let terminate = caught(SignalKind::terminate(), "SIGTERM")?;
         let interrupt = caught(SignalKind::interrupt(), "SIGINT")?;
-        let hangup = caught(SignalKind::hangup(), HANGUP)?;
+        let hangup = caught(SignalKind::hangup(), "SIGHUP")?;
         drop(entered);
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
     /// Waits for one of them and says which it was.
-    pub(super) fn next(&mut self) -> &'static str {
+    pub(super) fn next(&mut self) -> Signal {
         self.runtime.block_on(async {
             tokio::select! {
-                _ = self.terminate.recv() => "SIGTERM",
-                _ = self.interrupt.recv() => "SIGINT",
-                _ = self.hangup.recv() => HANGUP,
+                _ = self.terminate.recv() => Signal::Terminate,
+                _ = self.interrupt.recv() => Signal::Interrupt,
+                _ = self.hangup.recv() => Signal::Hangup,
             }
         })
     }

@@ -25,6 +25,7 @@ pub(super) struct Timeouts {
     connect: Duration,
     response: Duration,
     response_idle: Duration,
+    pub(super) lame_duck: Duration,
     pub(super) drain: Duration,
 }
 
@@ -56,6 +57,8 @@ impl Timeouts {
 
 pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
     let transport = transport::Settings::default();
+    let lame_duck =
+        section.optional("lame_duck", Duration::from_secs(5), |value| value.duration(Duration::ZERO..=*TIMEOUT.end()));
     let mut timeout = |name, default| section.optional(name, default, |value| value.duration(TIMEOUT));
     Timeouts {
         handshake: timeout("handshake", transport.handshake_timeout),
@@ -67,7 +70,8 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
         connect: timeout("connect", Duration::from_secs(2)),
         response: timeout("response", Duration::from_secs(60)),
         response_idle: timeout("response_idle", Duration::from_secs(60)),
-        drain: timeout("drain", Duration::from_secs(30)),
+        lame_duck,
+        drain: timeout("drain", Duration::from_secs(25)),
     }
 }
 

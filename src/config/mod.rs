@@ -3,7 +3,7 @@
 //! Each block of the file has a reader here; the types belong to the modules that use them. Everything wrong with a file
 //! is reported at once. `config/keygate.yaml` shows every key with its default.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -21,14 +21,19 @@ mod journal;
 mod routes;
 mod process;
 mod tls;
+mod source;
+mod restart;
 
 pub use network::{Admin, Listener};
+pub use source::{Hash, Source};
 
 /// Everything that can be configured, checked.
 ///
 /// - Paths are usable from the working directory: relative ones have the file's directory in front.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The file that it was read from.
+    pub source: Source,
     /// The name of this gateway in audit records.
     pub gateway: String,
     /// Threads that serve, each with its own listeners and upstream connections.
@@ -57,7 +62,9 @@ pub struct Config {
     pub audit: audit::Settings,
     /// The routes; when there are none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
-    /// How long requests in flight may go on after the signal to stop.
+    /// How long everything goes on after the signal to stop, while clients are told to go elsewhere.
+    pub lame_duck: Duration,
+    /// How long requests in flight may go on after that.
     pub drain: Duration,
     /// The logs.
     pub telemetry: telemetry::Settings,
@@ -72,7 +79,7 @@ impl Config {
     /// # Errors
     /// [`Problems`]: all that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        Document::load(path)?.read(read)
+        Self::parse(path, &Document::text(path)?)
     }
 
     /// Networks whose connections speak for many clients.
@@ -86,12 +93,23 @@ impl Config {
     /// # Errors
     /// [`Problems`]: all that is wrong with it.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
-        Document::parse(path, text)?.read(read)
+        Document::parse(path, text)?.read(|file| read(Source::new(path, text), file))
+    }
+
+    /// The admin socket that a configuration file names, whatever else is wrong with it: to find a gateway that runs on
+    /// with an earlier content of the file.
+    ///
+    /// # Errors
+    /// [`Problems`]: the file cannot be read, is not YAML, or names no socket.
+    pub fn admin_socket(path: &Path) -> Result<PathBuf, Problems> {
+        Document::load(path)?.read_part(|file| {
+            file.required("admin", |admin| admin.part(|admin| admin.required("socket", network::socket)))
+        })
     }
 }
 
 /// Reads all blocks first and puts them together afterwards, so that a problem in one hides none in another.
-fn read(file: &mut Section<'_>) -> Option<Config> {
+fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
     let gateway = file.maybe("gateway", process::gateway).unwrap_or_else(process::host_name);
     let workers = file.maybe("workers", |value| value.integer(1..=1024)).unwrap_or_else(process::cores);
     let listen = file.required("listen", network::listen);
@@ -109,6 +127,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
 
     let (timeouts, (state, copy_from), (http, connections)) = (timeouts?, state?, http?);
     Some(Config {
+        source,
         gateway,
         workers,
         listen: listen?,
@@ -123,6 +142,7 @@ fn read(file: &mut Section<'_>) -> Option<Config> {
         bad_keys: limits?.bad_keys,
         audit: journal?,
         routes,
+        lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
         telemetry: telemetry?,
     })

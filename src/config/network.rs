@@ -74,7 +74,7 @@ pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> O
     Some(Admin { socket: socket?, address })
 }
 
-fn socket(value: &Value<'_>) -> Option<PathBuf> {
+pub(super) fn socket(value: &Value<'_>) -> Option<PathBuf> {
     let path = value.path()?;
     let length = path.as_os_str().len();
     if length >= SOCKET_PATH {

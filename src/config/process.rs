@@ -1,5 +1,7 @@
 //! The keys `gateway` and `workers` and the block `telemetry`: this process.
 
+use std::sync::OnceLock;
+
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::{Section, Value};
@@ -14,16 +16,21 @@ pub(super) fn gateway(value: &Value<'_>) -> Option<String> {
     Some(name)
 }
 
-/// The host's name, as the kernel has it.
+/// The host's name, as the kernel had it when this process first asked: a reload must not stumble over a new one.
 pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "keygate".to_owned() } else { name.to_owned() }
+    static NAME: OnceLock<String> = OnceLock::new();
+    let name = NAME.get_or_init(|| {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() { "keygate".to_owned() } else { name.to_owned() }
+    });
+    name.clone()
 }
 
-/// The cores this process may use.
+/// The cores that this process might use when it first asked, for the same reason.
 pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {

@@ -82,9 +82,14 @@ mod tests {
         for hidden in [&text.replace('_', "%5F"), &text.replacen('s', "%73", 1), &encoded, &twice] {
             assert_eq!(redacted(&format!("/a%20b/{hidden}?c")), format!("/a b/{shown}?c"), "{hidden}");
         }
-        for plain in
-            ["", "sk_live_", "sk_live_abcDEF123", "sk_live_abcDEF123_short", "/a%20b%zz%", &format!("sk-live_{}", &text[8..])]
-        {
+        for plain in [
+            "",
+            "sk_live_",
+            "sk_live_abcDEF123",
+            "sk_live_abcDEF123_short",
+            "/a%20b%zz%",
+            &format!("sk-live_{}", &text[8..]),
+        ] {
             assert!(matches!(super::redacted(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
         }
     }

@@ -50,13 +50,20 @@ impl Document {
     /// # Errors
     /// [`Problems`] when it cannot be read, or is not YAML.
     pub fn load(path: &Path) -> Result<Self, Problems> {
+        Self::parse(path, &Self::text(path)?)
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// [`Problems`] when it cannot be read, or is not UTF-8.
+    pub fn text(path: &Path) -> Result<Zeroizing<String>, Problems> {
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
-        let text = text.map_err(|e| {
+        text.map_err(|e| {
             let missing = e.kind() == std::io::ErrorKind::NotFound;
             let advice = if missing { "; name another with --config" } else { "" };
-            Problem::of_file(path, format!("cannot be read: {e}{advice}"))
-        })?;
-        Self::parse(path, &text)
+            Problem::of_file(path, format!("cannot be read: {e}{advice}")).into()
+        })
     }
 
     /// Takes a text as the content of a file; the path is what problems name and what paths are relative to.
@@ -75,6 +82,20 @@ impl Document {
     pub fn read<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, Problems> {
         let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
         let read = Value::root(&self.root, &source).section(reader);
+        Self::outcome(read, source)
+    }
+
+    /// Has a reader read as much of the file as it wants, whatever else is in it.
+    ///
+    /// # Errors
+    /// [`Problems`]: all that the reader met.
+    pub fn read_part<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, Problems> {
+        let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
+        let read = Value::root(&self.root, &source).part(reader);
+        Self::outcome(read, source)
+    }
+
+    fn outcome<T>(read: Option<T>, source: Source<'_>) -> Result<T, Problems> {
         match Problems::of(source.problems.into_inner()) {
             Some(problems) => Err(problems),
             None => Ok(read.expect("a reader that returns nothing has reported why")),

@@ -70,7 +70,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports the keys that nobody asked for.
-    pub(super) fn finish(self) {
+    pub(super) fn finish(&self) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let advice = match nearest(&entry.key, &self.known) {
                 Some(near) => format!("is not a known key; did you mean `{near}`?"),

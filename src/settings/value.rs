@@ -147,15 +147,21 @@ impl<'a> Value<'a> {
 
     /// A section; nothing at all counts as an empty one.
     pub fn section<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Option<T> {
+        self.part(|section| {
+            let read = read(section);
+            section.finish();
+            read
+        })
+    }
+
+    /// A section of which not all need be asked for.
+    pub fn part<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Option<T> {
         let entries = match &self.node.kind {
             Kind::Empty => &[],
             Kind::Mapping(entries) => &entries[..],
             Kind::Scalar(_) | Kind::Sequence(_) => return self.reject("a block of `key: value` is expected"),
         };
-        let mut section = Section::new(self.source, self.key_at, self.path.clone(), entries);
-        let read = read(&mut section);
-        section.finish();
-        read
+        read(&mut Section::new(self.source, self.key_at, self.path.clone(), entries))
     }
 
     /// Reports what is wrong with the value. Never pass the text of a secret.

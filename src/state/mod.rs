@@ -18,11 +18,13 @@ pub mod embedded;
 pub mod redis;
 mod holdings;
 mod records;
+mod settings;
 
 pub use embedded::Embedded;
 pub use holdings::{Holdings, KeyHoldings, OrgHoldings};
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
 pub use redis::Redis;
+pub use settings::{Defaults, Settings};
 
 /// The state of a gateway.
 #[derive(Debug)]
@@ -31,15 +33,6 @@ pub enum State {
     Embedded(Embedded),
     /// On Redis, for any number of gateways.
     Redis(Redis),
-}
-
-/// How the state is set up, and which variant of it.
-#[derive(Clone, Debug)]
-pub enum Settings {
-    /// In memory and SQLite.
-    Embedded(embedded::Settings),
-    /// On Redis.
-    Redis(Box<redis::Settings>),
 }
 
 /// What admission asks.
@@ -253,6 +246,15 @@ impl State {
         match self {
             Self::Embedded(state) => state.concurrent(),
             Self::Redis(state) => state.concurrent(),
+        }
+    }
+
+    /// Puts other limits in force for those who have none of their own, for every decision that begins afterwards.
+    /// Buckets keep the tokens that they have now, up to the new burst; slots that are held stay held.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        match self {
+            Self::Embedded(state) => state.set_defaults(defaults),
+            Self::Redis(state) => state.set_defaults(defaults),
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
 
@@ -24,7 +25,7 @@ pub struct Capacity(Arc<Places>);
 struct Places {
     total: AtomicUsize,
     per_address: AtomicUsize,
-    exempt: Vec<IpNet>,
+    exempt: ArcSwap<Vec<IpNet>>,
     taken: AtomicUsize,
     hasher: RandomState,
     addresses: [Mutex<FxHashMap<IpAddr, usize>>; SHARDS],
@@ -51,15 +52,17 @@ impl Capacity {
         Self(Arc::new(Places {
             total: AtomicUsize::new(total),
             per_address: AtomicUsize::new(per_address),
-            exempt,
+            exempt: ArcSwap::from_pointee(exempt),
             taken: AtomicUsize::new(0),
             hasher: RandomState::new(),
             addresses: std::array::from_fn(|_| Mutex::default()),
         }))
     }
 
-    /// Changes how many there may be. Connections beyond the new numbers stay; no new ones come until they are fewer.
-    pub fn resize(&self, total: usize, per_address: usize) {
+    /// Changes how many there may be, and who is exempt. Connections beyond the new numbers stay; no new ones come until
+    /// they are fewer.
+    pub fn resize(&self, total: usize, per_address: usize, exempt: Vec<IpNet>) {
+        self.0.exempt.store(Arc::new(exempt));
         self.0.total.store(total, Ordering::Relaxed);
         self.0.per_address.store(per_address, Ordering::Relaxed);
     }
@@ -71,7 +74,7 @@ impl Capacity {
             return Err(Full::Total);
         }
         let address = address.to_canonical();
-        if !self.0.exempt.iter().any(|network| network.contains(&address)) {
+        if !self.0.exempt.load().iter().any(|network| network.contains(&address)) {
             let site = site(address);
             let mut addresses = self.0.shard(site);
             let count = addresses.entry(site).or_default();

@@ -16,6 +16,7 @@ use super::listener::Serving;
 use super::opening::{self, Failure, Opened};
 use super::stream::SharedStream;
 use super::upgrade::Handover;
+use super::watchdog::CLOSING;
 use super::{http1, http2};
 use crate::identity::Peer;
 
@@ -47,7 +48,7 @@ pub(super) async fn run<S, B>(
     let opened = tokio::select! {
         biased;
         opened = opening::open(stream, address, &serving) => opened,
-        () = member.closing() => return,
+        () = late(&member) => return,
     };
     let Opened { stream, peer, http2 } = match opened {
         Ok(opened) => opened,
@@ -60,6 +61,12 @@ pub(super) async fn run<S, B>(
     } else {
         http1::run(stream, &serving, &member, service, &handover).await;
     }
+}
+
+/// Completes when the listener has closed and what it let in had time to say what it wants.
+async fn late(member: &Member) {
+    member.closing().await;
+    tokio::time::sleep(CLOSING).await;
 }
 
 /// Counts a connection that did not come about.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -23,6 +22,7 @@ use tokio::net::TcpStream;
 use super::capacity::{Capacity, Full};
 use super::connection::{self, Unreadable};
 use super::drain::{Connections, Stage};
+use super::queue;
 use super::settings::Settings;
 use super::upgrade::Handover;
 use crate::identity::Peer;
@@ -134,10 +134,23 @@ where
             },
         }
     }
-    while let Some(Ok(accepted)) = listener.accept().now_or_never() {
-        accept(accepted);
+    if let Err(error) = queue::let_nobody_in(&listener) {
+        tracing::debug!(%error, "clients that come while the listener closes may be reset");
     }
-    drop(listener);
+    // Without a lame duck, nobody had the time to expect to be served until the end.
+    let settled = tokio::time::sleep(if lame { queue::SETTLING } else { Duration::ZERO });
+    let mut settled = pin!(settled);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut settled => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accept(accepted),
+                Err(error) => pause(&error).await,
+            },
+        }
+    }
+    queue::drained(listener, accept);
     connections.tell(Stage::Closing);
     connections.ended().await;
     Ok(())

@@ -17,6 +17,7 @@
 //! - A failed accept (out of file descriptors, say) is waited out, never spun on.
 
 mod listener;
+mod queue;
 mod capacity;
 mod connection;
 mod opening;

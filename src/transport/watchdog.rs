@@ -13,7 +13,7 @@ use crate::metrics::TimeoutMetrics;
 
 /// How long a connection that has said nothing may take to do so when the listener closes: as long as a request may be
 /// on its way.
-const CLOSING: Duration = Duration::from_secs(1);
+pub(super) const CLOSING: Duration = Duration::from_secs(1);
 
 /// What ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::tls::{self, ClientStore};
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
-pub struct Endpoints(pub(super) Arc<[Shared]>);
+pub struct Endpoints(pub(super) Arc<[Arc<Shared>]>);
 
 /// One endpoint.
 #[derive(Debug)]
@@ -42,22 +42,36 @@ impl Endpoints {
     /// # Errors
     /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
-        let tls = encrypted.then(|| ClientStore::open(&settings.tls, &[b"http/1.1"]).map(Arc::new)).transpose()?;
-        let shared = |endpoint: &Endpoint| Shared {
-            host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
-            in_flight: AtomicUsize::new(0),
-            up: AtomicBool::new(true),
-            metrics: metrics.endpoint(&endpoint.authority),
-            encryption: tls.as_ref().zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
-            endpoint: endpoint.clone(),
-        };
+        let tls = store(settings)?;
+        let shared = |endpoint| Arc::new(Shared::new(endpoint, tls.as_ref(), metrics));
         Ok(Self(settings.endpoints.iter().map(shared).collect()))
+    }
+
+    /// The endpoints of another configuration. Those that are in both, and encrypted the same, stay what they are: what is
+    /// in flight to them stays counted.
+    ///
+    /// # Errors
+    /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
+    pub fn changed(&self, old: &Settings, new: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
+        let is_same = old.tls == new.tls;
+        let known = self.tls().filter(|_| is_same).cloned();
+        let tls = known.map_or_else(|| store(new), |tls| Ok(Some(tls)))?;
+        let shared = |endpoint: &Endpoint| {
+            let stays = |shared: &&Arc<Shared>| shared.endpoint == *endpoint && (is_same || endpoint.tls.is_none());
+            let known = self.0.iter().find(stays);
+            known.map_or_else(|| Arc::new(Shared::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
+        };
+        Ok(Self(new.endpoints.iter().map(shared).collect()))
     }
 
     /// How connections are encrypted; nothing when none is.
     pub fn tls(&self) -> Option<&Arc<ClientStore>> {
         self.0.iter().find_map(|shared| shared.encryption.as_ref()).map(|encryption| &encryption.store)
+    }
+
+    /// Their names in metrics.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|shared| &*shared.endpoint.authority)
     }
 
     /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.
@@ -74,7 +88,24 @@ impl Endpoints {
     }
 }
 
+/// How encrypted connections are made, when any endpoint has them.
+fn store(settings: &Settings) -> Result<Option<Arc<ClientStore>>, tls::Error> {
+    let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
+    encrypted.then(|| ClientStore::open(&settings.tls, &[b"http/1.1"]).map(Arc::new)).transpose()
+}
+
 impl Shared {
+    fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientStore>>, metrics: &Metrics) -> Self {
+        Self {
+            encryption: tls.zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
+            host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
+            in_flight: AtomicUsize::new(0),
+            up: AtomicBool::new(true),
+            metrics: metrics.endpoint(&endpoint.authority),
+            endpoint: endpoint.clone(),
+        }
+    }
+
     /// A connection could be made.
     pub(super) fn reached(&self) {
         self.metrics.up.set(1);

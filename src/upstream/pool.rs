@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -74,6 +75,23 @@ where
     /// A pool without connections.
     pub fn new(endpoints: Endpoints, settings: &Settings) -> Self {
         let idle = endpoints.0.iter().map(|_| Idle::<B>::default()).collect();
+        Self::over(endpoints, idle, settings)
+    }
+
+    /// A pool over other endpoints, which shares the connections to those that are in both. Those to the others close
+    /// when this pool is dropped and their last requests have ended.
+    #[must_use]
+    pub fn changed(&self, endpoints: Endpoints, settings: &Settings) -> Self {
+        let ours = || self.0.endpoints.0.iter().zip(&self.0.idle);
+        let idle = endpoints.0.iter().map(|endpoint| {
+            let shared = ours().find(|(ours, _)| Arc::ptr_eq(ours, endpoint));
+            shared.map_or_else(Idle::<B>::default, |(_, idle)| Rc::clone(idle))
+        });
+        let idle = idle.collect();
+        Self::over(endpoints, idle, settings)
+    }
+
+    fn over(endpoints: Endpoints, idle: Vec<Idle<B>>, settings: &Settings) -> Self {
         Self(Rc::new(Shared {
             endpoints,
             idle,

@@ -162,7 +162,14 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
         let listener = admin::bind_socket(&config.admin.socket).unwrap();
         started.send(()).unwrap();
-        admin::serve_socket(listener, management, async { drop(stopped.await) }).await;
+        let status = admin::ConfigReport {
+            path: config.source.path.clone(),
+            sha256: config.source.hash.to_string(),
+            applied: clock::now().to_string(),
+            last_error: None,
+        };
+        let status = Arc::new(admin::ConfigStatus::new(status));
+        admin::serve_socket(listener, management, status, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;
     });

@@ -58,7 +58,7 @@ fn the_file_that_ships_shows_the_defaults() {
                  state: {embedded: {path: ../data/state.db}}, audit: {path: ../data/audit}}";
     let defaults = Config::parse(Path::new("config/keygate.yaml"), least).unwrap();
     assert_eq!(shipped.routes.len(), 5);
-    let shipped = Config { routes: Vec::new(), ..shipped };
+    let shipped = Config { routes: Vec::new(), source: defaults.source.clone(), ..shipped };
     assert_eq!(format!("{shipped:#?}"), format!("{defaults:#?}"));
 }
 

@@ -54,6 +54,9 @@ fn the_files_of_others_are_what_they_should_be() {
             .clone()
             .all(|line| line.split_once('=').is_some_and(|(name, _)| name.chars().all(char::is_alphanumeric)))
     );
+    for directive in ["Type=notify", "WatchdogSec=30s", "ExecReload=/bin/kill -HUP $MAINPID"] {
+        assert!(unit.lines().any(|line| line == directive), "{directive}");
+    }
     for file in ["deploy/setup.sh", "deploy/deny.sh", ".ci/run"] {
         let checked = std::process::Command::new("bash").arg("-n").arg(file).status().unwrap();
         assert!(checked.success(), "{file}");

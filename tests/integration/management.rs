@@ -324,7 +324,15 @@ async fn the_socket_performs_operations() {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let management = Arc::clone(&house.management);
-    let serving = tokio::spawn(admin::serve_socket(listener, management, async { drop(stopped.await) }));
+    let report = admin::ConfigReport {
+        path: "/etc/keygate/keygate.yaml".into(),
+        sha256: "5e".repeat(32),
+        applied: clock::now().to_string(),
+        last_error: None,
+    };
+    let status = Arc::new(admin::ConfigStatus::new(report.clone()));
+    let serving =
+        tokio::spawn(admin::serve_socket(listener, management, Arc::clone(&status), async { drop(stopped.await) }));
     let ask =
         async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;
     let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
@@ -341,6 +349,12 @@ async fn the_socket_performs_operations() {
         assert!(head.starts_with("http/1.1 400") && body.contains("invalid_operation"), "{head} {body}");
     }
     assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
+    assert_eq!(serde_json::from_str::<admin::ConfigReport>(&ask("GET /v1/config", "").await.1).unwrap(), report);
+    let refusal = admin::ConfigRefusal { time: report.applied.clone(), sha256: None, error: "unreadable".into() };
+    status.refused(refusal.clone());
+    let told: admin::ConfigReport = serde_json::from_str(&ask("GET /v1/config", "").await.1).unwrap();
+    assert_eq!((told.sha256, told.last_error), (report.sha256, Some(refusal)));
+    assert!(ask("POST /v1/config", "").await.0.contains("allow: get"));
     assert!(ask("GET /v1/operations", "").await.0.contains("allow: post"));
     assert!(ask("GET /", "").await.0.starts_with("http/1.1 404"));
 

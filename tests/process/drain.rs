@@ -1,25 +1,12 @@
-//! SIGTERM: not ready at once, what is in flight ends, then exit 0.
+//! SIGTERM: not ready at once, a lame duck for a while, then what is in flight ends, and exit 0.
 
 use std::io::Write as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
 use crate::client::{Client, head};
-use crate::running::Setup;
+use crate::running::{KEYGATE, Setup, ended, eventually};
 use crate::upstream::Upstream;
-
-#[test]
-fn a_hangup_changes_nothing() {
-    let upstream = Upstream::answering(|_, stream| {
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-    });
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
-    let gateway = setup.start();
-    assert!(Command::new("kill").args(["-HUP", &gateway.id().to_string()]).status().unwrap().success());
-    assert_eq!(setup.client().get("/", &key).status, 200);
-    gateway.stop();
-}
 
 #[test]
 fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
@@ -45,14 +32,7 @@ fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
     assert_eq!(admin.get("/ready", "").status, 200);
 
     gateway.terminate();
-    let draining = loop {
-        let response = Client::connect(setup.admin).get("/ready", "");
-        if response.status != 200 {
-            break response;
-        }
-    };
-    assert_eq!(draining.status, 503);
-    assert!(String::from_utf8(draining.body).unwrap().contains("draining"));
+    not_ready(&setup);
     assert!(idle.is_closed(), "idle connections are closed");
     release.send(()).unwrap();
     let response = slow.response();
@@ -65,7 +45,7 @@ fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
 #[test]
 fn the_grace_period_ends_it_all_the_same() {
     let upstream = Upstream::answering(|_, _| {});
-    let setup = Setup::new(upstream.address, "timeouts: { drain: 300ms }");
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 0s, drain: 300ms }");
     let key = setup.key();
     let mut gateway = setup.start();
     let mut client = setup.client();
@@ -89,4 +69,75 @@ fn a_second_gateway_on_the_same_state_or_address_is_refused() {
     assert!(!second.status.success());
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&setup.address.to_string()), "{said}");
+}
+
+#[test]
+fn a_lame_duck_serves_on_and_tells_its_clients_to_go() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }");
+    let key = setup.key();
+    let mut gateway = setup.start();
+    let mut idle = setup.client();
+    assert_eq!(idle.get("/", &key).header("connection"), None);
+    gateway.terminate();
+    not_ready(&setup);
+    for client in [&mut idle, &mut setup.client()] {
+        let response = client.get("/", &key);
+        assert_eq!((response.status, response.header("connection")), (200, Some("close")));
+        assert!(client.is_closed());
+    }
+    gateway.terminate();
+    assert_eq!(gateway.wait(), 0, "a second signal skips the rest");
+}
+
+#[test]
+fn each_further_signal_hastens_the_drain() {
+    let upstream = Upstream::answering(|_, _| {});
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h, drain: 1h }");
+    let key = setup.key();
+    let mut gateway = setup.start();
+    let mut client = setup.client();
+    client.send(head("GET", "/never", &key, &[], 0));
+    while upstream.count() < 1 {
+        std::thread::yield_now();
+    }
+    gateway.terminate();
+    not_ready(&setup);
+    gateway.hang_up();
+    drop(setup.client());
+    gateway.signal("INT");
+    eventually("the listeners are closed", || std::net::TcpStream::connect(setup.address).is_err());
+    not_ready(&setup);
+    gateway.terminate();
+    assert_eq!(gateway.wait(), 0);
+    assert!(client.is_closed());
+    let records = setup.ok(&["audit", "list", "--json"]);
+    assert!(records.contains("\"aborted\""), "{records}");
+    setup.ok(&["audit", "verify"]);
+}
+
+/// As it is with whoever sits at a terminal and presses Ctrl-C.
+#[test]
+fn an_interrupt_from_a_terminal_needs_no_lame_duck() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }");
+    let config = setup.path().join("keygate.yaml");
+    let serve = format!("exec '{KEYGATE}' serve --config '{}'", config.display());
+    let mut terminal = Command::new("script")
+        .args(["-qec", &serve, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !setup.keygate(&["health"]).status.success() {
+        assert!(terminal.try_wait().unwrap().is_none(), "it runs");
+    }
+    terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    assert_eq!(ended(&mut terminal).code(), Some(0));
+}
+
+fn not_ready(setup: &Setup) {
+    let ready = || Client::connect(setup.admin).get("/ready", "");
+    eventually("it is not ready", || ready().status == 503);
+    assert!(String::from_utf8(ready().body).unwrap().contains("draining"));
 }

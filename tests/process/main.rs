@@ -15,6 +15,9 @@ mod running;
 
 mod demo;
 mod drain;
+mod reload;
+mod rolling;
+mod systemd;
 mod full_disk;
 mod four_gateways;
 mod sudden_death;

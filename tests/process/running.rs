@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
@@ -30,15 +30,29 @@ impl Setup {
     pub fn with_state(upstream: SocketAddr, state: &str, blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (address, admin) = (free_port(), free_port());
+        // Nobody balances a test's gateway, unless the test says so.
+        let timeouts = if blocks.contains("lame_duck") { "" } else { "timeouts: { lame_duck: 0s }\n" };
         let text = format!(
-            "listen: [{{ address: '{address}' }}]\n\
+            "listen: [{{ address: '{address}', http2: prior_knowledge }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
              upstream: {{ endpoints: ['http://{upstream}'] }}\n\
              state: {state}\n\
-             audit: {{ path: audit }}\n{blocks}\n"
+             audit: {{ path: audit }}\n{timeouts}{blocks}\n"
         );
         std::fs::write(dir.path().join("keygate.yaml"), text).unwrap();
         Self { dir, address, admin }
+    }
+
+    /// The configuration as it is written now.
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(self.path().join("keygate.yaml")).unwrap()
+    }
+
+    /// Puts another configuration in its place, by a rename, as careful editors do.
+    pub fn write(&self, text: &str) {
+        let file = self.path().join("keygate.yaml");
+        std::fs::write(file.with_extension("new"), text).unwrap();
+        std::fs::rename(file.with_extension("new"), file).unwrap();
     }
 
     pub fn path(&self) -> &Path {
@@ -71,10 +85,20 @@ impl Setup {
         self.start_by(&mut Command::new(KEYGATE))
     }
 
+    /// The same, with its logs in the file `log`.
+    pub fn start_logged(&self) -> Running {
+        let log = std::fs::File::create(self.path().join("log")).unwrap();
+        self.started(Command::new(KEYGATE).stderr(log))
+    }
+
     /// The same, by a command that becomes the gateway.
     pub fn start_by(&self, command: &mut Command) -> Running {
+        self.started(command.stderr(Stdio::null()))
+    }
+
+    fn started(&self, command: &mut Command) -> Running {
         let config = self.path().join("keygate.yaml");
-        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null()).stderr(Stdio::null());
+        command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
         let running = Running { child: command.spawn().unwrap() };
         let deadline = Instant::now() + Duration::from_secs(20);
         while !self.keygate(&["health"]).status.success() {
@@ -101,13 +125,22 @@ impl Running {
 
     /// Asks it to end (SIGTERM).
     pub fn terminate(&self) {
-        let killed = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
+        self.signal("TERM");
+    }
+
+    /// Asks it to reload its configuration (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal("HUP");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status().unwrap();
         assert!(killed.success());
     }
 
-    /// Waits for its end, and returns its exit code.
+    /// Waits for its end, though not for ever, and returns its exit code.
     pub fn wait(&mut self) -> i32 {
-        self.child.wait().unwrap().code().expect("it ended by itself")
+        ended(&mut self.child).code().expect("it ended by itself")
     }
 
     /// Asks it to end, and waits: it must exit 0.
@@ -129,6 +162,30 @@ impl Drop for Running {
         // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// Waits until something holds; a failure after a minute.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "a minute passed without: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// How a process ended, which it must within a minute.
+pub fn ended(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return status,
+            None if Instant::now() < deadline => std::thread::yield_now(),
+            None => {
+                child.kill().unwrap();
+                panic!("a minute passed, and the process has not ended");
+            }
+        }
     }
 }
 

@@ -11,9 +11,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Holdings, Key, KeyHoldings, Org, OrgHoldings, User};
+use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User};
 
 use super::Replay;
 use super::grant::{Grant, Secrets};
@@ -28,12 +27,13 @@ pub(super) struct Directory {
     tree: RwLock<Tree>,
     /// What is to be written back.
     pub(super) used: UsedKeys,
-    default_quota: Quota,
-    default_limit: u32,
 }
 
-#[derive(Default)]
+/// - Whoever puts a limit in force reads the defaults under the same lock, so that none is put in force that was replaced
+///   meanwhile.
 struct Tree {
+    /// The limits of those who have none of their own.
+    defaults: Defaults,
     /// In the order of their creation.
     orgs: Vec<OrgId>,
     org: FxHashMap<OrgId, OrgEntry>,
@@ -67,24 +67,38 @@ pub(super) struct StoredKey {
 
 impl Directory {
     /// An empty directory with room for this many keys.
-    pub(super) fn with_capacity(keys: usize, default_quota: Quota, default_limit: u32) -> Self {
-        let tree = Tree { key: FxHashMap::with_capacity_and_hasher(keys, FxBuildHasher), ..Tree::default() };
+    pub(super) fn with_capacity(keys: usize, defaults: Defaults) -> Self {
+        let tree = Tree {
+            defaults,
+            orgs: Vec::new(),
+            org: FxHashMap::default(),
+            user: FxHashMap::default(),
+            key: FxHashMap::with_capacity_and_hasher(keys, FxBuildHasher),
+        };
         Self {
             by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
             tree: RwLock::new(tree),
             used: UsedKeys::default(),
-            default_quota,
-            default_limit,
         }
     }
 
-    /// Requests that an organization without a limit of its own may have in flight.
-    pub(super) fn default_quota(&self) -> Quota {
-        self.default_quota
+    /// The limits of those who have none of their own.
+    pub(super) fn defaults(&self) -> Defaults {
+        self.read().defaults
     }
 
-    pub(super) fn default_limit(&self) -> u32 {
-        self.default_limit
+    /// Puts other ones in force. No decision waits for more than its own key's record.
+    pub(super) fn set_defaults(&self, defaults: Defaults) {
+        let mut tree = self.write();
+        if tree.defaults == defaults {
+            return;
+        }
+        tree.defaults = defaults;
+        tree.org.values().for_each(|entry| entry.record.set_default_limit(defaults.concurrent));
+        let now = clock::now();
+        for record in tree.key.values() {
+            record.set_default_quota(defaults.quota, now, &self.used);
+        }
     }
 
     /// The key that has, or had, this digest.
@@ -167,15 +181,18 @@ impl Directory {
                 self.by_digest.insert(digest, Arc::clone(record));
                 record.live().secrets.rotate(digest, at, previous_until);
             }),
-            Change::LimitKey { key, quota } => self.with_key(key, |record| {
-                record.set_quota(quota, self.default_quota, clock::now(), &self.used);
-            }),
+            Change::LimitKey { key, quota } => {
+                let tree = self.read();
+                if let Some(record) = tree.key.get(&key) {
+                    record.set_quota(quota, tree.defaults.quota, clock::now(), &self.used);
+                }
+            }
         }
     }
 
     pub(super) fn add_org(&self, org: Org) {
-        let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, self.default_limit));
         let mut tree = self.write();
+        let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
         tree.orgs.push(org.id);
         tree.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: Vec::new() });
     }
@@ -193,7 +210,7 @@ impl Directory {
         let mut guard = self.write();
         let tree = &mut *guard;
         let (Some(org), Some(user)) = (tree.org.get_mut(&key.org), tree.user.get_mut(&key.user)) else { return };
-        let quota = key.quota.unwrap_or(self.default_quota);
+        let quota = key.quota.unwrap_or(tree.defaults.quota);
         let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.converted(per, quota));
         let digest = secrets.current;
         let record = Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.grant, secrets, quota, bucket));

@@ -175,12 +175,18 @@ impl KeyRecord {
     /// Puts another quota in force: its own, or else the configured one. The tokens of this moment stay.
     pub(super) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, used: &UsedKeys) {
         let mut live = self.live();
-        let quota = own.unwrap_or(default);
-        let per_us = live.quota.per_micros();
-        live.bucket = live.bucket.refilled(live.quota, now).converted(per_us, quota);
         live.own_quota = own;
-        live.quota = quota;
+        live.come_under(own.unwrap_or(default), now);
         self.note(&mut live, used);
+    }
+
+    /// Puts another configured quota in force, unless the key has one of its own.
+    pub(super) fn set_default_quota(self: &Arc<Self>, default: Quota, now: Micros, used: &UsedKeys) {
+        let mut live = self.live();
+        if live.own_quota.is_none() && live.quota != default {
+            live.come_under(default, now);
+            self.note(&mut live, used);
+        }
     }
 
     /// Makes the key follow its user.
@@ -242,6 +248,13 @@ impl KeyRecord {
 }
 
 impl Live {
+    /// Another quota is in force from now on; the tokens of this moment stay.
+    fn come_under(&mut self, quota: Quota, now: Micros) {
+        let per_us = self.quota.per_micros();
+        self.bucket = self.bucket.refilled(self.quota, now).converted(per_us, quota);
+        self.quota = quota;
+    }
+
     /// Why the presented secret does not authenticate its user.
     fn unauthenticated(&self, ask: Ask<'_>) -> Option<Refusal> {
         if self.revoked.is_some() {

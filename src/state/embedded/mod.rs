@@ -15,7 +15,7 @@ use crate::identity::OrgId;
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
-use super::{Ask, Change, ChangeError, Decision, Holdings, Key, Org, Refusal, User};
+use super::{Ask, Change, ChangeError, Decision, Defaults, Holdings, Key, Org, Refusal, User};
 
 mod live;
 mod grant;
@@ -31,7 +31,7 @@ use store::Lock;
 use writer::Writer;
 
 /// How the embedded state is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The SQLite file. Its directory is created when missing (mode 0700), the file is made with mode 0600.
     pub path: PathBuf,
@@ -39,6 +39,13 @@ pub struct Settings {
     pub quota: Quota,
     /// The concurrency of organizations without one of their own.
     pub concurrent: u32,
+}
+
+impl Settings {
+    /// The limits of those who have none of their own.
+    pub(in crate::state) fn defaults(&self) -> Defaults {
+        Defaults { quota: self.quota, concurrent: self.concurrent }
+    }
 }
 
 /// One use of a key that the journal knows of, to be replayed at start.
@@ -167,12 +174,17 @@ impl Embedded {
 
     /// The quota of a key without one of its own.
     pub fn quota(&self) -> Quota {
-        self.directory.default_quota()
+        self.directory.defaults().quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        self.directory.default_limit()
+        self.directory.defaults().concurrent
+    }
+
+    /// Puts other limits in force for those who have none of their own. See [`super::State::set_defaults`].
+    pub fn set_defaults(&self, defaults: Defaults) {
+        self.directory.set_defaults(defaults);
     }
 
     /// The key that has, or had, this digest.

@@ -15,7 +15,7 @@ pub(super) struct OrgRecord {
     /// Its own limit of requests in flight; zero for the configured one.
     own_limit: AtomicU32,
     /// The configured limit.
-    default_limit: u32,
+    default_limit: AtomicU32,
     in_flight: AtomicU32,
 }
 
@@ -29,7 +29,7 @@ impl OrgRecord {
             id,
             suspended: AtomicBool::new(suspended),
             own_limit: AtomicU32::new(own_limit.unwrap_or(0)),
-            default_limit,
+            default_limit: AtomicU32::new(default_limit),
             in_flight: AtomicU32::new(0),
         }
     }
@@ -48,7 +48,7 @@ impl OrgRecord {
 
     /// The limit in force.
     pub(super) fn limit(&self) -> u32 {
-        self.own_limit().unwrap_or(self.default_limit)
+        self.own_limit().unwrap_or_else(|| self.default_limit.load(Ordering::Acquire))
     }
 
     pub(super) fn own_limit(&self) -> Option<u32> {
@@ -57,6 +57,10 @@ impl OrgRecord {
 
     pub(super) fn set_own_limit(&self, limit: Option<u32>) {
         self.own_limit.store(limit.unwrap_or(0), Ordering::Release);
+    }
+
+    pub(super) fn set_default_limit(&self, limit: u32) {
+        self.default_limit.store(limit, Ordering::Release);
     }
 
     pub(super) fn suspended(&self) -> bool {

@@ -118,7 +118,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
 pub(super) fn load(connection: &Connection, settings: &Settings) -> rusqlite::Result<Directory> {
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let keys = usize::try_from(keys).unwrap_or(0);
-    let directory = Directory::with_capacity(keys, settings.quota, settings.concurrent);
+    let directory = Directory::with_capacity(keys, settings.defaults());
     each(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
     each(connection, "SELECT * FROM users ORDER BY rowid", |row| user(row).map(|user| directory.add_user(user)))?;
     let keys = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user ORDER BY keys.rowid";

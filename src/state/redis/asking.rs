@@ -46,7 +46,7 @@ impl Redis {
     /// Decides one request, without regard to the deadline.
     pub(super) async fn asked(&self, ask: Ask<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
         let unknown = Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None };
-        let mut known = self.shared.known.get(ask.digest);
+        let mut known = self.shared.recall(ask.digest);
         // Released slots that are on their way for longer are as good as taken.
         let crossing = self.shared.settings.deadline / 4;
         for tries in 0..TRIES {

@@ -11,9 +11,7 @@ use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Ask, Refusal};
-
-use super::settings::Settings;
+use crate::state::{Ask, Defaults, Refusal};
 
 /// A key and its organization, as of these versions.
 pub(super) struct Known {
@@ -29,6 +27,8 @@ pub(super) struct Known {
     revoked: bool,
     user_removed: bool,
     suspended: bool,
+    /// The limits of those who have none of their own, as they were when this was made.
+    pub(super) defaults: Defaults,
     /// The quota in force.
     pub(super) quota: Quota,
     /// The concurrency in force.
@@ -87,7 +87,7 @@ impl Debt {
 impl Known {
     /// What a presented digest leads to.
     pub(super) fn new(
-        settings: &Settings,
+        defaults: Defaults,
         record: String,
         digest: &KeyDigest,
         key: &StoredKey,
@@ -96,7 +96,7 @@ impl Known {
         usage: Option<Arc<Usage>>,
     ) -> Self {
         let (id, user_id, org_id) = (key.key.id, key.key.user, key.key.org);
-        let quota = key.key.quota.unwrap_or(settings.quota);
+        let quota = key.key.quota.unwrap_or(defaults.quota);
         let headers = PrincipalHeaders::new(user_id, org_id, Some(id), &key.permissions);
         let principal = Principal { key_id: Some(id), user_id, org_id, method: AuthMethod::ApiKey, headers };
         Self {
@@ -110,8 +110,9 @@ impl Known {
             revoked: key.key.revoked.is_some(),
             user_removed: key.user_removed,
             suspended: org.org.suspended,
+            defaults,
             quota,
-            concurrent: org.org.concurrent.unwrap_or(settings.concurrent),
+            concurrent: org.org.concurrent.unwrap_or(defaults.concurrent),
             account,
             usage: usage.unwrap_or_else(|| Arc::new(Usage::new(key, quota))),
         }

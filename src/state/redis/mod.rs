@@ -60,6 +60,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use quick_cache::sync::Cache;
 use rustc_hash::FxBuildHasher;
@@ -72,7 +73,7 @@ use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::{Quota, Standing};
 use crate::tls;
 
-use super::{Ask, Decision, Key, Org, Unavailable, User};
+use super::{Ask, Decision, Defaults, Key, Org, Unavailable, User};
 
 mod settings;
 mod url;
@@ -141,7 +142,9 @@ pub struct Redis {
 }
 
 struct Shared {
+    /// As they were at the start; the limits of those who have none of their own are in `defaults`.
     settings: Arc<Settings>,
+    defaults: ArcSwap<Defaults>,
     layout: Layout,
     scripts: Scripts,
     common: Arc<Common>,
@@ -179,6 +182,7 @@ impl Redis {
             gateways: AtomicU32::new(1),
             committing: tokio::sync::Mutex::default(),
             keeper: Mutex::default(),
+            defaults: ArcSwap::from_pointee(settings.defaults()),
             settings,
             common,
         });
@@ -283,12 +287,19 @@ impl Redis {
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.shared.settings.quota
+        self.shared.defaults.load().quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        self.shared.settings.concurrent
+        self.shared.defaults.load().concurrent
+    }
+
+    /// Puts other limits in force for those who have none of their own. See [`super::State::set_defaults`].
+    ///
+    /// Records are read anew for the next decision of each key; while Redis is away, what is known stays good.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        self.shared.defaults.store(Arc::new(defaults));
     }
 
     /// Requests in flight through this process.
@@ -316,7 +327,12 @@ impl Shared {
             Arc::new(Account::new(&self.layout, org.org.tag, Arc::clone(&self.active), successions))
         });
         let account = Arc::clone(&account);
-        Known::new(&self.settings, self.layout.key(key.key.id), digest, key, org, account, usage)
+        Known::new(**self.defaults.load(), self.layout.key(key.key.id), digest, key, org, account, usage)
+    }
+
+    /// What is known of a digest under the limits in force.
+    fn recall(&self, digest: &KeyDigest) -> Option<Arc<Known>> {
+        self.known.get(digest).filter(|known| known.defaults == **self.defaults.load())
     }
 
     fn remember(&self, digest: &KeyDigest, known: Known) -> Arc<Known> {

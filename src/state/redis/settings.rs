@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::quota::Quota;
 use crate::secret::Secret;
+use crate::state::Defaults;
 use crate::tls::ClientSettings;
 
 /// How the Redis state is set up. `config/keygate.yaml` says what each is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where the servers are.
     pub servers: Servers,
@@ -36,6 +37,13 @@ pub struct Settings {
     pub durability: Durability,
     /// Whose time decisions are made at.
     pub clock: Clock,
+}
+
+impl Settings {
+    /// The limits of those who have none of their own.
+    pub(in crate::state) fn defaults(&self) -> Defaults {
+        Defaults { quota: self.quota, concurrent: self.concurrent }
+    }
 }
 
 /// Where the servers are.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
-use keygate::state::{Change, ChangeError, Refusal, State};
+use keygate::state::{Change, ChangeError, Defaults, Refusal, State};
 
 use super::tenancy::{
     Tenancy, admit, admitted, decide, new_key, new_user, permission, record, refuse, refused, require, rotate,
@@ -133,4 +133,39 @@ pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
     limit(None).await;
     let stands = standing(state, &key, clock::now()).await;
     assert_eq!((stands.quota, stands.remaining), (QUOTA, 2));
+}
+
+/// So slow that what flows in during a test is no token.
+const SLOW: Quota = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
+
+pub(super) async fn other_defaults_hold_at_once_and_keep_what_was_counted(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let held = [admit(state, &key, clock::now()).await, admit(state, &key, clock::now()).await];
+    state.set_defaults(Defaults { quota: SLOW, concurrent: 2 });
+    assert_eq!((state.quota(), state.concurrent()), (SLOW, 2));
+    assert_eq!(refuse(state, &key, clock::now()).await, Refusal::TooManyInFlight);
+    drop(held);
+    let stands = admit(state, &key, clock::now()).await.standing;
+    assert_eq!((stands.quota, stands.remaining, stands.concurrent, stands.in_flight), (SLOW, 2, 2, 1));
+    let later = admit(state, &tenancy.key(state).await, clock::now()).await.standing;
+    assert_eq!((later.quota, later.remaining), (SLOW, 99), "a key made afterwards");
+
+    state.set_defaults(Defaults { quota: Quota { burst: 1, ..SLOW }, concurrent: CONCURRENT });
+    let stands = standing(state, &key, clock::now()).await;
+    assert_eq!((stands.quota.burst, stands.remaining, stands.concurrent), (1, 1, CONCURRENT));
+}
+
+pub(super) async fn other_defaults_leave_those_alone_who_have_limits_of_their_own(state: &State) {
+    let (tenancy, key) = tenant(state).await;
+    let (org, own) = (tenancy.org, Quota { burst: 3, ..SLOW });
+    let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    limit(Some(own)).await;
+    state.change(Change::LimitOrg { org, concurrent: Some(7) }).await.unwrap();
+    state.set_defaults(Defaults { quota: SLOW, concurrent: 1 });
+    let stands = admit(state, &key, clock::now()).await.standing;
+    assert_eq!((stands.quota, stands.remaining, stands.concurrent), (own, 2, 7));
+    limit(None).await;
+    state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
+    let stands = admit(state, &key, clock::now()).await.standing;
+    assert_eq!((stands.quota, stands.remaining, stands.concurrent), (SLOW, 1, 1), "the ones in force by now");
 }

@@ -63,6 +63,8 @@ macro_rules! contract {
                 a_suspension_holds_until_resumed,
                 limits_of_an_organization_hold_at_once,
                 another_quota_keeps_the_tokens,
+                other_defaults_hold_at_once_and_keep_what_was_counted,
+                other_defaults_leave_those_alone_who_have_limits_of_their_own,
             ],
             cases_records: [
                 what_is_unique_is_taken_once,

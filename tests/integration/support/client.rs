@@ -19,10 +19,15 @@ pub struct Response {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(address).unwrap()
+    }
+
+    /// Connects to somebody who may not listen any more.
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {

@@ -23,7 +23,7 @@ impl Redis {
     async fn write_key(&self, key: &Key, digest: &KeyDigest, user: &User) -> Result<u32, Obstacle> {
         let (layout, tag) = (&self.shared.layout, key.id.tag());
         let names = [layout.user(tag, user.id), layout.key(key.id), layout.keys(tag), layout.keys_of(tag, user.id)];
-        let quota = key.quota.unwrap_or(self.shared.settings.quota);
+        let quota = key.quota.unwrap_or(self.quota());
         let full = Bucket::full(quota, key.created);
         let mut draft = self.draft();
         let [owner, record, keys, keys_of] = names.map(|name| draft.record(name));
@@ -125,7 +125,7 @@ impl Redis {
 
     pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, Obstacle> {
         let stored = self.live_key(id).await?;
-        let default = self.shared.settings.quota;
+        let default = self.quota();
         let (old, new) = (stored.key.quota.unwrap_or(default), quota.unwrap_or(default));
         self.change_key(id, &stored, |draft, record| {
             match quota {

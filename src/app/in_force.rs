@@ -1,0 +1,123 @@
+//! What a worker serves by, made of the plan that is in force and replaced with it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use uuid::ContextV7;
+
+use super::Certificates;
+use super::crew::Plan;
+use crate::admission::{Admission, Routes};
+use crate::audit::Journal;
+use crate::config::Listener;
+use crate::forward::TrustedProxies;
+use crate::gateway::{Gateway, Unread};
+use crate::metrics::Metrics;
+use crate::state::State;
+use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
+use crate::upstream::Pool;
+
+/// What stays when the plan changes.
+pub(super) struct Parts {
+    pub(super) state: Arc<State>,
+    pub(super) journal: Journal,
+    pub(super) metrics: Metrics,
+    pub(super) capacity: Capacity,
+    pub(super) certificates: Arc<Certificates>,
+}
+
+/// What is made of the plan that is in force. Clones share it.
+///
+/// - Whoever has taken a gateway or a listener's settings from it keeps them, whatever is in force then.
+#[derive(Clone)]
+pub(super) struct InForce(Rc<Current>);
+
+struct Current {
+    parts: Parts,
+    made: RefCell<Made>,
+}
+
+/// What is made of a plan.
+struct Made {
+    gateway: Rc<Gateway>,
+    /// Of each listener.
+    serving: Vec<Rc<Serving>>,
+}
+
+impl InForce {
+    /// What is made of the first plan.
+    pub(super) fn new(parts: Parts, plan: &Plan) -> Self {
+        let pool = Pool::new(plan.endpoints.clone(), &plan.config.upstream);
+        let made = RefCell::new(parts.made(plan, pool));
+        Self(Rc::new(Current { parts, made }))
+    }
+
+    /// For the next request.
+    pub(super) fn gateway(&self) -> Rc<Gateway> {
+        Rc::clone(&self.0.made.borrow().gateway)
+    }
+
+    /// For the next connection of a listener.
+    pub(super) fn serving(&self, listener: usize) -> Rc<Serving> {
+        Rc::clone(&self.0.made.borrow().serving[listener])
+    }
+
+    /// Puts another plan in force, over the same connections.
+    pub(super) fn adopt(&self, plan: &Plan) {
+        let pool = self.gateway().upstream.changed(plan.endpoints.clone(), &plan.config.upstream);
+        let made = self.0.parts.made(plan, pool);
+        // What was in force may end here, and close connections: not while it is borrowed.
+        let replaced = self.0.made.replace(made);
+        drop(replaced);
+    }
+}
+
+impl Parts {
+    fn made(&self, plan: &Plan, pool: Pool<RequestBody>) -> Made {
+        let gateway = Rc::new(self.gateway(plan, pool));
+        let listeners = plan.config.listen.iter().enumerate();
+        let serving = listeners.map(|(number, listen)| Rc::new(self.serving(number, listen, &gateway)));
+        Made { serving: serving.collect(), gateway }
+    }
+
+    fn gateway(&self, plan: &Plan, upstream: Pool<RequestBody>) -> Gateway {
+        let routes = Routes::new(&plan.config.routes, &self.metrics);
+        Gateway {
+            admission: Admission::new(Arc::clone(&self.state), routes, self.metrics.clone()),
+            upstream,
+            attempts: plan.attempts.clone(),
+            journal: self.journal.clone(),
+            trusted: TrustedProxies(plan.config.trusted_proxies.clone()),
+            settings: plan.config.transport.clone(),
+            body_limits: Rc::new(self.body_limits(&plan.config.transport)),
+            metrics: self.metrics.clone(),
+            unread: Unread::new(&self.metrics),
+            ids: ContextV7::new(),
+        }
+    }
+
+    fn body_limits(&self, settings: &Settings) -> BodyLimits {
+        BodyLimits {
+            max: settings.max_body,
+            idle: settings.body_idle_timeout,
+            min_rate: settings.min_body_rate,
+            timeouts: self.metrics.timeouts.clone(),
+        }
+    }
+
+    /// What the listener with this place in the configuration serves.
+    fn serving(&self, number: usize, listen: &Listener, gateway: &Gateway) -> Serving {
+        let unread = gateway.unread.clone();
+        Serving {
+            settings: Rc::new(gateway.settings.clone()),
+            answer: Rc::new(move |why| unread.answer(why)),
+            tls: self.certificates.store(number).cloned(),
+            http2: listen.http2,
+            proxies: listen.proxy_protocol.as_slice().into(),
+            capacity: self.capacity.clone(),
+            connections: self.metrics.connections.clone(),
+            timeouts: self.metrics.timeouts.clone(),
+        }
+    }
+}

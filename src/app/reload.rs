@@ -1,0 +1,193 @@
+//! Reload: another content of the configuration file takes effect as a whole, or nothing of it does.
+//!
+//! - What can fail is done first: reading, checking, and making what the workers share. Then every worker takes the new
+//!   plan for its next request; what is in flight ends under the old one. It is applied when all have taken it.
+//! - Connections, buckets, slots and counts are not the configuration's, and survive it.
+//! - Asked for by SIGHUP it happens at once, by a change of the files when they have settled ([`super::watch`]). What is
+//!   refused is said once for each content, or each time when it is asked for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::Certificates;
+use super::Host;
+use super::crew::{Crew, Order, Plan};
+use super::watch::{Look, Watch, is_lasting};
+use crate::admin::{ConfigRefusal, ConfigReport, ConfigStatus};
+use crate::clock::Micros;
+use crate::config::{Config, Hash, Source};
+use crate::key;
+use crate::metrics::Metrics;
+use crate::settings::{Document, Problems};
+use crate::state::State;
+use crate::tls;
+use crate::transport::Capacity;
+
+/// Between two looks at the files: a change is in force within two to three of them.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// For the workers to take a plan. They take it between two polls, so this is only for those that hang.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a content of the configuration did not take effect.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Invalid(#[from] Problems),
+    #[error("the configuration came from a pipe, which can be read once; restart the gateway")]
+    NoFile,
+    #[error("{}", .0.in_full())]
+    Certificates(#[from] tls::Error),
+    #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
+    NeedsRestart(Vec<&'static str>),
+    #[error("{0} of the workers do not answer; nothing was changed")]
+    Hang(usize),
+    #[error("{0} of the workers did not take it over in time; restart the gateway")]
+    TornApart(usize),
+}
+
+/// What applies another configuration.
+pub(super) struct Reload {
+    /// What is in force, also for those who stop the gateway.
+    pub(super) plan: Arc<ArcSwap<Plan>>,
+    pub(super) crew: Crew,
+    pub(super) state: Arc<State>,
+    pub(super) metrics: Metrics,
+    pub(super) capacity: Capacity,
+    pub(super) certificates: Arc<Certificates>,
+    pub(super) status: Arc<ConfigStatus>,
+    pub(super) host: Host,
+}
+
+/// What is said of the configuration at the start.
+pub(super) fn status_of(source: &Source, now: Micros) -> ConfigStatus {
+    let (path, sha256) = (source.path.clone(), source.hash.to_string());
+    ConfigStatus::new(ConfigReport { path, sha256, applied: now.to_string(), last_error: None })
+}
+
+/// Counts a configuration that took effect.
+pub(super) fn count_loaded(metrics: &Metrics, now: Micros) {
+    #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
+    metrics.config_loaded.set(now.0 as f64 / 1e6);
+    metrics.config_good.set(1);
+}
+
+impl Reload {
+    /// Starts the thread. It ends when nobody can ask any more.
+    pub(super) fn start(self, asked: Receiver<()>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("reload".into()).spawn(move || self.run(&asked))
+    }
+
+    /// Applies what changes, and at once what it is asked to.
+    fn run(self, asked: &Receiver<()>) {
+        let mut watch = self.watch();
+        loop {
+            match asked.recv_timeout(INTERVAL) {
+                Ok(()) => {
+                    // Whatever is written from now on is another change.
+                    watch.notice(self.look());
+                    self.reload();
+                }
+                Err(RecvTimeoutError::Timeout) if watch.has_changed(self.look()) => self.reload(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Begins to watch. What has changed since the configuration was read is seen as a change.
+    fn watch(&self) -> Watch {
+        let look = self.look();
+        let source = &self.plan.load().config.source;
+        let content = || std::fs::read(&source.path);
+        let is_same = !is_lasting(&source.path) || content().is_ok_and(|content| Hash::of(&content) == source.hash);
+        Watch::new(if is_same { look } else { Look::NOTHING })
+    }
+
+    fn look(&self) -> Look {
+        Look::at(&self.files())
+    }
+
+    /// The files whose content counts.
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.plan.load().config.source.path.clone()]
+    }
+
+    fn reload(&self) {
+        self.host.supervisor.reloading();
+        let path = self.plan.load().config.source.path.clone();
+        let (mut hash, time) = (None, Micros::wall());
+        let mut read = || {
+            if !is_lasting(&path) {
+                return Err(Refused::NoFile);
+            }
+            let text = Document::text(&path)?;
+            hash = Some(Hash::of(text.as_bytes()));
+            self.apply(Config::parse(&path, &text)?)
+        };
+        match read() {
+            Ok(()) => self.applied(time),
+            Err(refused) => self.refused(&refused, hash, time),
+        }
+    }
+
+    fn apply(&self, config: Config) -> Result<(), Refused> {
+        let old = self.plan.load_full();
+        let restart = old.config.restart_only_changes(&config);
+        if !restart.is_empty() {
+            return Err(Refused::NeedsRestart(restart));
+        }
+        let certificates = self.certificates.prepare(&config.listen)?;
+        let new = old.next(config, &self.metrics)?;
+        self.hand_out(&old, &new)?;
+        let config = &new.config;
+        self.certificates.install(certificates, new.endpoints.tls());
+        self.capacity.resize(config.max_connections, config.max_connections_per_address, config.proxies());
+        self.state.set_defaults(config.state.defaults());
+        self.host.logs.set_level(config.telemetry.level);
+        for vanished in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
+            self.metrics.forget_endpoint(vanished);
+        }
+        self.plan.store(Arc::new(new));
+        Ok(())
+    }
+
+    /// Has every worker take the plan, or none: those that hang are found before anything is changed.
+    fn hand_out(&self, old: &Plan, new: &Plan) -> Result<(), Refused> {
+        let hang = self.crew.tell(PATIENCE, Order::Answer).silent;
+        if hang > 0 {
+            return Err(Refused::Hang(hang));
+        }
+        let torn = self.crew.tell(PATIENCE, |done| Order::Adopt(new.clone(), done)).silent;
+        if torn > 0 {
+            // Those that took it go back; the ones that hang are last to know of either.
+            self.crew.tell(Duration::ZERO, |done| Order::Adopt(old.clone(), done));
+            return Err(Refused::TornApart(torn));
+        }
+        Ok(())
+    }
+
+    fn applied(&self, time: Micros) {
+        let hash = self.plan.load().config.source.hash.to_string();
+        count_loaded(&self.metrics, time);
+        tracing::info!(sha256 = hash, "the configuration was reloaded");
+        self.host.supervisor.ready("serving");
+        self.status.applied(hash, time.to_string());
+    }
+
+    fn refused(&self, refused: &Refused, hash: Option<Hash>, time: Micros) {
+        // A key that stands where none belongs is not repeated.
+        let error = refused.to_string();
+        let error = String::from_utf8_lossy(&key::redacted(error.as_bytes())).into_owned();
+        self.metrics.config_failures.inc();
+        self.metrics.config_good.set(0);
+        let sha256 = hash.map(|hash| hash.to_string());
+        tracing::error!(sha256, error, "the configuration was not reloaded: the old one stays in force");
+        self.host.supervisor.ready("serving; the configuration file was refused, see `keygate config status`");
+        self.status.refused(ConfigRefusal { time: time.to_string(), sha256, error });
+    }
+}

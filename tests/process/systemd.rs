@@ -1,0 +1,123 @@
+//! What systemd is told, on a datagram socket in its place.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::running::{KEYGATE, Setup};
+use crate::upstream::Upstream;
+
+/// The other end of `NOTIFY_SOCKET`.
+struct Systemd {
+    socket: UnixDatagram,
+}
+
+impl Systemd {
+    fn listen(setup: &Setup) -> Self {
+        let socket = UnixDatagram::bind(setup.path().join("notify.sock")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self { socket }
+    }
+
+    /// A gateway that it starts.
+    fn command(setup: &Setup) -> Command {
+        let mut command = Command::new(KEYGATE);
+        command.env("NOTIFY_SOCKET", setup.path().join("notify.sock"));
+        command
+    }
+
+    /// The next message: its assignments.
+    fn next(&self) -> Vec<(String, String)> {
+        let mut buffer = [0; 4096];
+        let length = self.socket.recv(&mut buffer).expect("a message in time");
+        let text = std::str::from_utf8(&buffer[..length]).unwrap();
+        let assignments = text.lines().map(|line| line.split_once('=').expect("an assignment"));
+        assignments.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// The next message that is not the watchdog's.
+    fn news(&self) -> Vec<(String, String)> {
+        loop {
+            let message = self.next();
+            if !is_watchdog(&message) {
+                return message;
+            }
+        }
+    }
+}
+
+fn is_watchdog(message: &[(String, String)]) -> bool {
+    has(message, "WATCHDOG", "1")
+}
+
+fn has(message: &[(String, String)], name: &str, value: &str) -> bool {
+    message.iter().any(|(given, told)| given == name && told == value)
+}
+
+#[test]
+fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "");
+    let systemd = Systemd::listen(&setup);
+    let mut gateway = setup.start_by(&mut Systemd::command(&setup));
+    let ready = systemd.next();
+    assert!(has(&ready, "READY", "1") && has(&ready, "STATUS", "serving"), "{ready:?}");
+    let uptime = |text: &str| text.parse::<u128>().unwrap();
+    let before = std::fs::read_to_string("/proc/uptime").unwrap();
+    let before: f64 = before.split(' ').next().unwrap().parse().unwrap();
+
+    gateway.hang_up();
+    let reloading = systemd.next();
+    assert!(has(&reloading, "RELOADING", "1"), "{reloading:?}");
+    let at = reloading.iter().find_map(|(name, value)| (name == "MONOTONIC_USEC").then(|| uptime(value))).unwrap();
+    assert!(at as f64 / 1e6 > before - 1.0, "the time of the reload, by the clock that systemd reads");
+    assert!(has(&systemd.next(), "READY", "1"));
+
+    setup.write("nonsense");
+    gateway.hang_up();
+    assert!(has(&systemd.next(), "RELOADING", "1"));
+    let refused = systemd.next();
+    assert!(has(&refused, "READY", "1"), "it serves on: {refused:?}");
+    let status = refused.iter().find(|(name, _)| name == "STATUS").unwrap();
+    assert!(status.1.contains("refused") && status.1.contains("keygate config status"), "{status:?}");
+
+    gateway.terminate();
+    let stopping = systemd.next();
+    assert!(has(&stopping, "STOPPING", "1") && has(&stopping, "STATUS", "draining"), "{stopping:?}");
+    assert_eq!(gateway.wait(), 0);
+    let rest = systemd.socket.set_nonblocking(true).and_then(|()| systemd.socket.recv(&mut [0; 64]));
+    assert!(rest.is_err(), "without a watchdog, nothing else is told");
+}
+
+#[test]
+fn the_watchdog_hears_of_the_gateway_until_it_ends() {
+    let upstream = Upstream::answering(|_, _| {});
+    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 300ms, drain: 300ms }");
+    let key = setup.key();
+    let systemd = Systemd::listen(&setup);
+    let mut gateway = setup.start_by(Systemd::command(&setup).env("WATCHDOG_USEC", "100000"));
+    assert!(has(&systemd.news(), "READY", "1"));
+    (0..5).for_each(|_| assert!(is_watchdog(&systemd.next())));
+    let mut client = setup.client();
+    client.send(crate::client::head("GET", "/never", &key, &[], 0));
+    while upstream.count() < 1 {
+        std::thread::yield_now();
+    }
+    gateway.terminate();
+    assert!(has(&systemd.news(), "STOPPING", "1"));
+    // Twelve in 600 ms, fewer on a busy machine.
+    (0..3).for_each(|_| assert!(is_watchdog(&systemd.next()), "also while it drains"));
+    assert_eq!(gateway.wait(), 0);
+}
+
+#[test]
+fn the_watchdog_of_another_process_is_not_kept() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, "");
+    let systemd = Systemd::listen(&setup);
+    // Meant for another process.
+    let mut command = Systemd::command(&setup);
+    let gateway = setup.start_by(command.env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1"));
+    gateway.stop();
+    assert!(has(&systemd.next(), "READY", "1") && has(&systemd.next(), "STOPPING", "1"));
+}
