@@ -26,6 +26,9 @@ pub struct Metrics {
     durations: HistogramVec,
     upstream_requests: IntCounterVec,
     upstream_up: IntGaugeVec,
+    upstream_retries: IntCounter,
+    /// What took too long on the upstream's side.
+    pub upstream_timeouts: UpstreamTimeouts,
     /// Seconds from the head's arrival to its being forwarded, admission and audit included.
     pub overhead: Histogram,
     /// How credentials fared.
@@ -163,6 +166,21 @@ pub struct TlsMetrics {
     pub reload_failures: IntCounter,
 }
 
+/// `timeouts_total{kind}`, the kinds of the upstream side.
+#[derive(Clone, Debug)]
+pub struct UpstreamTimeouts {
+    /// No connection in time.
+    pub connect: IntCounter,
+    /// No response head in time.
+    pub first_byte: IntCounter,
+    /// No next piece of a response body in time.
+    pub body: IntCounter,
+    /// The exchange as a whole took too long.
+    pub whole: IntCounter,
+    /// Nothing went through a tunnel for too long.
+    pub tunnel: IntCounter,
+}
+
 /// The metrics of one route: its counter per status, resolved at the first use of each.
 #[derive(Clone, Debug)]
 pub struct RouteMetrics {
@@ -183,6 +201,10 @@ pub struct EndpointMetrics {
     pub timed_out: IntCounter,
     /// 1 when the last connection could be made, else 0.
     pub up: IntGauge,
+    /// Requests sent again after a pooled connection died unanswered; of all endpoints.
+    pub retries: IntCounter,
+    /// Of all endpoints.
+    pub timeouts: UpstreamTimeouts,
 }
 
 impl Metrics {
@@ -196,6 +218,7 @@ impl Metrics {
         let state = histograms(r, "state_duration_seconds", "Time in the shared state", "op", OVERHEAD_BUCKETS);
         let state_errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
         let dropped = counters(r, "fields_dropped_total", "Fields with names that could be misread", &["direction"]);
+        let timeouts = counters(r, "timeouts_total", "What took too long", &["kind"]);
         let build = gauges(r, "build_info", "1, with the version as a label", "version");
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let overhead = HistogramOpts::new("gateway_overhead_seconds", "From the head's arrival to its being forwarded")
@@ -205,6 +228,14 @@ impl Metrics {
             durations: histograms(r, "request_duration_seconds", "From head to last byte", "route", REQUEST_BUCKETS),
             upstream_requests: counters(r, "upstream_requests_total", "Requests forwarded", &["endpoint", "result"]),
             upstream_up: gauges(r, "upstream_endpoint_up", "1 when the last connection could be made", "endpoint"),
+            upstream_retries: registered(
+                r,
+                IntCounter::new(
+                    "upstream_retries_total",
+                    "Requests sent again after a pooled connection died unanswered",
+                ),
+            ),
+            upstream_timeouts: UpstreamTimeouts::new(&timeouts),
             overhead: registered(r, Histogram::with_opts(overhead)),
             auth: AuthMetrics::new(&auth),
             limits: LimitMetrics {
@@ -236,7 +267,7 @@ impl Metrics {
                 response: dropped.with_label_values(&["response"]),
             },
             connections: ConnectionMetrics::new(r),
-            timeouts: TimeoutMetrics::new(&counters(r, "timeouts_total", "What took too long", &["kind"])),
+            timeouts: TimeoutMetrics::new(&timeouts),
             tls: TlsMetrics {
                 not_after: gauges(
                     r,
@@ -281,6 +312,8 @@ impl Metrics {
             bad_response: result("bad_response"),
             timed_out: result("timed_out"),
             up: self.upstream_up.with_label_values(&[name]),
+            retries: self.upstream_retries.clone(),
+            timeouts: self.upstream_timeouts.clone(),
         }
     }
 
@@ -374,6 +407,19 @@ impl TlsMetrics {
     pub fn gone(&self, certificate: &str) {
         // It can only fail for one that was never shown.
         self.not_after.remove_label_values(&[certificate]).ok();
+    }
+}
+
+impl UpstreamTimeouts {
+    fn new(vec: &IntCounterVec) -> Self {
+        let kind = |kind| vec.with_label_values(&[kind]);
+        Self {
+            connect: kind("upstream_connect"),
+            first_byte: kind("upstream_first_byte"),
+            body: kind("upstream_body"),
+            whole: kind("upstream_whole"),
+            tunnel: kind("tunnel_idle"),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a request is: its action, and the permission that it needs.
 
-use http::Method;
 use http::request::Parts;
+use http::{HeaderValue, Method};
 use uuid::Uuid;
 
 use super::settings::RouteSettings;
@@ -32,6 +32,10 @@ pub struct Route {
     pub permission: Option<Permission>,
     /// Whether audit records show the query string.
     pub query_in_audit: bool,
+    /// The protocols to which a connection may be switched.
+    pub upgrade: Vec<HeaderValue>,
+    /// Whether responses may have trailers.
+    pub trailers: bool,
     /// Its metrics.
     pub metrics: RouteMetrics,
 }
@@ -76,20 +80,26 @@ impl Route {
             exists: true,
             permission: route.permission.clone(),
             query_in_audit: route.query_in_audit,
+            upgrade: route.upgrade.clone(),
+            trailers: route.trailers,
             metrics: metrics.route(&route.name),
         }
     }
 
     fn unlisted(metrics: &Metrics) -> Self {
-        Self { name: None, exists: true, permission: None, query_in_audit: false, metrics: metrics.route(UNLISTED) }
+        Self::nameless(true, None, metrics.route(UNLISTED))
     }
 
     /// No such route. Its permission is made of a random number at start, so that the one decision refuses everybody,
     /// after it has told good keys from bad ones.
     fn none(metrics: &Metrics) -> Self {
         let nobody = format!("nobody.{}", Uuid::new_v4()).parse().expect("hexadecimal digits and dashes are allowed");
-        let metrics = metrics.route(NO_ROUTE);
-        Self { name: None, exists: false, permission: Some(nobody), query_in_audit: false, metrics }
+        Self::nameless(false, Some(nobody), metrics.route(NO_ROUTE))
+    }
+
+    fn nameless(exists: bool, permission: Option<Permission>, metrics: RouteMetrics) -> Self {
+        let upgrade = Vec::new();
+        Self { name: None, exists, permission, query_in_audit: false, upgrade, trailers: false, metrics }
     }
 }
 
@@ -154,6 +164,8 @@ mod tests {
             path: path.into(),
             permission: None,
             query_in_audit: false,
+            upgrade: Vec::new(),
+            trailers: false,
         };
         let all = [
             route("list", &[Method::GET], "/api/queries"),

@@ -18,4 +18,8 @@ pub struct RouteSettings {
     pub permission: Option<Permission>,
     /// Whether audit records show the query string.
     pub query_in_audit: bool,
+    /// The protocols to which a connection may be switched, such as `websocket`.
+    pub upgrade: Vec<http::HeaderValue>,
+    /// Whether responses may have trailers.
+    pub trailers: bool,
 }

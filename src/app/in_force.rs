@@ -93,6 +93,7 @@ impl Parts {
             body_limits: Rc::new(self.body_limits(&plan.config.transport)),
             metrics: self.metrics.clone(),
             unread: Unread::new(&self.metrics),
+            tunnel_idle: plan.config.tunnel_idle,
             ids: ContextV7::new(),
         }
     }

@@ -157,11 +157,11 @@ async fn serve(
         move || in_force.serving(number),
         lame_duck,
         draining,
-        move |peer, _handover| {
+        move |peer, handover| {
             let in_force = served.clone();
             service_fn(move |request| {
-                let (gateway, peer) = (in_force.gateway(), Rc::clone(&peer));
-                async move { Ok::<_, Infallible>(gateway.handle(&peer, request).await) }
+                let (gateway, peer, handover) = (in_force.gateway(), Rc::clone(&peer), handover.clone());
+                async move { Ok::<_, Infallible>(gateway.handle(&peer, &handover, request).await) }
             })
         },
     )

@@ -9,7 +9,7 @@ use super::tls;
 use crate::settings::{Section, Value};
 use crate::tls::ClientSettings;
 use crate::transport;
-use crate::upstream::{self, Endpoint};
+use crate::upstream::{self, Endpoint, Patience, Protocol};
 
 /// What a time-out may be: a day is for ever, to a connection.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
@@ -25,6 +25,8 @@ pub(super) struct Timeouts {
     connect: Duration,
     response: Duration,
     response_idle: Duration,
+    exchange: Duration,
+    pub(super) tunnel_idle: Duration,
     pub(super) lame_duck: Duration,
     pub(super) drain: Duration,
 }
@@ -43,14 +45,18 @@ impl Timeouts {
         }
     }
 
-    /// The upstream's settings: these time-outs, and where it is.
-    pub(super) fn upstream(&self, (endpoints, tls): (Vec<Endpoint>, ClientSettings)) -> upstream::Settings {
+    /// The upstream's settings: these time-outs, and where and what it is.
+    pub(super) fn upstream(&self, Upstream { endpoints, protocol, tls }: Upstream) -> upstream::Settings {
         upstream::Settings {
             endpoints,
+            protocol,
             tls,
-            connect_timeout: self.connect,
-            response_timeout: self.response,
-            response_idle_timeout: self.response_idle,
+            patience: Patience {
+                connect: self.connect,
+                response: self.response,
+                response_idle: self.response_idle,
+                exchange: self.exchange,
+            },
         }
     }
 }
@@ -70,6 +76,8 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
         connect: timeout("connect", Duration::from_secs(2)),
         response: timeout("response", Duration::from_secs(60)),
         response_idle: timeout("response_idle", Duration::from_secs(60)),
+        exchange: timeout("exchange", Duration::from_secs(15 * 60)),
+        tunnel_idle: timeout("tunnel_idle", Duration::from_secs(3600)),
         lame_duck,
         drain: timeout("drain", Duration::from_secs(25)),
     }
@@ -111,9 +119,17 @@ pub(super) fn http(section: &mut Section<'_>) -> (transport::Settings, (usize, u
     (http, (total, per_address))
 }
 
-/// The block `upstream`: where it is, and whom we believe and who we are there.
-pub(super) fn upstream(section: &mut Section<'_>) -> Option<(Vec<Endpoint>, ClientSettings)> {
+/// The block `upstream`, but for its time-outs.
+pub(super) struct Upstream {
+    endpoints: Vec<Endpoint>,
+    pub(super) protocol: Protocol,
+    tls: ClientSettings,
+}
+
+pub(super) fn upstream(section: &mut Section<'_>) -> Option<Upstream> {
     let endpoints = endpoints(section);
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = section.optional("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let (tls, server_name) =
         section.section("tls", |block| (tls::client(block), block.maybe("server_name", tls::server_name)))?;
     let mut endpoints = endpoints?;
@@ -128,7 +144,7 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Option<(Vec<Endpoint>, Clie
     if let Some(server_name) = server_name {
         encrypted.for_each(|name| *name = server_name.clone());
     }
-    Some((endpoints, tls))
+    Some(Upstream { endpoints, protocol, tls })
 }
 
 fn endpoints(section: &mut Section<'_>) -> Option<Vec<Endpoint>> {

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use crate::admission::RouteSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Problems, Section};
+use crate::upstream::Protocol;
 use crate::{audit, state, telemetry, transport, upstream};
 
 mod network;
@@ -62,6 +63,8 @@ pub struct Config {
     pub audit: audit::Settings,
     /// The routes; when there are none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
+    /// How long nothing may go through a tunnel.
+    pub tunnel_idle: Duration,
     /// How long everything goes on after the signal to stop, while clients are told to go elsewhere.
     pub lame_duck: Duration,
     /// How long requests in flight may go on after that.
@@ -123,6 +126,7 @@ fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
     let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
     let routes = file.optional("routes", Vec::new(), routes::routes);
     let telemetry = file.section("telemetry", process::telemetry);
+    refuse_upgrades(file, upstream.as_ref().map(|upstream| upstream.protocol), &routes);
     refuse_later_versions(file);
 
     let (timeouts, (state, copy_from), (http, connections)) = (timeouts?, state?, http?);
@@ -142,10 +146,18 @@ fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
         bad_keys: limits?.bad_keys,
         audit: journal?,
         routes,
+        tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
         telemetry: telemetry?,
     })
+}
+
+/// Over HTTP/2 no connection can be switched to another protocol (RFC 9113, section 8.6).
+fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[RouteSettings]) {
+    if protocol == Some(Protocol::Http2) && routes.iter().any(|route| !route.upgrade.is_empty()) {
+        file.report("routes", "`upgrade` needs HTTP/1 to the upstream; remove it, or `upstream.protocol: http2`");
+    }
 }
 
 /// Blocks that the design has and this version does not.

@@ -1,5 +1,7 @@
 //! The block `routes`: names, permissions and audit of requests, by method and path.
 
+use http::HeaderValue;
+
 use crate::admission::RouteSettings;
 use crate::settings::{Section, Value};
 
@@ -23,7 +25,26 @@ fn route(section: &mut Section<'_>) -> Option<RouteSettings> {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
     let query_in_audit = section.optional("query_in_audit", false, |value| value.boolean());
-    Some(RouteSettings { name: name?, methods, path: path?, permission, query_in_audit })
+    let upgrade = section.optional("upgrade", Vec::new(), |value| value.list(protocol));
+    let trailers = section.optional("trailers", false, |value| value.boolean());
+    Some(RouteSettings { name: name?, methods, path: path?, permission, query_in_audit, upgrade, trailers })
+}
+
+/// A protocol to switch to (RFC 9110, section 7.8). None of the versions of HTTP: requests in it would reach the upstream
+/// unseen, with whatever identity they claim; nor TLS, behind which they could.
+fn protocol(value: &Value<'_>) -> Option<HeaderValue> {
+    let text = value.text()?;
+    let plain =
+        |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._+".contains(&c));
+    if !text.split('/').all(plain) || text.matches('/').count() > 1 {
+        return value.reject(format_args!("`{text}` is not the name of a protocol, such as websocket"));
+    }
+    let lower = text.to_ascii_lowercase();
+    let name = lower.split('/').next().unwrap_or_default();
+    if ["h2", "h2c", "h3", "http", "https", "tls", "connect-ip", "connect-udp"].contains(&name) {
+        return value.reject(format_args!("`{text}` would carry requests past the gateway; remove it"));
+    }
+    HeaderValue::try_from(lower).ok()
 }
 
 /// A route's name is a label in metrics and the action in audit records.

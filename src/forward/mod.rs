@@ -6,14 +6,16 @@
 //!   upstream's server makes of names.
 //! - Hop-by-hop fields, and those that `Connection` names, go before the identity is set; so a client cannot have the
 //!   gateway's own fields removed by naming them.
-//! - Framing is made anew, from the body, except for the `Content-Length` of a response: that of a response to `HEAD`
-//!   cannot be known otherwise, and the HTTP library holds every other one against its body.
+//! - Framing is made anew, from the body, in both directions.
 
 mod received;
 mod client;
 mod hop_by_hop;
 mod names;
 mod cookies;
+mod asked;
+mod inbound;
+mod trailers;
 
 use http::header::{CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
@@ -23,8 +25,11 @@ use crate::identity::{
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
 
+pub use asked::{Asked, Passes};
 pub use client::{Client, TrustedProxies};
+pub use inbound::{Unfit, inbound};
 pub use received::{Flaw, Received};
+pub use trailers::trailers;
 
 /// What the gateway knows of a request that its head alone does not say.
 #[derive(Clone, Copy, Debug)]
@@ -78,15 +83,6 @@ pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
         headers.insert(X_FORWARDED_HOST, host);
     }
     Outbound { request: head(received.method, &received.uri, headers), unreadable }
-}
-
-/// The head to send downstream, made of the upstream's. The body's length is the HTTP library's to say, except for a
-/// response to `HEAD`, which has the length of a body that it does not carry.
-pub fn inbound(headers: &mut HeaderMap) {
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.remove(CONTENT_LENGTH);
-    }
-    hop_by_hop::remove(headers);
 }
 
 /// Says how the body of a request is framed, where the HTTP library would say nothing or drop it: a body of unknown

@@ -112,9 +112,12 @@ mod tests {
             upload: Upload::default(),
             status: None,
             sent: 0,
+            tunnelled: 0,
+            trailers: false,
             outcome: None,
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
+            fields_dropped: metrics.fields_dropped.response.clone(),
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = contained(async move {

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use prometheus::{Histogram, IntGauge};
+use prometheus::{Histogram, IntCounter, IntGauge};
 
 use crate::audit::{End, Entry, Outcome};
 use crate::clock::{self, Micros};
+use crate::forward;
 use crate::state::Permit;
 use crate::transport::{RequestBody, Upload};
 use crate::upstream::{ResponseBody, ResponseError};
@@ -25,10 +26,15 @@ pub(super) struct Exchange {
     pub(super) upload: Upload,
     pub(super) status: Option<StatusCode>,
     pub(super) sent: u64,
+    /// Bytes that the client sent behind a 101.
+    pub(super) tunnelled: u64,
+    /// Whether the client reads trailers.
+    pub(super) trailers: bool,
     /// How it ended, once that is known.
     pub(super) outcome: Option<Outcome>,
     pub(super) in_flight: IntGauge,
     pub(super) duration: Histogram,
+    pub(super) fields_dropped: IntCounter,
 }
 
 impl Exchange {
@@ -53,7 +59,7 @@ impl Drop for Exchange {
                 outcome: self.outcome.unwrap_or(unsaid),
                 status: status.map(|status| status.as_u16()),
                 duration_us,
-                request_bytes: self.upload.received(),
+                request_bytes: self.upload.received() + self.tunnelled,
                 response_bytes: self.sent,
             });
         }
@@ -68,6 +74,9 @@ pub enum GuardedBody {
     Upstream {
         /// The upstream's body.
         body: ResponseBody<RequestBody>,
+        /// Whether there is no body, and a length of the one that is not there. On HTTP/1 the library says such a length
+        /// only when it takes the body for one that may still come.
+        length_only: bool,
         /// What is held until it ends. Boxed: it is moved with every response, and larger than the body itself.
         exchange: Box<Held>,
     },
@@ -83,10 +92,10 @@ impl Body for GuardedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
         match &mut *self {
             Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            Self::Upstream { body, exchange } => {
+            Self::Upstream { body, exchange, .. } => {
                 let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
                 exchange.0.note(frame.as_ref());
-                Poll::Ready(frame)
+                Poll::Ready(exchange.0.shown(frame))
             }
         }
     }
@@ -94,13 +103,14 @@ impl Body for GuardedBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(body) => body.is_end_stream(),
-            Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::Upstream { body, length_only, .. } => !length_only && body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(body) => body.size_hint(),
+            Self::Upstream { length_only: true, .. } => SizeHint::default(),
             Self::Upstream { body, .. } => body.size_hint(),
         }
     }
@@ -122,10 +132,25 @@ impl Exchange {
     }
 }
 
+impl Exchange {
+    /// What is shown of a frame: trailers only where they were asked for, and of those only what may come so late.
+    fn shown(&self, frame: Option<Result<Frame<Bytes>, ResponseError>>) -> Option<Result<Frame<Bytes>, ResponseError>> {
+        match frame?.map(Frame::into_trailers) {
+            Ok(Ok(_)) if !self.trailers => None,
+            Ok(Ok(mut trailers)) => {
+                self.fields_dropped.inc_by(forward::trailers(&mut trailers));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Ok(Err(data)) => Some(Ok(data)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
 impl Drop for GuardedBody {
     /// A body without a frame left is complete, also when nobody asked for the end that was plain to see.
     fn drop(&mut self) {
-        if let Self::Upstream { body, exchange } = self
+        if let Self::Upstream { body, exchange, .. } = self
             && body.is_end_stream()
         {
             exchange.0.end(Outcome::Completed);

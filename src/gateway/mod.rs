@@ -18,13 +18,15 @@ mod rate_limit;
 mod refused;
 mod rejection;
 mod request;
+mod response;
+mod tunnel;
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -32,17 +34,16 @@ use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
 use crate::audit::{Entry, Journal, Outcome, Use};
-use crate::forward::{self, Facts, Outbound, Received, TrustedProxies};
+use crate::forward::{self, Asked, Facts, Outbound, Passes, Received, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::quota::Standing;
 use crate::state::Admitted;
-use crate::transport::{BodyLimits, RequestBody, Settings};
-use crate::upstream::{Failure, Pool, ResponseBody};
+use crate::transport::{BodyLimits, Handover, RequestBody, Settings};
+use crate::upstream::{Failure, Pool, Terms};
 
 use contained::contained;
-use guarded_body::{Exchange, Held};
-use rate_limit::Wait;
+use guarded_body::Exchange;
 use rejection::{Reason, Rejection};
 use request::{Arrival, own};
 
@@ -70,15 +71,19 @@ pub struct Gateway {
     pub metrics: Metrics,
     /// What is counted of requests that never got a route.
     pub unread: Unread,
+    /// How long nothing may go through a tunnel.
+    pub tunnel_idle: Duration,
     /// What keeps this worker's request ids unique and in order.
     pub ids: ContextV7,
 }
 
 impl Gateway {
     /// Answers one request. Never fails: every "no" is a response, and so is a panic.
-    pub async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Response<GuardedBody> {
+    ///
+    /// By `handover` a response that switches protocols takes over the connection.
+    pub async fn handle(&self, peer: &Peer, handover: &Handover, request: Request<Incoming>) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival::new(peer, &head, &self.trusted, &self.ids);
+        let arrival = Arrival::new(peer, handover, &head, &self.trusted, &self.ids);
         let expects = head.headers.contains_key(EXPECT);
         let id = arrival.id_header();
         // Taken when it goes to the upstream.
@@ -141,14 +146,29 @@ impl Gateway {
         };
         let facts =
             Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
+        let body = body.take().expect("a request is admitted once");
+        let (request, asked) = self.rewritten(head, body, facts, ruling.route);
+        let standing = admitted.standing;
+        let mut exchange = self.exchange(arrival, admitted, entry, request.body(), ruling.route);
+        exchange.trailers = asked.trailers;
+        self.send(arrival, ruling.route, request, &asked, exchange, standing).await
+    }
+
+    /// The request as it goes to the upstream, and what it asks for beyond a plain exchange.
+    fn rewritten(
+        &self,
+        head: Received,
+        body: Incoming,
+        facts: Facts<'_>,
+        route: &Route,
+    ) -> (Request<RequestBody>, Asked) {
+        let passes = Passes { upgrade: &route.upgrade, trailers: route.trailers };
+        let asked = Asked::of(&head, body.is_end_stream(), passes);
         let Outbound { mut request, unreadable } = forward::outbound(head, facts);
         self.metrics.fields_dropped.request.inc_by(unreadable as u64);
-        let body = body.take().expect("a request is admitted once");
         forward::frame(&mut request, body.size_hint().exact());
-        let body = RequestBody::new(body, Rc::clone(&self.body_limits));
-        let standing = admitted.standing;
-        let exchange = self.exchange(arrival, admitted, entry, &body, ruling.route);
-        self.send(arrival, ruling.route, request.map(|()| body), exchange, standing).await
+        asked.restate(request.headers_mut());
+        (request.map(|()| RequestBody::new(body, Rc::clone(&self.body_limits))), asked)
     }
 
     /// Sends the request through the upstream, and returns its response with what the request holds.
@@ -157,15 +177,24 @@ impl Gateway {
         arrival: &Arrival<'_>,
         route: &Route,
         request: Request<RequestBody>,
+        asked: &Asked,
         mut exchange: Exchange,
         standing: Standing,
     ) -> Response<GuardedBody> {
         self.metrics.overhead.observe(arrival.seconds());
         let upload = exchange.upload.clone();
-        match self.upstream.send(request, || upload.received()).await {
+        let terms = Terms {
+            uploaded: &|| upload.received(),
+            inspect: &|head| {
+                self.metrics.fields_dropped.response.inc_by(forward::inbound(head, asked)?);
+                Ok(())
+            },
+            bounded: !asked.endless,
+        };
+        match self.upstream.send(request, &terms).await {
             Ok(response) => {
                 route.metrics.answered(response.status());
-                respond(response, exchange, &standing)
+                self.respond(arrival, response, exchange, &standing).await
             }
             Err(failure) => {
                 let rejection = failed(&failure, &mut exchange, standing);
@@ -195,9 +224,12 @@ impl Gateway {
             upload: body.upload(),
             status: None,
             sent: 0,
+            tunnelled: 0,
+            trailers: false,
             outcome: None,
             in_flight: self.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
+            fields_dropped: self.metrics.fields_dropped.response.clone(),
         }
     }
 }
@@ -235,21 +267,6 @@ fn finish(mut response: Response<GuardedBody>, is_head: bool, unread: bool) -> R
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
         *response.body_mut() = GuardedBody::Own(Full::default());
     }
-    response
-}
-
-/// The upstream's response, with what the request holds in its body.
-fn respond(
-    mut response: Response<ResponseBody<RequestBody>>,
-    mut exchange: Exchange,
-    standing: &Standing,
-) -> Response<GuardedBody> {
-    exchange.status = Some(response.status());
-    // Our own version, not the upstream's (RFC 9110, section 6.2).
-    *response.version_mut() = Version::HTTP_11;
-    let mut response = response.map(|body| GuardedBody::Upstream { body, exchange: Box::new(Held(exchange)) });
-    forward::inbound(response.headers_mut());
-    rate_limit::set(response.headers_mut(), standing, Wait::None);
     response
 }
 

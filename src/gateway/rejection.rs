@@ -248,8 +248,8 @@ impl From<&Failure> for Reason {
     fn from(failure: &Failure) -> Self {
         match failure {
             Failure::Unavailable => Self::UpstreamUnavailable,
-            Failure::BadResponse(_) | Failure::Unasked => Self::UpstreamFailed,
-            Failure::TimedOut => Self::UpstreamTimedOut,
+            Failure::BadResponse(_) | Failure::Unfit(_) | Failure::Unrepeatable => Self::UpstreamFailed,
+            Failure::TimedOut(_) => Self::UpstreamTimedOut,
         }
     }
 }

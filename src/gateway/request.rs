@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Method, Response, Version};
 use http_body_util::Full;
 use uuid::{ContextV7, Timestamp, Uuid};
 
@@ -17,6 +17,7 @@ use crate::clock::{self, Micros};
 use crate::forward::{Client, TrustedProxies};
 use crate::identity::{AuthMethod, Peer, Principal};
 use crate::metrics::RouteMetrics;
+use crate::transport::Handover;
 
 /// A request's arrival.
 pub(super) struct Arrival<'a> {
@@ -26,6 +27,10 @@ pub(super) struct Arrival<'a> {
     pub(super) time: Micros,
     /// The other end of the connection.
     pub(super) peer: &'a Peer,
+    /// How the connection is taken over.
+    pub(super) handover: &'a Handover,
+    /// Of the request.
+    pub(super) version: Version,
     /// The client, by the trusted-proxy rule.
     pub(super) client: Client,
     /// Whether it asks for a head only.
@@ -33,12 +38,20 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    pub(super) fn new(peer: &'a Peer, head: &Parts, trusted: &TrustedProxies, ids: &ContextV7) -> Self {
+    pub(super) fn new(
+        peer: &'a Peer,
+        handover: &'a Handover,
+        head: &Parts,
+        trusted: &TrustedProxies,
+        ids: &ContextV7,
+    ) -> Self {
         let client = Client::find(peer, &head.headers, trusted);
         Self {
             id: Uuid::new_v7(Timestamp::now(ids)),
             time: clock::now(),
             peer,
+            handover,
+            version: head.version,
             client,
             is_head: head.method == Method::HEAD,
         }

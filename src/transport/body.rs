@@ -35,6 +35,7 @@ pub struct Upload(Rc<Progress>);
 #[derive(Debug, Default)]
 struct Progress {
     received: Cell<u64>,
+    finished: Cell<bool>,
     error: Cell<Option<BodyError>>,
 }
 
@@ -42,6 +43,11 @@ impl Upload {
     /// Bytes received so far.
     pub fn received(&self) -> u64 {
         self.0.received.get()
+    }
+
+    /// Whether all of it has come, and has been taken.
+    pub fn is_finished(&self) -> bool {
+        self.0.finished.get()
     }
 
     /// Why it failed, if it did.
@@ -86,7 +92,9 @@ pub struct RequestBody {
 impl RequestBody {
     /// A body within these limits.
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
-        Self { body, limits, timer: None, waiting: None, waited: Duration::ZERO, upload: Upload::default() }
+        let upload = Upload::default();
+        upload.0.finished.set(body.is_end_stream());
+        Self { body, limits, timer: None, waiting: None, waited: Duration::ZERO, upload }
     }
 
     /// Its progress.
@@ -108,6 +116,7 @@ impl RequestBody {
         if let Some(since) = self.waiting.take() {
             self.waited += since.elapsed();
         }
+        self.upload.0.finished.set(self.body.is_end_stream());
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
@@ -143,7 +152,10 @@ impl Body for RequestBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         loop {
             return match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Ready(None) => {
+                    self.upload.0.finished.set(true);
+                    Poll::Ready(None)
+                }
                 Poll::Ready(Some(Err(_))) => self.fail(BodyError::Broken),
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => self.take(data),

@@ -80,6 +80,10 @@ where
         return tunnel(Upgraded::new(ahead, stream)).await;
     }
     drop(connection);
+    if progress.is_cut() {
+        // Closed in order, the connection would say that this was all. Reset, it says that it was not.
+        return stream.forget_unsent();
+    }
     end(stream, serving, &progress, expired).await;
 }
 

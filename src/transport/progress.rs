@@ -36,6 +36,8 @@ pub(super) struct Progress {
     closing: Cell<bool>,
     /// Whether answers are to say that the connection closes.
     last: Cell<bool>,
+    /// Whether a response was cut off whose end only the end of the connection tells.
+    cut: Cell<bool>,
     /// Since when the client takes nothing of what is to be sent.
     blocked: Cell<Option<Instant>>,
     /// HTTP/2: whether the client sent floods of frames that ask for nothing.
@@ -63,11 +65,21 @@ impl Progress {
             refusal: Cell::new(None),
             closing: Cell::new(false),
             last: Cell::new(false),
+            cut: Cell::new(false),
             blocked: Cell::new(None),
             flooded: Cell::new(false),
             highest_stream: Cell::new(0),
             stream: RefCell::new(None),
         }
+    }
+
+    /// A response was cut off whose end only the end of the connection tells.
+    pub(super) fn cut(&self) {
+        self.cut.set(true);
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.get()
     }
 
     pub(super) fn phase(&self) -> Phase {

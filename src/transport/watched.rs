@@ -34,8 +34,8 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let ongoing = Ongoing::new(&self.progress);
-        let http1 = request.version() != Version::HTTP_2;
-        Exchange { future: self.service.call(request), ongoing: Some(ongoing), http1 }
+        let version = request.version();
+        Exchange { future: self.service.call(request), ongoing: Some(ongoing), version }
     }
 }
 
@@ -45,7 +45,7 @@ pin_project! {
         #[pin]
         future: F,
         ongoing: Option<Ongoing>,
-        http1: bool,
+        version: Version,
     }
 }
 
@@ -60,12 +60,17 @@ where
         let Ok(mut response) = ready!(this.future.poll(cx));
         let ongoing = this.ongoing.take().expect("a future is not polled again when it has completed");
         let mut taking = None;
-        if *this.http1 {
+        if *this.version != Version::HTTP_2 {
             ongoing.see_off(&mut response);
         } else {
             taking = ongoing.0.stream.borrow().clone();
         }
-        Poll::Ready(Ok(response.map(|body| WatchedBody { body, taking, _ongoing: ongoing })))
+        Poll::Ready(Ok(response.map(|body| WatchedBody {
+            body,
+            taking,
+            old: *this.version < Version::HTTP_11,
+            ongoing,
+        })))
     }
 }
 
@@ -75,7 +80,9 @@ pin_project! {
         #[pin]
         body: B,
         taking: Option<Rc<Taking>>,
-        _ongoing: Ongoing,
+        // Whether the client may know the body's end by the connection's end only.
+        old: bool,
+        ongoing: Ongoing,
     }
 }
 
@@ -86,6 +93,9 @@ impl<B: Body> Body for WatchedBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
         let frame = this.body.poll_frame(cx);
+        if *this.old && matches!(frame, Poll::Ready(Some(Err(_)))) {
+            this.ongoing.0.cut();
+        }
         if let Some(taking) = this.taking {
             // Asked for a piece, it has taken the one before.
             taking.waiting.set(frame.is_ready().then(Instant::now));

@@ -1,6 +1,7 @@
 //! The body of an upstream's response, and the connection it comes over.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,54 +12,90 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::endpoint::InFlight;
-use super::pool::Idle;
+use super::exchange::Deadlines;
+use super::failure::{Late, ResponseError};
+use super::multiplexed::Stream;
+use super::outgoing::Lender;
+use super::pool::Shared;
+use super::timer::Timer;
+use super::tunnel::Tunnel;
 
-/// A connection in use. Given back when its exchange has ended whole; dropped, and so closed, otherwise.
+/// A connection in use.
+///
+/// - Given back when its exchange has ended whole, the request's body included.
+/// - Dropped otherwise, and so closed at once: the rest of a request that was answered early goes nowhere.
 pub(super) struct Lease<B> {
-    connection: Connection<B>,
-    idle: Idle<B>,
-    max_idle: usize,
-    _in_flight: InFlight,
+    carrier: Carrier<B>,
+    pool: Rc<Shared<B>>,
+    in_flight: InFlight,
+    reusable: bool,
+}
+
+/// What an exchange goes over.
+pub(super) enum Carrier<B> {
+    /// A connection of its own.
+    Http1(Connection<B>),
+    /// A stream, and the lender of the request that it carries: dropped, it takes back what is left of it.
+    Http2 { stream: Stream<B>, _lender: Lender<B> },
 }
 
 impl<B> Lease<B> {
-    pub(super) fn new(connection: Connection<B>, idle: Idle<B>, max_idle: usize, in_flight: InFlight) -> Self {
-        Self { connection, idle, max_idle, _in_flight: in_flight }
+    pub(super) fn new(carrier: Carrier<B>, pool: Rc<Shared<B>>, in_flight: InFlight, reusable: bool) -> Self {
+        Self { carrier, pool, in_flight, reusable }
+    }
+
+    fn timer(&mut self) -> &mut Timer {
+        match &mut self.carrier {
+            Carrier::Http1(connection) => &mut connection.timer,
+            Carrier::Http2 { stream, .. } => &mut stream.timer,
+        }
+    }
+
+    /// The connection itself, when it has stopped speaking HTTP.
+    async fn tunnel(self) -> Option<Tunnel> {
+        let Carrier::Http1(Connection { link, beyond, .. }) = self.carrier else { return None };
+        let ahead = beyond.await.ok()?;
+        Some(Tunnel::new(ahead, link.wire(), self.in_flight))
     }
 
     fn give_back(self) {
-        let mut idle = self.idle.borrow_mut();
-        if idle.len() < self.max_idle && !self.connection.sender.is_closed() {
-            idle.push((self.connection, Instant::now()));
+        // The library is ready for the next request when this one's body has gone whole, too.
+        match self.carrier {
+            Carrier::Http1(connection) if self.reusable && connection.sender.is_ready() => {
+                connection.link.end();
+                self.pool.keep(self.in_flight.index(), connection);
+            }
+            Carrier::Http1(_) | Carrier::Http2 { .. } => {}
         }
     }
-}
-
-/// Why a response body ended before its end.
-#[derive(Debug, thiserror::Error)]
-pub enum ResponseError {
-    /// The connection broke.
-    #[error("the upstream broke off its response")]
-    Broken(#[source] hyper::Error),
-    /// Nothing came for too long.
-    #[error("the upstream's response stalled")]
-    TooSlow,
 }
 
 /// A response body that keeps its connection and gives it back at its end.
 pub struct ResponseBody<B> {
     body: Incoming,
     lease: Option<Lease<B>>,
+    /// How long a piece may take.
     idle: Duration,
+    deadlines: Deadlines,
     /// Until when the upstream is waited for, while it is; not while the client is.
-    deadline: Option<Instant>,
+    due: Option<Instant>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(super) fn new(body: Incoming, lease: Lease<B>, idle: Duration) -> Self {
-        let mut this = Self { body, lease: Some(lease), idle, deadline: None };
+    pub(super) fn new(body: Incoming, lease: Lease<B>, idle: Duration, deadlines: Deadlines) -> Self {
+        let mut this = Self { body, lease: Some(lease), idle, deadlines, due: None };
         this.give_back_at_end();
         this
+    }
+
+    /// A body that is none: the connection behind it speaks another protocol.
+    pub(super) fn switched(body: Incoming, lease: Lease<B>, idle: Duration, deadlines: Deadlines) -> Self {
+        Self { body, lease: Some(lease), idle, deadlines, due: None }
+    }
+
+    /// The connection behind a 101; none when it broke meanwhile, or when this is no 101.
+    pub async fn into_tunnel(mut self) -> Option<Tunnel> {
+        self.lease.take()?.tunnel().await
     }
 
     fn give_back_at_end(&mut self) {
@@ -69,13 +106,42 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.idle);
+    /// What has come in time, or the end of our patience.
+    fn arrived(
+        &mut self,
+        frame: Option<Result<Frame<Bytes>, hyper::Error>>,
+    ) -> Option<Result<Frame<Bytes>, ResponseError>> {
+        self.due = None;
+        if frame.is_some() && self.deadlines.is_over() {
+            return Some(Err(self.give_up(Late::Whole)));
+        }
+        match &frame {
+            Some(Err(_)) => drop(self.lease.take()),
+            // Trailers are the last frame (RFC 9110, section 6.5).
+            Some(Ok(frame)) if frame.is_trailers() => self.lease.take().into_iter().for_each(Lease::give_back),
+            Some(Ok(_)) => self.give_back_at_end(),
+            None => self.lease.take().into_iter().for_each(Lease::give_back),
+        }
+        frame.map(|frame| frame.map_err(ResponseError::Broken))
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
+        let due = *self.due.get_or_insert_with(|| self.deadlines.first(Instant::now() + self.idle));
         match &mut self.lease {
-            Some(lease) => lease.connection.patience.poll(cx, deadline),
+            Some(lease) => lease.timer().poll(cx, due).map(|()| match self.deadlines.is_over() {
+                true => Late::Whole,
+                false => Late::Piece,
+            }),
             // Without a connection there is nothing to wait for: the end has come, or is about to be seen.
             None => Poll::Pending,
         }
+    }
+
+    fn give_up(&mut self, late: Late) -> ResponseError {
+        if let Some(lease) = self.lease.take() {
+            late.count(&lease.in_flight.shared().metrics.timeouts);
+        }
+        ResponseError::TimedOut(late)
     }
 }
 
@@ -87,21 +153,8 @@ impl<B> Body for ResponseBody<B> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                self.deadline = None;
-                match &frame {
-                    Some(Err(_)) => drop(self.lease.take()),
-                    // Trailers are the last frame (RFC 9110, section 6.5).
-                    Some(Ok(frame)) if frame.is_trailers() => self.lease.take().into_iter().for_each(Lease::give_back),
-                    Some(Ok(_)) => self.give_back_at_end(),
-                    None => self.lease.take().into_iter().for_each(Lease::give_back),
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(ResponseError::Broken)))
-            }
-            Poll::Pending => self.poll_idle(cx).map(|()| {
-                drop(self.lease.take());
-                Some(Err(ResponseError::TooSlow))
-            }),
+            Poll::Ready(frame) => Poll::Ready(self.arrived(frame)),
+            Poll::Pending => self.poll_late(cx).map(|late| Some(Err(self.give_up(late)))),
         }
     }
 

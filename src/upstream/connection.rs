@@ -1,23 +1,54 @@
 //! A connection to an endpoint, and the making of one.
 
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
-use super::patience::Patience;
-use super::settings::Endpoint;
-use super::stream::{Encryption, reach};
 use bytes::Bytes;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::outgoing::Outgoing;
+use super::settings::Endpoint;
+use super::stream::{Encryption, reach};
+use super::timer::Timer;
+use super::wire::Link;
 
 /// Bytes of an upstream's response head that are taken at most.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// A connection: the library's handle, and the timer that its exchanges share.
+/// A connection: the library's handle, the timer that its exchanges share, and its socket's state.
+///
+/// - Dropped, it closes at once, whatever is still going on in either direction.
 pub(super) struct Connection<B> {
-    pub(super) sender: SendRequest<B>,
-    pub(super) patience: Patience,
+    pub(super) sender: SendRequest<Outgoing<B>>,
+    pub(super) timer: Timer,
+    pub(super) link: Rc<Link>,
+    /// What was read beyond the last response, once the connection speaks another protocol.
+    pub(super) beyond: oneshot::Receiver<Bytes>,
+    _task: Task,
+}
+
+/// The connection's task, which ends with its handle.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<B> Connection<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+{
+    /// Whether it can take another request: open, silent, and done with the last request as well as with its response.
+    pub(super) fn is_clean(&self) -> bool {
+        self.sender.is_ready() && self.link.is_silent()
+    }
 }
 
 /// Connects, and starts the connection's task on this thread.
@@ -27,17 +58,22 @@ pub(super) async fn connect<B>(
     timeout: Duration,
 ) -> io::Result<Connection<B>>
 where
-    B: Body<Data = Bytes> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let stream = tokio::time::timeout(timeout, reach(endpoint, encryption)).await??;
+    let link = Link::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "an upstream connection ended early");
+    let (sender, connection) = builder.handshake(TokioIo::new(link.wire())).await.map_err(io::Error::other)?;
+    let (rest, beyond) = oneshot::channel();
+    let task = tokio::task::spawn_local(async move {
+        // Not shut down by the library: behind a 101 there is more to say, and otherwise all is said.
+        match connection.without_shutdown().await {
+            // The other end is gone when the connection is.
+            Ok(parts) => drop(rest.send(parts.read_buf)),
+            Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    Ok(Connection { sender, patience: Patience::default() })
+    Ok(Connection { sender, timer: Timer::default(), link, beyond, _task: Task(task.abort_handle()) })
 }

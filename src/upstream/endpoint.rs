@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::HeaderValue;
+use http::uri::Authority;
 
-use super::settings::{Endpoint, Settings};
+use super::settings::{Endpoint, Protocol, Settings};
 use super::stream::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics};
 use crate::tls::{self, ClientStore};
@@ -20,6 +21,8 @@ pub struct Endpoints(pub(super) Arc<[Arc<Shared>]>);
 pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
     pub(super) encryption: Option<Encryption>,
+    /// The same, as a part of a target.
+    pub(super) authority: Authority,
     /// The value of `Host`.
     pub(super) host: HeaderValue,
     /// Requests in flight to it, from all workers.
@@ -53,7 +56,7 @@ impl Endpoints {
     /// # Errors
     /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
     pub fn changed(&self, old: &Settings, new: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let is_same = old.tls == new.tls;
+        let is_same = (&old.tls, old.protocol) == (&new.tls, new.protocol);
         let known = self.tls().filter(|_| is_same).cloned();
         let tls = known.map_or_else(|| store(new), |tls| Ok(Some(tls)))?;
         let shared = |endpoint: &Endpoint| {
@@ -90,14 +93,19 @@ impl Endpoints {
 
 /// How encrypted connections are made, when any endpoint has them.
 fn store(settings: &Settings) -> Result<Option<Arc<ClientStore>>, tls::Error> {
+    let protocols: &[&[u8]] = match settings.protocol {
+        Protocol::Http1 => &[b"http/1.1"],
+        Protocol::Http2 => &[b"h2"],
+    };
     let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
-    encrypted.then(|| ClientStore::open(&settings.tls, &[b"http/1.1"]).map(Arc::new)).transpose()
+    encrypted.then(|| ClientStore::open(&settings.tls, protocols).map(Arc::new)).transpose()
 }
 
 impl Shared {
     fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientStore>>, metrics: &Metrics) -> Self {
         Self {
             encryption: tls.zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
+            authority: endpoint.authority.parse().expect("the configuration holds valid authorities"),
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             up: AtomicBool::new(true),

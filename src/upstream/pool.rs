@@ -1,64 +1,68 @@
 //! One worker's connections to the endpoints.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::pin;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
+use http::response::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::time::Instant;
 
-use super::body::{Lease, ResponseBody};
+use super::body::{Carrier, Lease, ResponseBody};
 use super::connection::{Connection, connect};
-use super::endpoint::{Endpoints, InFlight};
-use super::settings::Settings;
+use super::endpoint::{self, Endpoints, InFlight};
+use super::exchange::{Attempt, Deadlines, exchange};
+use super::failure::{Failure, Late};
+use super::idle::Idle;
+use super::multiplexed::Multiplexed;
+use super::outgoing::{self, Outgoing};
+use super::scan::Flaw;
+use super::settings::{Patience, Protocol, Settings};
 
-/// Idle connections kept per worker and endpoint; more than an organization may use at once is rarely of use.
-const MAX_IDLE: usize = 256;
-
-/// A connection that was idle for longer is not used again: many servers close theirs after 60 s or more, and a request
-/// that crosses the closing on its way is lost.
-const MAX_AGE: Duration = Duration::from_secs(50);
+/// Fields of a response's head. On HTTP/1 the library has the same bound, on HTTP/2 none.
+const MAX_FIELDS: usize = 100;
 
 /// One worker's connections; clones share them.
 pub struct Pool<B>(Rc<Shared<B>>);
 
-struct Shared<B> {
+/// What the pool's clones and its leases share.
+pub(super) struct Shared<B> {
     endpoints: Endpoints,
-    /// Idle connections by endpoint, the one used last on top.
-    idle: Vec<Idle<B>>,
+    /// Idle connections by endpoint.
+    idle: Vec<Rc<RefCell<Idle<B>>>>,
+    /// HTTP/2 connections by endpoint.
+    multiplexed: Vec<Rc<Multiplexed<B>>>,
+    protocol: Protocol,
     /// Where the search among equally busy endpoints begins: moves on with every request.
     start: Cell<usize>,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    response_idle_timeout: Duration,
+    patience: Patience,
 }
 
-/// The idle connections to one endpoint, each with the time since which it is idle.
-pub(super) type Idle<B> = Rc<RefCell<Vec<(Connection<B>, Instant)>>>;
+/// The connections to one endpoint, of either protocol; shared by the pools before and after a change.
+type Connections<B> = (Rc<RefCell<Idle<B>>>, Rc<Multiplexed<B>>);
 
-/// Why there is no response.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// No endpoint could be connected to; nothing was sent.
-    #[error("no endpoint of the upstream can be reached")]
-    Unavailable,
-    /// The connection broke, or the response was not HTTP.
-    #[error("the upstream broke off or answered badly")]
-    BadResponse(#[source] hyper::Error),
-    /// The upstream switched protocols though nobody had asked it to.
-    #[error("the upstream switched protocols unasked")]
-    Unasked,
-    /// The response's head did not come in time.
-    #[error("the upstream did not answer in time")]
-    TimedOut,
+/// Looks at a response's head.
+pub type Inspect<'a> = dyn Fn(&mut Parts) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
+
+/// What the caller knows of an exchange, and has to say in it.
+pub struct Terms<'a> {
+    /// How many bytes of the request's body have gone so far: while they go, the upstream is not late.
+    pub uploaded: &'a dyn Fn() -> u64,
+    /// Makes the head that goes downstream of the upstream's, or says why it must not be shown.
+    pub inspect: &'a Inspect<'a>,
+    /// Whether the exchange as a whole must end in time.
+    pub bounded: bool,
+}
+
+/// A request that nothing has become of: nothing of it was sent.
+pub(super) struct Unsent<B> {
+    pub(super) request: Box<Request<Outgoing<B>>>,
+    /// Whether it waited for a connection in vain.
+    pub(super) late: bool,
 }
 
 impl<B> Clone for Pool<B> {
@@ -67,170 +71,216 @@ impl<B> Clone for Pool<B> {
     }
 }
 
+impl<B> Shared<B> {
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&self, endpoint: usize, connection: Connection<B>) {
+        self.idle[endpoint].borrow_mut().push(connection);
+    }
+}
+
 impl<B> Pool<B>
 where
-    B: Body<Data = Bytes> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// A pool without connections.
     pub fn new(endpoints: Endpoints, settings: &Settings) -> Self {
-        let idle = endpoints.0.iter().map(|_| Idle::<B>::default()).collect();
-        Self::over(endpoints, idle, settings)
+        Self::over(endpoints, settings, |_| None)
     }
 
     /// A pool over other endpoints, which shares the connections to those that are in both. Those to the others close
     /// when this pool is dropped and their last requests have ended.
     #[must_use]
     pub fn changed(&self, endpoints: Endpoints, settings: &Settings) -> Self {
-        let ours = || self.0.endpoints.0.iter().zip(&self.0.idle);
-        let idle = endpoints.0.iter().map(|endpoint| {
-            let shared = ours().find(|(ours, _)| Arc::ptr_eq(ours, endpoint));
-            shared.map_or_else(Idle::<B>::default, |(_, idle)| Rc::clone(idle))
-        });
-        let idle = idle.collect();
-        Self::over(endpoints, idle, settings)
+        let ours = &self.0.endpoints.0;
+        Self::over(endpoints, settings, |endpoint| {
+            let index = ours.iter().position(|ours| Arc::ptr_eq(ours, endpoint))?;
+            Some((Rc::clone(&self.0.idle[index]), Rc::clone(&self.0.multiplexed[index])))
+        })
     }
 
-    fn over(endpoints: Endpoints, idle: Vec<Idle<B>>, settings: &Settings) -> Self {
-        Self(Rc::new(Shared {
-            endpoints,
-            idle,
-            start: Cell::new(0),
-            connect_timeout: settings.connect_timeout,
-            response_timeout: settings.response_timeout,
-            response_idle_timeout: settings.response_idle_timeout,
-        }))
+    fn over(
+        endpoints: Endpoints,
+        settings: &Settings,
+        known: impl Fn(&Arc<endpoint::Shared>) -> Option<Connections<B>>,
+    ) -> Self {
+        let connections = endpoints.0.iter().map(|endpoint| known(endpoint).unwrap_or_default());
+        let (idle, multiplexed) = connections.unzip();
+        let (protocol, patience) = (settings.protocol, settings.patience);
+        Self(Rc::new(Shared { endpoints, idle, multiplexed, protocol, start: Cell::new(0), patience }))
     }
 
     /// Sends a request and returns the response, whose body keeps the connection until it has ended.
     ///
-    /// `uploaded` says how many bytes of the request's body have gone so far: while they go, the upstream is not late.
-    ///
     /// # Errors
     /// [`Failure`] says whose fault it was.
-    pub async fn send(
-        &self,
-        mut request: Request<B>,
-        uploaded: impl Fn() -> u64,
-    ) -> Result<Response<ResponseBody<B>>, Failure> {
+    pub async fn send(&self, request: Request<B>, terms: &Terms<'_>) -> Result<Response<ResponseBody<B>>, Failure> {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
-        let mut tried = Vec::new();
+        let mut request = request.map(Outgoing::new);
+        let (mut tried, mut late) = (Vec::new(), true);
         while let Some(index) = self.0.endpoints.least_busy(start, &tried) {
             let in_flight = self.0.endpoints.enter(index);
             request.headers_mut().insert(HOST, in_flight.shared().host.clone());
-            match self.send_to(request, in_flight, &uploaded).await {
+            let sent = match self.0.protocol {
+                Protocol::Http1 => self.send_to(request, in_flight, terms).await,
+                Protocol::Http2 => self.call(request, in_flight, terms).await,
+            };
+            match sent {
                 Ok(sent) => return sent,
-                Err(unsent) => request = *unsent,
+                Err(unsent) => (request, late) = (*unsent.request, late && unsent.late),
             }
             tried.push(index);
         }
-        Err(Failure::Unavailable)
+        // An endpoint that refuses connections is known to be down; one that says nothing may only be slow.
+        Err(if late { Failure::TimedOut(Late::Connection) } else { Failure::Unavailable })
+    }
+
+    pub(super) fn patience(&self) -> &Patience {
+        &self.0.patience
+    }
+
+    pub(super) fn multiplexed(&self, endpoint: usize) -> &Multiplexed<B> {
+        &self.0.multiplexed[endpoint]
     }
 
     /// Sends to one endpoint; the request comes back when nothing of it was sent.
     async fn send_to(
         &self,
-        mut request: Request<B>,
+        mut request: Request<Outgoing<B>>,
         in_flight: InFlight,
-        uploaded: &impl Fn() -> u64,
-    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Box<Request<B>>> {
+        terms: &Terms<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
+        let deadlines = Deadlines::from_now(&self.0.patience, terms.bounded);
         while let Some(connection) = self.idle_connection(in_flight.index()) {
-            match self.exchange(connection, request, uploaded).await {
-                Ok((connection, sent)) => return Ok(self.received(connection, sent, in_flight)),
-                Err(unsent) => request = *unsent,
-            }
-        }
-        let shared = in_flight.shared();
-        let connection = match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.connect_timeout).await {
-            Ok(connection) => connection,
-            Err(error) => {
-                shared.unreachable(&error);
-                return Err(Box::new(request));
-            }
-        };
-        shared.reached();
-        let (connection, sent) = self.exchange(connection, request, uploaded).await?;
-        Ok(self.received(connection, sent, in_flight))
-    }
-
-    /// A pooled connection that is ready. Closed and old ones are thrown away, ones that are still finishing stay.
-    fn idle_connection(&self, index: usize) -> Option<Connection<B>> {
-        let mut idle = self.0.idle[index].borrow_mut();
-        let mut finishing = Vec::new();
-        let mut ready = None;
-        while let Some((connection, since)) = idle.pop() {
-            if since.elapsed() >= MAX_AGE {
-                // The ones below are older still.
-                idle.clear();
-            } else if connection.sender.is_ready() {
-                ready = Some(connection);
-                break;
-            } else if !connection.sender.is_closed() {
-                finishing.push((connection, since));
-            }
-        }
-        idle.extend(finishing.into_iter().rev());
-        ready
-    }
-
-    #[allow(clippy::type_complexity, reason = "the three outcomes of one exchange: sent, failed, not sent")]
-    async fn exchange(
-        &self,
-        mut connection: Connection<B>,
-        request: Request<B>,
-        uploaded: &impl Fn() -> u64,
-    ) -> Result<(Connection<B>, Result<Response<Incoming>, Failure>), Box<Request<B>>> {
-        let Connection { sender, patience } = &mut connection;
-        let sent = {
-            let mut response = pin!(sender.try_send_request(request));
-            let mut deadline = Instant::now() + self.0.response_timeout;
-            let mut before = uploaded();
-            poll_fn(|cx| {
-                loop {
-                    if let Poll::Ready(sent) = response.as_mut().poll(cx) {
-                        return Poll::Ready(Some(sent));
-                    }
-                    ready!(patience.poll(cx, deadline));
-                    if uploaded() == before {
-                        return Poll::Ready(None);
-                    }
-                    (before, deadline) = (uploaded(), Instant::now() + self.0.response_timeout);
+            let copy = outgoing::copy(&request);
+            match (self.attempt(connection, request, deadlines, terms).await, copy) {
+                (Attempt::Unsent(unsent), _) => request = *unsent,
+                (Attempt::Failed(connection, failure), Some(copy)) if is_dead(&connection, &failure) => {
+                    in_flight.shared().metrics.retries.inc();
+                    let again = match self.send_fresh(copy, &in_flight, deadlines, terms).await {
+                        Ok(Attempt::Unsent(_)) | Err(_) => Attempt::Failed(connection, failure),
+                        Ok(again) => again,
+                    };
+                    return self.ended(again, in_flight, deadlines, terms);
                 }
-            })
-            .await
-        };
-        match sent {
-            Some(Ok(response)) => Ok((connection, Ok(response))),
-            Some(Err(mut error)) => match error.take_message() {
-                Some(unsent) => Err(Box::new(unsent)),
-                None => Ok((connection, Err(Failure::BadResponse(error.into_error())))),
-            },
-            None => Ok((connection, Err(Failure::TimedOut))),
+                (attempt, _) => return self.ended(attempt, in_flight, deadlines, terms),
+            }
         }
+        let attempt = self.send_fresh(request, &in_flight, deadlines, terms).await?;
+        self.ended(attempt, in_flight, deadlines, terms)
+    }
+
+    /// Sends over a new connection.
+    async fn send_fresh(
+        &self,
+        request: Request<Outgoing<B>>,
+        in_flight: &InFlight,
+        deadlines: Deadlines,
+        terms: &Terms<'_>,
+    ) -> Result<Attempt<B>, Unsent<B>> {
+        let shared = in_flight.shared();
+        match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.patience.connect).await {
+            Ok(connection) => {
+                shared.reached();
+                Ok(self.attempt(connection, request, deadlines, terms).await)
+            }
+            Err(error) => Err(Unsent { request: Box::new(request), late: unreachable(shared, &error) }),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        connection: Connection<B>,
+        request: Request<Outgoing<B>>,
+        deadlines: Deadlines,
+        terms: &Terms<'_>,
+    ) -> Attempt<B> {
+        exchange(connection, request, &self.0.patience, deadlines, terms.uploaded).await
+    }
+
+    /// A pooled connection that can take a request.
+    fn idle_connection(&self, index: usize) -> Option<Connection<B>> {
+        self.0.idle[index].borrow_mut().pop()
+    }
+
+    /// What the last attempt comes to; the request comes back when nothing of it was sent.
+    fn ended(
+        &self,
+        attempt: Attempt<B>,
+        in_flight: InFlight,
+        deadlines: Deadlines,
+        terms: &Terms<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
+        let answered = match attempt {
+            Attempt::Unsent(request) => return Err(Unsent { request, late: false }),
+            Attempt::Failed(_, failure) => Err(failure),
+            Attempt::Answered(connection, response) => Ok((Carrier::Http1(connection), response)),
+        };
+        Ok(self.concluded(answered, in_flight, deadlines, terms))
+    }
+
+    /// Counts what an exchange has come to, and inspects the head if there is one.
+    pub(super) fn concluded(
+        &self,
+        answered: Result<(Carrier<B>, Response<Incoming>), Failure>,
+        in_flight: InFlight,
+        deadlines: Deadlines,
+        terms: &Terms<'_>,
+    ) -> Result<Response<ResponseBody<B>>, Failure> {
+        let answered = answered.and_then(|(carrier, response)| Ok((carrier, inspected(response, terms)?)));
+        let metrics = &in_flight.shared().metrics;
+        match &answered {
+            Ok(_) => metrics.ok.inc(),
+            Err(Failure::TimedOut(late)) => {
+                metrics.timed_out.inc();
+                late.count(&metrics.timeouts);
+            }
+            Err(_) => metrics.bad_response.inc(),
+        }
+        answered.map(|(carrier, response)| self.received(carrier, response, in_flight, deadlines))
     }
 
     fn received(
         &self,
-        connection: Connection<B>,
-        sent: Result<Response<Incoming>, Failure>,
+        carrier: Carrier<B>,
+        response: Response<Incoming>,
         in_flight: InFlight,
-    ) -> Result<Response<ResponseBody<B>>, Failure> {
-        let sent = sent.and_then(|response| match response.status() {
-            StatusCode::SWITCHING_PROTOCOLS => Err(Failure::Unasked),
-            _ => Ok(response),
-        });
-        let metrics = &in_flight.shared().metrics;
-        match &sent {
-            Ok(_) => metrics.ok.inc(),
-            Err(Failure::TimedOut) => metrics.timed_out.inc(),
-            Err(_) => metrics.bad_response.inc(),
-        }
-        let response = sent?;
-        let idle = Rc::clone(&self.0.idle[in_flight.index()]);
+        deadlines: Deadlines,
+    ) -> Response<ResponseBody<B>> {
         // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
-        let most_idle = if response.version() == Version::HTTP_10 { 0 } else { MAX_IDLE };
-        let lease = Lease::new(connection, idle, most_idle, in_flight);
-        Ok(response.map(|body| ResponseBody::new(body, lease, self.0.response_idle_timeout)))
+        let reusable = response.version() != Version::HTTP_10;
+        let lease = Lease::new(carrier, Rc::clone(&self.0), in_flight, reusable);
+        let body = match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => ResponseBody::switched,
+            _ => ResponseBody::new,
+        };
+        response.map(|incoming| body(incoming, lease, self.0.patience.response_idle, deadlines))
     }
+}
+
+/// Notes that an endpoint cannot be connected to; says whether that took too long.
+pub(super) fn unreachable(endpoint: &endpoint::Shared, error: &io::Error) -> bool {
+    endpoint.unreachable(error);
+    let late = error.kind() == io::ErrorKind::TimedOut;
+    if late {
+        Late::Connection.count(&endpoint.metrics.timeouts);
+    }
+    late
+}
+
+/// Whether a pooled connection died before a byte of the response came: the server may have closed it while the request
+/// was on its way.
+fn is_dead<B>(connection: &Connection<B>, failure: &Failure) -> bool {
+    matches!(failure, Failure::BadResponse(_)) && !connection.link.is_answered()
+}
+
+/// The response, its head made fit to be shown.
+fn inspected(response: Response<Incoming>, terms: &Terms<'_>) -> Result<Response<Incoming>, Failure> {
+    let (mut head, body) = response.into_parts();
+    if head.headers.len() > MAX_FIELDS {
+        return Err(Failure::Unfit(Flaw::TooLarge.into()));
+    }
+    (terms.inspect)(&mut head).map_err(Failure::Unfit)?;
+    Ok(Response::from_parts(head, body))
 }

@@ -11,14 +11,35 @@ use crate::tls::ClientSettings;
 pub struct Settings {
     /// At least one.
     pub endpoints: Vec<Endpoint>,
+    /// What is spoken to all of them.
+    pub protocol: Protocol,
     /// Whom we believe, and who we are, at endpoints that are encrypted.
     pub tls: ClientSettings,
+    /// How long it may take.
+    pub patience: Patience,
+}
+
+/// What is spoken to the upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2: where connections are not encrypted, with prior knowledge (RFC 9113, section 3.3).
+    Http2,
+}
+
+/// How long the upstream may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
     /// To make a connection to one endpoint, name resolution included.
-    pub connect_timeout: Duration,
-    /// From the request's head being sent to the response's head.
-    pub response_timeout: Duration,
+    pub connect: Duration,
+    /// From the request being sent to the response's head. While the request's body goes, the upstream is not late.
+    pub response: Duration,
     /// Between two pieces of a response body.
-    pub response_idle_timeout: Duration,
+    pub response_idle: Duration,
+    /// From the request being sent to the last byte of the response.
+    pub exchange: Duration,
 }
 
 /// One endpoint, `http://host:port` or `https://host:port`.

@@ -25,9 +25,30 @@ pub(super) struct Encryption {
 }
 
 /// An upstream connection's bytes.
+#[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    pub(super) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// Whether something was read from the socket that nobody has asked for yet. After an error there is.
+    pub(super) fn has_read_ahead(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => {
+                let state = stream.get_mut().1.process_new_packets();
+                state.is_err() || state.is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+            }
+        }
+    }
 }
 
 impl Encryption {

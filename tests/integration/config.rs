@@ -132,6 +132,17 @@ fn values_are_held_against_each_other() {
 }
 
 #[test]
+fn nothing_is_switched_over_http2() {
+    let http2 = MINIMAL.replace("endpoints: [http://127.0.0.1:8081]", "endpoints: [http://h:1]\n  protocol: http2");
+    assert!(parse(&http2).is_ok());
+    let routes = "routes: [{ name: a, path: /, upgrade: [websocket] }]\n";
+    let problem = parse(&format!("{http2}{routes}")).unwrap_err().to_string();
+    assert!(problem.contains("routes: `upgrade` needs HTTP/1 to the upstream"), "{problem}");
+    let config = parse(&format!("{MINIMAL}{routes}")).unwrap();
+    assert_eq!(config.routes[0].upgrade, ["websocket"]);
+}
+
+#[test]
 fn blocks_that_do_not_exist_yet_are_refused() {
     assert!(problems_with("identity: { user: X-User }\n")[0].contains("identity: is not a known key"));
     assert!(problems_with("session: {}\n")[0].contains("not supported by this version"));
@@ -152,6 +163,9 @@ fn routes_are_checked() {
   - { name: k, methods: [GET, PUT], path: '/k/{id}' }
   - { name: l, methods: [PUT], path: '/k/{other}' }
   - { name: k, methods: [GET], path: '/m/**' }
+  - { name: n, path: /n, upgrade: [h2c] }
+  - { name: o, path: /o, upgrade: ['HTTP/2.0'] }
+  - { name: p, path: /p, upgrade: ['a, b'] }
 ";
     let problems = problems_with(routes);
     let faults = [
@@ -166,6 +180,9 @@ fn routes_are_checked() {
         "is not a permission",
         "route `k` is for the same method and path",
         "the name `k` is another route's",
+        "past the gateway",
+        "past the gateway",
+        "not the name of a protocol",
     ];
     assert_eq!(problems.len(), faults.len(), "{problems:#?}");
     for (problem, fault) in problems.iter().zip(faults) {

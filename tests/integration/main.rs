@@ -10,11 +10,14 @@ mod redis;
 // The gateway, as its users see it.
 mod answers;
 mod forwarding;
+mod grpc;
+mod hostile_upstream;
 mod http2;
 mod limits;
 mod revocation;
 mod over_redis;
 mod tls;
+mod upgrades;
 mod wire;
 
 // What it is made of.

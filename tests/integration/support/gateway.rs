@@ -111,6 +111,14 @@ impl Gateway {
         explanation.standing.in_flight
     }
 
+    /// Changes the configuration file, and has it read again.
+    pub fn reconfigure(&self, change: impl FnOnce(&str) -> String) {
+        let file = self.dir.path().join("keygate.yaml");
+        let text = change(&std::fs::read_to_string(&file).unwrap());
+        std::fs::write(&file, text).unwrap();
+        self.app.as_ref().expect("the gateway runs").reload();
+    }
+
     /// Looks at the files of the certificates, as the gateway does by itself every second.
     pub fn reload_certificates(&self) {
         self.app.as_ref().expect("the gateway runs").certificates.reload();
@@ -175,7 +183,7 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
         ("upstream", &format!("{{ endpoints: [{}] }}", endpoints.join(", "))),
         ("state", "{ embedded: { path: state.db } }"),
     ] {
-        if !blocks.contains(&format!("\n{name}:")) {
+        if !format!("\n{blocks}").contains(&format!("\n{name}:")) {
             text.push_str(&format!("{name}: {usual}\n"));
         }
     }

@@ -4,10 +4,12 @@
 #[allow(dead_code, reason = "shared with the process tests")]
 mod client;
 mod gateway;
+mod http2;
 mod upstream;
 
 pub use client::{Client, Response, head};
 pub use gateway::{Gateway, metric};
+pub use http2::{fetch_http2, over_http2};
 pub use upstream::Upstream;
 
 use std::time::{Duration, Instant};

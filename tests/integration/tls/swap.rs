@@ -35,6 +35,23 @@ fn changed_files_are_noticed_without_being_told_of() {
 }
 
 #[test]
+fn other_files_are_shown_when_the_configuration_names_them() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let mut old = encrypted.connect();
+    let new = encrypted.authority.certify(&["a.test"]);
+    new.write(encrypted.dir.path(), "b");
+    encrypted.gateway.reconfigure(|text| text.replace("/a.pem", "/b.pem").replace("/a.key", "/b.key"));
+    eventually("the new certificate is shown", || encrypted.connect().certificate() == new.der());
+    assert_eq!(old.get("/", &key.text).unwrap().status, 200);
+    // They are what is looked at from now on, too.
+    let newer = encrypted.authority.certify(&["a.test"]);
+    newer.write(encrypted.dir.path(), "b");
+    encrypted.gateway.reload_certificates();
+    assert_eq!(encrypted.connect().certificate(), newer.der());
+}
+
+#[test]
 fn no_handshake_fails_while_certificates_are_swapped() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();

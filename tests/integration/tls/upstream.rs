@@ -212,8 +212,21 @@ fn a_handshake_that_does_not_end_is_given_up_with_the_connection() {
     let address = silent.local_addr().unwrap();
     let tls = format!("tls: {{ ca: {} }}", ca.display());
     let blocks = format!("\nupstream: {{ endpoints: ['https://{address}'], {tls} }}\ntimeouts: {{ connect: 200ms }}\n");
-    let answer = answered(&Gateway::with(&[], &blocks));
-    assert!(is_unavailable(&answer), "{answer:?}");
+    let (status, answer) = answered(&Gateway::with(&[], &blocks));
+    assert!(status == 504 && answer.contains("upstream_timeout"), "{status} {answer}");
+}
+
+#[test]
+fn over_http2_the_handshake_agrees_on_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (upstream, ca) = certified(dir.path(), &Authority::new(), &["127.0.0.1"]);
+    let tls = format!("tls: {{ {ca} }}");
+    let blocks = format!("\nupstream: {{ endpoints: ['https://{}'], protocol: http2, {tls} }}\n", upstream.address);
+    // It agrees, and then answers in HTTP/1.
+    assert_eq!(answered(&Gateway::with(&[], &blocks)).0, 502);
+    let received = upstream.received();
+    assert_eq!(received[0].protocol.as_deref(), Some(&b"h2"[..]));
+    assert_eq!(received[0].head, ["pri * http/2.0"]);
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! The trailers of a response, which come after everybody has believed its head.
+
+use http::header::{
+    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, EXPIRES, HOST, LOCATION,
+    RETRY_AFTER, SET_COOKIE, TRAILER, VARY, WARNING, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{hop_by_hop, names};
+
+/// Fields that a recipient must not find in trailers, where it may merge them into a head that was read and acted upon
+/// (RFC 9110, section 6.5.1): framing, routing, authentication, and how the response is to be handled.
+const HEAD_ONLY: [HeaderName; 15] = [
+    AGE,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    DATE,
+    EXPIRES,
+    HOST,
+    LOCATION,
+    RETRY_AFTER,
+    SET_COOKIE,
+    VARY,
+    WARNING,
+    WWW_AUTHENTICATE,
+];
+/// What the gateway alone says of limits.
+const LIMITS: &str = "ratelimit";
+
+/// Removes from trailers what may only be in a head, what is for one connection only, and what only the gateway says.
+/// Returns how many names could be misread.
+pub fn trailers(trailers: &mut HeaderMap) -> u64 {
+    hop_by_hop::remove(trailers);
+    let odd = names::remove_reserved(trailers);
+    let unfit: Vec<HeaderName> = trailers.keys().filter(|name| is_unfit(name)).cloned().collect();
+    for name in unfit {
+        trailers.remove(name);
+    }
+    odd as u64
+}
+
+/// The `Trailer` field that announces, on HTTP/1, what of the announced trailers may come.
+pub(super) fn announced(headers: &HeaderMap) -> Option<HeaderValue> {
+    let values = headers.get_all(TRAILER).into_iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let mut fit = HeaderMap::new();
+    for name in names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()) {
+        fit.insert(name, HeaderValue::from_static(""));
+    }
+    trailers(&mut fit);
+    let names: Vec<&str> = fit.keys().map(HeaderName::as_str).collect();
+    (!names.is_empty()).then(|| HeaderValue::try_from(names.join(", ")).expect("field names are visible ASCII"))
+}
+
+fn is_unfit(name: &HeaderName) -> bool {
+    HEAD_ONLY.contains(name) || name.as_str().starts_with(LIMITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_come_late_passes() {
+        let mut map = HeaderMap::new();
+        for name in [
+            "grpc-status",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "x-user-id",
+            "x_org_id",
+            "x.y",
+            "set-cookie",
+            "x-request-id",
+            "ratelimit-policy",
+            "trailer",
+            "te",
+            "x-sum",
+            "authorization",
+            "x-forwarded-for",
+            "host",
+        ] {
+            map.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        assert_eq!(trailers(&mut map), 2);
+        let mut left: Vec<_> = map.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["grpc-status", "x-sum"]);
+    }
+
+    #[test]
+    fn the_same_are_announced() {
+        let mut headers = HeaderMap::new();
+        headers.insert(TRAILER, HeaderValue::from_static("X-Sum, content-length,, x y"));
+        headers.append(TRAILER, HeaderValue::from_static("x-user-id"));
+        assert_eq!(announced(&headers), Some(HeaderValue::from_static("x-sum")));
+        assert_eq!(announced(&HeaderMap::new()), None);
+    }
+}

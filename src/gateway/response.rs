@@ -1,0 +1,71 @@
+//! The upstream's response on its way to the client.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderValue, Response, StatusCode, Version};
+use http_body::Body as _;
+use http_body_util::Full;
+
+use super::Gateway;
+use super::guarded_body::{Exchange, GuardedBody, Held};
+use super::rate_limit::{self, Wait};
+use super::rejection::{Reason, Rejection};
+use super::request::{Arrival, own};
+use super::tunnel::Tunnelling;
+use crate::audit::Outcome;
+use crate::quota::Standing;
+use crate::transport::RequestBody;
+use crate::upstream::{ResponseBody, Tunnel};
+
+impl Gateway {
+    /// The upstream's response, with what the request holds in its body, or in the tunnel that it opens.
+    pub(super) async fn respond(
+        &self,
+        arrival: &Arrival<'_>,
+        mut response: Response<ResponseBody<RequestBody>>,
+        mut exchange: Exchange,
+        standing: &Standing,
+    ) -> Response<GuardedBody> {
+        exchange.status = Some(response.status());
+        // Our own version, not the upstream's (RFC 9110, section 6.2).
+        *response.version_mut() = Version::HTTP_11;
+        rate_limit::set(response.headers_mut(), standing, Wait::None);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch(arrival, response, exchange, *standing).await;
+        }
+        // The upstream did not wait for the whole request: the rest of it has nowhere to go, and the next request would
+        // come after it.
+        if !exchange.upload.is_finished() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
+        let length_only = length && arrival.version != Version::HTTP_2;
+        response.map(|body| GuardedBody::Upstream { body, length_only, exchange: Box::new(Held(exchange)) })
+    }
+
+    /// Has the client's connection taken over when the 101 has gone out.
+    async fn switch(
+        &self,
+        arrival: &Arrival<'_>,
+        response: Response<ResponseBody<RequestBody>>,
+        mut exchange: Exchange,
+        standing: Standing,
+    ) -> Response<GuardedBody> {
+        let (head, body) = response.into_parts();
+        let Some(upstream) = body.into_tunnel().await else {
+            exchange.end(Outcome::UpstreamError);
+            let rejection = Rejection { reason: Reason::UpstreamFailed, standing: Some(standing) };
+            let response = rejection.response(arrival.id);
+            exchange.status = Some(response.status());
+            return own(response);
+        };
+        self.tunnel(arrival, upstream, exchange);
+        Response::from_parts(head, GuardedBody::Own(Full::new(Bytes::new())))
+    }
+
+    fn tunnel(&self, arrival: &Arrival<'_>, upstream: Tunnel, exchange: Exchange) {
+        let (idle, idled) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
+        let tunnelling = Tunnelling::new(exchange);
+        arrival.handover.take_over(move |client| tunnelling.run(client, upstream, idle, idled));
+    }
+}

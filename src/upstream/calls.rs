@@ -1,0 +1,107 @@
+//! Requests over HTTP/2.
+//!
+//! A request that the upstream refuses to begin with (REFUSED_STREAM) is sent again, once, whatever its method: nothing
+//! was processed (RFC 9113, section 8.7). For that its head is copied, and up to 64 KiB of its body are remembered until
+//! the response begins, which costs references and no copies.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::body::{Carrier, ResponseBody};
+use super::endpoint::InFlight;
+use super::exchange::{Deadlines, head};
+use super::failure::Failure;
+use super::multiplexed::{self, Stream};
+use super::outgoing::{Lender, Outgoing, copy_head};
+use super::pool::{Pool, Terms, Unsent, unreachable};
+
+/// How a request on a stream fared.
+enum Call<B> {
+    Answered(Stream<B>, Response<Incoming>),
+    Failed(Failure),
+    /// The upstream did not begin with it.
+    Refused(hyper::Error),
+}
+
+impl<B> Pool<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends to one endpoint; the request comes back when nothing of it was sent.
+    pub(super) async fn call(
+        &self,
+        request: Request<Outgoing<B>>,
+        in_flight: InFlight,
+        terms: &Terms<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
+        let deadlines = Deadlines::from_now(self.patience(), terms.bounded);
+        let (parts, body) = request.into_parts();
+        let (request, lender) = (Request::from_parts(parts, ()), Lender::new(body));
+        let first = match self.place(&in_flight).await {
+            Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, terms).await,
+            Err(late) => return Err(Unsent { request: Box::new(request.map(|()| lender.into_body())), late }),
+        };
+        let last = match first {
+            Call::Refused(error) => {
+                in_flight.shared().metrics.retries.inc();
+                match self.place(&in_flight).await {
+                    Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, terms).await,
+                    Err(_) => Call::Refused(error),
+                }
+            }
+            ended => ended,
+        };
+        let answered = match last {
+            Call::Answered(stream, response) => {
+                lender.forget();
+                Ok((Carrier::Http2 { stream, _lender: lender }, response))
+            }
+            Call::Failed(failure) => Err(failure),
+            Call::Refused(error) => Err(Failure::BadResponse(error)),
+        };
+        Ok(self.concluded(answered, in_flight, deadlines, terms))
+    }
+
+    /// A place on a connection; or whether the attempt to make one took too long.
+    async fn place(&self, in_flight: &InFlight) -> Result<Stream<B>, bool> {
+        let shared = in_flight.shared();
+        let stream = self.multiplexed(in_flight.index()).stream(
+            &shared.endpoint,
+            shared.encryption.as_ref(),
+            self.patience().connect,
+        );
+        let stream = stream.await;
+        match &stream {
+            Ok(stream) if stream.is_first => shared.reached(),
+            _ => {}
+        }
+        stream.map_err(|error| unreachable(shared, &error))
+    }
+
+    async fn call_over(
+        &self,
+        mut stream: Stream<B>,
+        request: &Request<()>,
+        lender: &Lender<B>,
+        in_flight: &InFlight,
+        deadlines: Deadlines,
+        terms: &Terms<'_>,
+    ) -> Call<B> {
+        let Some(body) = lender.lend() else { return Call::Failed(Failure::Unrepeatable) };
+        let request = multiplexed::head(copy_head(request), in_flight.shared()).map(|()| body);
+        let mut sender = stream.sender();
+        let response = sender.try_send_request(request);
+        match head(response, &mut stream.timer, self.patience(), deadlines, terms.uploaded).await {
+            Ok(Ok(response)) => Call::Answered(stream, response),
+            Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
+                (Some(_), error) => Call::Refused(error),
+                (None, error) if multiplexed::is_refused(&error) => Call::Refused(error),
+                (None, error) => Call::Failed(Failure::BadResponse(error)),
+            },
+            Err(late) => Call::Failed(Failure::TimedOut(late)),
+        }
+    }
+}

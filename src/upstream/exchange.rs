@@ -1,0 +1,104 @@
+//! One request on one connection, until its response's head is there.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::failure::{Failure, Late};
+use super::outgoing::Outgoing;
+use super::settings::Patience;
+use super::timer::Timer;
+
+/// How an attempt ended.
+pub(super) enum Attempt<B> {
+    /// With a response's head.
+    Answered(Connection<B>, Response<Incoming>),
+    /// Without one, though something may have been sent.
+    Failed(Connection<B>, Failure),
+    /// Nothing was sent: the request is as it was. Boxed, as it is large and rare.
+    Unsent(Box<Request<Outgoing<B>>>),
+}
+
+/// By when what must have come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    /// The last byte of the response; none: whenever it comes.
+    pub(super) end: Option<Instant>,
+}
+
+impl Deadlines {
+    /// Those of an exchange that begins now.
+    pub(super) fn from_now(patience: &Patience, bounded: bool) -> Self {
+        Self { end: bounded.then(|| Instant::now() + patience.exchange) }
+    }
+
+    /// What is late first: a piece that is due then, or the whole.
+    pub(super) fn first(self, piece: Instant) -> Instant {
+        self.end.map_or(piece, |end| end.min(piece))
+    }
+
+    /// Whether the whole is late.
+    pub(super) fn is_over(self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// Sends a request over a connection of its own and waits for the head.
+pub(super) async fn exchange<B>(
+    mut connection: Connection<B>,
+    request: Request<Outgoing<B>>,
+    patience: &Patience,
+    deadlines: Deadlines,
+    uploaded: &dyn Fn() -> u64,
+) -> Attempt<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let Connection { sender, timer, link, .. } = &mut connection;
+    link.begin();
+    match head(sender.try_send_request(request), timer, patience, deadlines, uploaded).await {
+        Ok(Ok(response)) => Attempt::Answered(connection, response),
+        Ok(Err(mut error)) => match error.take_message() {
+            Some(unsent) => Attempt::Unsent(Box::new(unsent)),
+            None => Attempt::Failed(connection, Failure::BadResponse(error.into_error())),
+        },
+        Err(late) => Attempt::Failed(connection, Failure::TimedOut(late)),
+    }
+}
+
+/// Waits for the head. While the request's body goes, the upstream is not late with it.
+pub(super) async fn head<T>(
+    response: impl Future<Output = T>,
+    timer: &mut Timer,
+    patience: &Patience,
+    deadlines: Deadlines,
+    uploaded: &dyn Fn() -> u64,
+) -> Result<T, Late> {
+    let mut response = pin!(response);
+    let mut due = Instant::now() + patience.response;
+    let mut before = uploaded();
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(sent) = response.as_mut().poll(cx) {
+                return Poll::Ready(Ok(sent));
+            }
+            ready!(timer.poll(cx, deadlines.first(due)));
+            if deadlines.is_over() {
+                return Poll::Ready(Err(Late::Whole));
+            }
+            if uploaded() == before {
+                return Poll::Ready(Err(Late::FirstByte));
+            }
+            (before, due) = (uploaded(), Instant::now() + patience.response);
+        }
+    })
+    .await
+}

@@ -1,0 +1,188 @@
+//! HTTP/2 to one endpoint: connections that many requests share.
+//!
+//! - One worker has one connection to an endpoint, and another only when all streams of the first are used up.
+//! - A connection that has said GOAWAY, or broke, takes no more requests; its streams end by themselves.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::uri::Scheme;
+use http::{Request, Uri};
+use http_body::Body;
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Mutex;
+
+use super::endpoint;
+use super::outgoing::Outgoing;
+use super::settings::Endpoint;
+use super::stream::{self, Encryption, reach};
+use super::timer::Timer;
+
+/// Bytes of a response's head, as HTTP/2 counts them.
+const MAX_HEAD: u32 = 64 * 1024;
+/// A connection is pinged when nothing has come for this long while a stream is open, and given up when the answer takes
+/// as long: so a stream over a dead connection ends long before its time-outs.
+const PING: Duration = Duration::from_secs(20);
+
+/// One worker's connections to one endpoint.
+pub(super) struct Multiplexed<B> {
+    open: RefCell<Vec<Rc<Shared<B>>>>,
+    /// Held by the one who connects; the others wait for what comes of it.
+    connecting: Mutex<()>,
+    /// How often connecting has failed.
+    failures: Cell<u64>,
+}
+
+struct Shared<B> {
+    sender: SendRequest<Outgoing<B>>,
+    /// Streams in use.
+    active: Cell<usize>,
+    /// Streams that the upstream allows; told by the connection's task.
+    allowed: Rc<Cell<usize>>,
+}
+
+/// A place for one request on a connection, and its stream's once it is sent.
+pub(super) struct Stream<B> {
+    shared: Rc<Shared<B>>,
+    /// Whether the connection was made for it.
+    pub(super) is_first: bool,
+    pub(super) timer: Timer,
+}
+
+/// Runs the library's tasks on this thread.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+impl<B> Default for Multiplexed<B> {
+    fn default() -> Self {
+        Self { open: RefCell::default(), connecting: Mutex::new(()), failures: Cell::new(0) }
+    }
+}
+
+impl<B> Multiplexed<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// A place on a connection that has one, or on a new one.
+    pub(super) async fn stream(
+        &self,
+        endpoint: &Endpoint,
+        encryption: Option<&Encryption>,
+        timeout: Duration,
+    ) -> io::Result<Stream<B>> {
+        if let Some(shared) = self.free() {
+            return Ok(Stream::new(shared, false));
+        }
+        let failures = self.failures.get();
+        let _turn = self.connecting.lock().await;
+        if let Some(shared) = self.free() {
+            return Ok(Stream::new(shared, false));
+        }
+        if self.failures.get() != failures {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let shared = tokio::time::timeout(timeout, connect(endpoint, encryption)).await;
+        let shared = shared.map_err(io::Error::from).flatten();
+        let shared = shared.inspect_err(|_| self.failures.set(failures + 1))?;
+        self.open.borrow_mut().push(Rc::clone(&shared));
+        Ok(Stream::new(shared, true))
+    }
+
+    /// A connection with a stream to spare. Closed ones are forgotten on the way.
+    fn free(&self) -> Option<Rc<Shared<B>>> {
+        let mut open = self.open.borrow_mut();
+        open.retain(|shared| !shared.sender.is_closed());
+        open.iter().find(|shared| shared.active.get() < shared.allowed.get()).cloned()
+    }
+}
+
+async fn connect<B>(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Shared<B>>>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = reach(endpoint, encryption).await?;
+    let mut builder = Builder::new(LocalExecutor);
+    builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEAD).keep_alive_interval(PING).keep_alive_timeout(PING);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
+    tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
+    Ok(Rc::new(Shared { sender, active: Cell::new(0), allowed }))
+}
+
+/// The connection's task.
+async fn run<B>(
+    mut connection: Connection<TokioIo<stream::Stream>, Outgoing<B>, LocalExecutor>,
+    allowed: Rc<Cell<usize>>,
+) where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let ended = poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        allowed.set(connection.current_max_send_streams());
+        polled
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "an upstream connection ended early");
+    }
+}
+
+impl<B> Stream<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn new(shared: Rc<Shared<B>>, is_first: bool) -> Self {
+        shared.active.set(shared.active.get() + 1);
+        Self { shared, is_first, timer: Timer::default() }
+    }
+
+    pub(super) fn sender(&self) -> SendRequest<Outgoing<B>> {
+        self.shared.sender.clone()
+    }
+}
+
+impl<B> Drop for Stream<B> {
+    fn drop(&mut self) {
+        self.shared.active.set(self.shared.active.get() - 1);
+    }
+}
+
+/// A head as HTTP/2 has it: the host in the target (RFC 9113, section 8.3.1), and no fields for one connection only.
+pub(super) fn head(mut request: Request<()>, endpoint: &endpoint::Shared) -> Request<()> {
+    let mut target = std::mem::take(request.uri_mut()).into_parts();
+    let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    (target.scheme, target.authority) = (Some(scheme), Some(endpoint.authority.clone()));
+    *request.uri_mut() = Uri::from_parts(target).expect("a path, a scheme and an authority make a target");
+    for name in [HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        request.headers_mut().remove(name);
+    }
+    request
+}
+
+/// Whether the upstream said that it has not even begun to process a request (RFC 9113, section 8.7).
+pub(super) fn is_refused(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref::<h2::Error>() {
+            return cause.reason() == Some(h2::Reason::REFUSED_STREAM) && cause.is_remote();
+        }
+        source = cause.source();
+    }
+    false
+}

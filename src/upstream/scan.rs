@@ -1,0 +1,145 @@
+//! The heads of responses, byte by byte, before the HTTP library reads them.
+//!
+//! The library is strict about names, values and status lines, and lenient where this is not: it takes a bare line feed
+//! for the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx) without a
+//! word. It could tell of those (`on_informational`), but only by a callback that is allocated with every request and
+//! cannot end the exchange. A scan of the bytes is exact, costs about a nanosecond for each byte of a head and nothing
+//! for a body, and allocates nothing.
+
+/// Bytes of all heads of one response, interim ones included.
+const MAX_HEADS: usize = 64 * 1024;
+/// Interim responses before the final one: more than any server has reason to send.
+const MAX_INTERIM: u8 = 16;
+/// Where the status code's first digit is in `HTTP/1.1 200`.
+const FIRST_DIGIT: usize = 9;
+
+/// What is wrong with a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Flaw {
+    #[error("a line of the response's head does not end in CR LF")]
+    BareLineEnd,
+    #[error("there is an empty line before the response")]
+    EmptyLine,
+    #[error("the response's head is too large")]
+    TooLarge,
+    #[error("there are too many interim responses")]
+    TooManyInterim,
+}
+
+/// How far the heads of one response have been read.
+///
+/// - Interim heads are followed by another head; 101 and final ones by bytes that are none of its business.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scan {
+    /// Bytes of all heads so far.
+    bytes: usize,
+    interim: u8,
+    /// Bytes of the current line so far, its end not counted.
+    line: usize,
+    /// Whether the last byte was CR.
+    after_cr: bool,
+    /// Whether the current head's first line has ended.
+    in_fields: bool,
+    /// The status code's three digits.
+    code: [u8; 3],
+}
+
+impl Scan {
+    /// Takes in bytes as they come; true when the last head has ended.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, Flaw> {
+        for byte in bytes {
+            self.bytes += 1;
+            if self.bytes > MAX_HEADS {
+                return Err(Flaw::TooLarge);
+            }
+            match (self.after_cr, *byte) {
+                (true, b'\n') => {
+                    self.after_cr = false;
+                    if self.end_line()? {
+                        return Ok(true);
+                    }
+                }
+                (true, _) | (false, b'\n') => return Err(Flaw::BareLineEnd),
+                (false, b'\r') => self.after_cr = true,
+                (false, byte) => self.take(byte),
+            }
+        }
+        Ok(false)
+    }
+
+    fn take(&mut self, byte: u8) {
+        if !self.in_fields
+            && let Some(digit) = self.line.checked_sub(FIRST_DIGIT).and_then(|at| self.code.get_mut(at))
+        {
+            *digit = byte;
+        }
+        self.line += 1;
+    }
+
+    /// True when this was the end of the last head.
+    fn end_line(&mut self) -> Result<bool, Flaw> {
+        let empty = std::mem::take(&mut self.line) == 0;
+        match (empty, self.in_fields) {
+            (true, false) => Err(Flaw::EmptyLine),
+            (false, _) => {
+                self.in_fields = true;
+                Ok(false)
+            }
+            (true, true) if self.code[0] != b'1' || self.code == *b"101" => Ok(true),
+            (true, true) if self.interim == MAX_INTERIM => Err(Flaw::TooManyInterim),
+            (true, true) => {
+                *self = Self { bytes: self.bytes, interim: self.interim + 1, ..Self::default() };
+                Ok(false)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(text: &str) -> Result<bool, Flaw> {
+        let whole = Scan::default().advance(text.as_bytes());
+        let mut scan = Scan::default();
+        let mut piecewise = Ok(false);
+        for byte in text.bytes() {
+            if piecewise == Ok(false) {
+                piecewise = scan.advance(&[byte]);
+            }
+        }
+        assert_eq!(whole, piecewise, "{text:?}");
+        whole
+    }
+
+    #[test]
+    fn a_head_ends_with_its_empty_line() {
+        assert_eq!(scan("HTTP/1.1 200 OK\r\na: b\r\n\r\nbody\n\r\n"), Ok(true));
+        assert_eq!(scan("HTTP/1.1 200\r\n\r\n"), Ok(true));
+        assert_eq!(scan("HTTP/1.1 200 OK\r\na: b\r\n"), Ok(false));
+        assert_eq!(scan("HTTP/1.1 101 Switching Protocols\r\n\r\n\n"), Ok(true));
+    }
+
+    #[test]
+    fn lines_end_in_cr_lf_and_nothing_else() {
+        for text in ["HTTP/1.1 200 OK\n\n", "HTTP/1.1 200 OK\r\na: b\n\r\n", "HTTP/1.1 200 OK\r\na: b\rc: d\r\n\r\n"] {
+            assert_eq!(scan(text), Err(Flaw::BareLineEnd), "{text:?}");
+        }
+        assert_eq!(scan("\r\nHTTP/1.1 200 OK\r\n\r\n"), Err(Flaw::EmptyLine));
+    }
+
+    #[test]
+    fn interim_responses_are_counted() {
+        let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+        assert_eq!(scan(&format!("{}HTTP/1.1 200 OK\r\n\r\n", interim.repeat(16))), Ok(true));
+        assert_eq!(scan(&interim.repeat(17)), Err(Flaw::TooManyInterim));
+    }
+
+    #[test]
+    fn all_heads_together_are_bounded() {
+        let field = |length| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(length));
+        let rest = field(0).len();
+        assert_eq!(scan(&field(MAX_HEADS - rest)), Ok(true));
+        assert_eq!(scan(&field(MAX_HEADS - rest + 1)), Err(Flaw::TooLarge));
+    }
+}

@@ -1,0 +1,385 @@
+//! gRPC and trailers: HTTP/2 to the upstream, and what comes after the last byte.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::{Client, Gateway, Upstream, eventually, head, over_http2};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+const CALLS: &str = "
+workers: 1
+routes:
+  - { name: calls, path: /calls/**, trailers: true }
+  - { name: plain, path: /plain/** }
+";
+
+/// An upstream that speaks HTTP/2.
+struct Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+    heads: Arc<Mutex<Vec<HeaderMap>>>,
+    /// The bodies that broke off, and that came to their ends.
+    bodies: mpsc::Receiver<Result<usize, ()>>,
+}
+
+impl Server {
+    fn start(max_streams: u32) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (told, bodies) = mpsc::channel();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            connections: Arc::default(),
+            calls: Arc::default(),
+            heads: Arc::default(),
+            bodies,
+        };
+        let (connections, calls, heads) =
+            (Arc::clone(&server.connections), Arc::clone(&server.calls), Arc::clone(&server.heads));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                while let Ok((stream, _)) = listener.accept().await {
+                    connections.fetch_add(1, Ordering::SeqCst);
+                    let (calls, heads, told) = (Arc::clone(&calls), Arc::clone(&heads), told.clone());
+                    let service = service_fn(move |request| {
+                        let number = calls.fetch_add(1, Ordering::SeqCst);
+                        heads.lock().unwrap().push(Request::headers(&request).clone());
+                        answer(request, number, told.clone())
+                    });
+                    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    builder.max_concurrent_streams(max_streams);
+                    tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
+                }
+            });
+        });
+        server
+    }
+
+    fn with(&self, blocks: &str) -> Gateway {
+        let endpoint = format!("upstream: {{ endpoints: [\"http://{}\"], protocol: http2 }}\n", self.address);
+        Gateway::with(&[], &format!("{endpoint}{blocks}"))
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    number: usize,
+    told: mpsc::Sender<Result<usize, ()>>,
+) -> Result<Response<Body>, h2::Error> {
+    let refused = || Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+    let ok = Response::builder().header("content-type", "application/grpc");
+    let path = request.uri().path().to_owned();
+    let body = match path.rsplit('/').next().unwrap() {
+        "refused-once" if number == 0 => return refused(),
+        "refused" => return refused(),
+        "reset" => return Err(h2::Error::from(h2::Reason::INTERNAL_ERROR)),
+        "silent" => {
+            std::future::pending::<()>().await;
+            Full::default().boxed_unsync()
+        }
+        "only-trailers" => {
+            return Ok(ok.header("grpc-status", "12").body(Full::default().boxed_unsync()).unwrap());
+        }
+        "many" => {
+            let mut response = Response::new(Full::default().boxed_unsync());
+            for number in 0..101 {
+                response
+                    .headers_mut()
+                    .insert(http::HeaderName::try_from(format!("x-{number}")).unwrap(), "1".parse().unwrap());
+            }
+            return Ok(response);
+        }
+        "early" => {
+            tokio::spawn(read(request.into_body(), told));
+            Full::from("early").boxed_unsync()
+        }
+        // What comes, as it comes.
+        "echo" => request.into_body().map_err(|_| unreachable!("the client goes on")).boxed_unsync(),
+        _ => {
+            let length = read(request.into_body(), told).await;
+            let trailers = [("grpc-status", "0"), ("x-user-id", "forged"), ("content-length", "5"), ("x_odd", "1")];
+            let trailers = trailers.map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+            let frames =
+                [Frame::data(Bytes::from(format!("{length}"))), Frame::trailers(trailers.into_iter().collect())];
+            StreamBody::new(stream::iter(frames.map(Ok))).boxed_unsync()
+        }
+    };
+    Ok(ok.body(body).unwrap())
+}
+
+async fn read(mut body: Incoming, told: mpsc::Sender<Result<usize, ()>>) -> usize {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => length += frame.data_ref().map_or(0, Bytes::len),
+            Err(_) => {
+                told.send(Err(())).ok();
+                return length;
+            }
+        }
+    }
+    told.send(Ok(length)).ok();
+    length
+}
+
+fn request(gateway: &Gateway, path: &str, key: &str, body: Body) -> Request<Body> {
+    Request::post(format!("http://{}{path}", gateway.address))
+        .header("authorization", format!("Bearer {key}"))
+        .header("content-type", "application/grpc+proto")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap()
+}
+
+fn whole(bytes: &'static [u8]) -> Body {
+    Full::from(bytes).boxed_unsync()
+}
+
+/// A body that begins and goes on for as long as the client likes.
+fn unfinished(bytes: &'static [u8]) -> Body {
+    let first = stream::iter([Ok(Frame::data(Bytes::from_static(bytes)))]);
+    StreamBody::new(first.chain(stream::pending())).boxed_unsync()
+}
+
+/// Waits for something while the client goes on.
+async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "ten seconds passed without: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+type Answer = (u16, HeaderMap, Bytes, Option<HeaderMap>);
+
+async fn call(sender: &mut SendRequest<Body>, request: Request<Body>) -> Result<Answer, hyper::Error> {
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = body.collect().await?;
+    let trailers = body.trailers().cloned();
+    Ok((head.status.as_u16(), head.headers, body.to_bytes(), trailers))
+}
+
+/// One call on a connection of its own.
+fn call_once(gateway: &Gateway, path: &str, key: &str, body: Body) -> Result<Answer, hyper::Error> {
+    let request = request(gateway, path, key, body);
+    over_http2(gateway.address, async |mut sender| call(&mut sender, request).await)
+}
+
+#[test]
+fn a_call_ends_with_its_trailers() {
+    let server = Server::start(100);
+    let gateway = server.with(CALLS);
+    let key = gateway.key();
+    let (status, headers, body, trailers) = call_once(&gateway, "/calls/a", &key.text, whole(b"hello")).unwrap();
+    assert_eq!((status, &*body, &headers["content-type"]), (200, &b"5"[..], &"application/grpc".parse().unwrap()));
+    let trailers = trailers.unwrap();
+    assert_eq!((trailers.len(), &trailers["grpc-status"]), (1, &"0".parse().unwrap()), "{trailers:?}");
+    let received = server.heads.lock().unwrap().pop().unwrap();
+    assert_eq!(
+        (&received["te"], &received["x-user-id"]),
+        (&"trailers".parse().unwrap(), &key.user.to_string().parse().unwrap())
+    );
+    for gone in ["authorization", "host", "connection", "transfer-encoding"] {
+        assert!(!received.contains_key(gone), "{gone}: {received:?}");
+    }
+
+    let (status, _, body, trailers) = call_once(&gateway, "/plain/a", &key.text, whole(b"hello")).unwrap();
+    assert_eq!((status, &*body, trailers), (200, &b"5"[..], None), "not on a route that does not allow them");
+    assert!(!server.heads.lock().unwrap().pop().unwrap().contains_key("te"));
+}
+
+#[test]
+fn a_response_may_be_all_head() {
+    let server = Server::start(100);
+    let gateway = server.with(CALLS);
+    let (status, headers, body, _) =
+        call_once(&gateway, "/calls/only-trailers", &gateway.key().text, whole(b"x")).unwrap();
+    assert_eq!((status, &headers["grpc-status"], body.len()), (200, &"12".parse().unwrap(), 0));
+}
+
+#[test]
+fn a_head_has_100_fields_over_http2_too() {
+    let server = Server::start(100);
+    let gateway = server.with(CALLS);
+    let (status, ..) = call_once(&gateway, "/calls/many", &gateway.key().text, whole(b"")).unwrap();
+    assert_eq!(status, 502);
+}
+
+#[test]
+fn clients_of_http1_are_served_too() {
+    let server = Server::start(100);
+    let gateway = server.with(CALLS);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..3 {
+        assert_eq!(client.request("POST", "/calls/a", &key, &[], b"hello").body, b"5");
+        client
+            .send(head("POST", "/calls/a", &key, &[("Transfer-Encoding", "chunked")], 0))
+            .send("2\r\nab\r\n0\r\n\r\n");
+        assert_eq!(client.response().body, b"2");
+        assert_eq!(client.get("/calls/a", &key).body, b"0");
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_refused_call_is_made_again_once() {
+    let cases: [(&str, Body, u16, usize, f64); 4] = [
+        ("/calls/refused-once", whole(b"hello"), 200, 2, 1.0),
+        ("/calls/refused-once", whole(b""), 200, 2, 1.0),
+        ("/calls/refused", whole(b"hello"), 502, 2, 1.0),
+        ("/calls/reset", whole(b""), 502, 1, 0.0),
+    ];
+    for (path, body, status, calls, retries) in cases {
+        let server = Server::start(100);
+        let gateway = server.with(CALLS);
+        let (given, _, answer, _) = call_once(&gateway, path, &gateway.key().text, body).unwrap();
+        assert_eq!((given, server.calls()), (status, calls), "{path}: {answer:?}");
+        assert_eq!(gateway.metric("keygate_upstream_retries_total"), retries, "{path}");
+        if status == 200 {
+            assert!(answer == "5" || answer == "0", "the body came whole: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn calls_share_a_connection_until_its_streams_are_used_up() {
+    for (max_streams, connections) in [(100, 1..=1), (10, 3..=4)] {
+        let server = Server::start(max_streams);
+        let gateway = server.with(CALLS);
+        let key = gateway.key().text;
+        let first = request(&gateway, "/calls/a", &key, whole(b"x"));
+        let held: Vec<_> = (0..30).map(|_| request(&gateway, "/calls/silent", &key, whole(b"x"))).collect();
+        over_http2(gateway.address, async |mut sender| {
+            call(&mut sender, first).await.unwrap();
+            for request in held {
+                let calls = server.calls();
+                tokio::spawn(sender.send_request(request));
+                becomes("the call has arrived", || server.calls() > calls).await;
+            }
+        });
+        let made = server.connections.load(Ordering::SeqCst);
+        assert!(connections.contains(&made), "{made} connections for 30 calls, {max_streams} on each");
+    }
+}
+
+#[test]
+fn a_stream_may_last_longer_than_an_exchange() {
+    let server = Server::start(100);
+    let gateway = server.with(&format!("{CALLS}timeouts: {{ exchange: 300ms }}"));
+    let key = gateway.key().text;
+    let ticking = || {
+        let ticks = stream::unfold(0, |tick| async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            (tick < 16).then(|| (Ok(Frame::data(Bytes::from_static(b"x"))), tick + 1))
+        });
+        StreamBody::new(ticks).boxed_unsync()
+    };
+    let (_, _, body, _) = call_once(&gateway, "/calls/echo", &key, ticking()).unwrap();
+    assert_eq!(body.len(), 16);
+    assert!(call_once(&gateway, "/plain/echo", &key, ticking()).is_err(), "elsewhere it may not");
+    assert_eq!(gateway.metric("keygate_timeouts_total{kind=\"upstream_whole\"}"), 1.0);
+}
+
+#[test]
+fn a_call_that_is_given_up_is_cancelled() {
+    let server = Server::start(100);
+    let gateway = server.with(CALLS);
+    let key = gateway.key().text;
+    let request = request(&gateway, "/calls/a", &key, unfinished(b"some"));
+    over_http2(gateway.address, async |mut sender| {
+        let waiting = tokio::spawn(sender.send_request(request));
+        becomes("the call has arrived", || server.calls() > 0).await;
+        waiting.abort();
+        let _ = waiting.await;
+    });
+    assert_eq!(server.bodies.recv_timeout(Duration::from_secs(10)).unwrap(), Err(()));
+    eventually("the slot is back", || gateway.metric("keygate_in_flight") == 0.0);
+}
+
+#[test]
+fn an_early_answer_takes_the_rest_of_the_request_away() {
+    let server = Server::start(100);
+    // Not the client's slowness.
+    let gateway = server.with(&format!("{CALLS}http: {{ min_body_rate: 0 }}"));
+    let key = gateway.key().text;
+    let request = request(&gateway, "/calls/early", &key, unfinished(b"some"));
+    over_http2(gateway.address, async |mut sender| {
+        let (_, _, body, _) = call(&mut sender, request).await.unwrap();
+        assert_eq!(body, "early");
+        let mut ended = None;
+        becomes("the rest of the request is not waited for", || {
+            ended = server.bodies.try_recv().ok();
+            ended.is_some()
+        })
+        .await;
+        assert_eq!(ended, Some(Err(())), "it broke off");
+    });
+}
+
+/// An upstream of HTTP/1.1 whose response has trailers, honest and otherwise.
+fn trailing() -> Upstream {
+    Upstream::answering(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-User-Id, Content-Length, Set-Cookie\r\n\r\n";
+        let rest = "2\r\nok\r\n0\r\nX-Sum: 7\r\nX-User-Id: forged\r\nContent-Length: 9\r\nSet-Cookie: a\r\nX-Unsaid: 1\r\n\r\n";
+        stream.write_all(format!("{head}{rest}").as_bytes()).ok();
+    })
+}
+
+#[test]
+fn trailers_pass_on_http1_to_those_who_read_them() {
+    let upstream = trailing();
+    let gateway = Gateway::with(&[upstream.address], CALLS);
+    let key = gateway.key().text;
+    for (path, fields, passes) in [
+        ("/calls/a", &[("TE", "trailers"), ("Connection", "te")][..], true),
+        ("/calls/a", &[], false),
+        ("/plain/a", &[("TE", "trailers"), ("Connection", "te")], false),
+    ] {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", path, &key, fields, 0));
+        let (status, headers) = client.head().unwrap();
+        let trailer = headers.iter().find(|(name, _)| name == "trailer").map(|(_, value)| value.as_str());
+        assert_eq!((status, trailer), (200, passes.then_some("x-sum")), "{path} {fields:?}");
+        let expected = if passes { "2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n" } else { "2\r\nok\r\n0\r\n\r\n" };
+        assert_eq!(String::from_utf8(client.read_exact(expected.len())).unwrap(), expected, "{path} {fields:?}");
+        assert_eq!(upstream.last().header("te"), passes.then_some("trailers"));
+        assert_eq!(upstream.last().header("connection"), passes.then_some("te"));
+        // The connection is in order.
+        assert_eq!(client.get(path, &key).status, 200);
+    }
+}
+
+#[test]
+fn trailers_pass_from_http1_to_http2() {
+    let upstream = trailing();
+    let gateway = Gateway::with(&[upstream.address], CALLS);
+    let key = gateway.key().text;
+    let (_, _, body, trailers) = call_once(&gateway, "/calls/a", &key, whole(b"")).unwrap();
+    let trailers = trailers.unwrap();
+    assert_eq!((&*body, trailers.len(), &trailers["x-sum"]), (&b"ok"[..], 2, &"7".parse().unwrap()), "{trailers:?}");
+    let (_, _, body, trailers) = call_once(&gateway, "/plain/a", &key, whole(b"")).unwrap();
+    assert_eq!((&*body, trailers), (&b"ok"[..], None));
+}
