@@ -34,10 +34,10 @@ impl Received {
     /// Checks a head. The sizes are the caller's affair.
     ///
     /// # Errors
-    /// The [`Flaw`], with the head.
-    pub fn check(head: Parts) -> Result<Self, (Flaw, Parts)> {
+    /// The [`Flaw`].
+    pub fn check(head: Parts) -> Result<Self, Flaw> {
         match flaw(&head) {
-            Some(flaw) => Err((flaw, head)),
+            Some(flaw) => Err(flaw),
             None => Ok(Self(head)),
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn check(request: http::request::Builder) -> Result<(), Flaw> {
-        Received::check(request.body(()).unwrap().into_parts().0).map(drop).map_err(|(flaw, _)| flaw)
+        Received::check(request.body(()).unwrap().into_parts().0).map(drop)
     }
 
     #[test]

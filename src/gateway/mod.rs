@@ -110,7 +110,7 @@ impl Gateway {
     /// What can be refused by its head alone.
     fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<Received, Reason> {
         head::check(&head, &self.settings)?;
-        let head = Received::check(head).map_err(|(flaw, _)| Reason::from(flaw))?;
+        let head = Received::check(head)?;
         if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
             return Err(Reason::BodyTooLarge);
         }

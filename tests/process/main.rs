@@ -13,6 +13,7 @@ mod redis;
 
 mod running;
 
+mod canary;
 mod demo;
 mod drain;
 mod reload;

@@ -1,0 +1,112 @@
+//! A key that is used, misused and smuggled everywhere is found nowhere: not in logs at their most talkative, not in
+//! metrics, not in the audit, not in what management shows, not in the state, not in the process list.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+
+use crate::client::{Client, head};
+use crate::running::Setup;
+use crate::upstream::Upstream;
+
+/// Requests that carry a key where keys belong, and everywhere else.
+fn smuggled(key: &str) -> Vec<String> {
+    let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let halfway = key.replace('_', "%5f");
+    let fields = |fields: &[(&str, &str)]| head("GET", "/", key, fields, 0);
+    let mut all = vec![
+        head("GET", &format!("/{key}/x?key={key}#"), key, &[], 0).replace('#', ""),
+        head("GET", &format!("/{encoded}?{encoded}"), key, &[], 0),
+        head("GET", &format!("/{halfway}?{halfway}"), key, &[], 0),
+        head("GET", &format!("/..;/{key}"), key, &[], 0),
+        fields(&[("User-Agent", key), ("Referer", key), ("Cookie", &format!("key={key}"))]),
+        fields(&[("X-Api-Key", key), ("X-Forwarded-For", key), ("Forwarded", key), ("X-User-Id", key)]),
+        fields(&[("Host", key)]),
+        fields(&[("Connection", key), (key, "1")]),
+        fields(&[("Authorization", &format!("Bearer {key}"))]),
+        fields(&[("Expect", key)]),
+        fields(&[("Transfer-Encoding", key)]),
+        fields(&[("Content-Length", key)]),
+        fields(&[("Upgrade", key), ("Connection", "upgrade")]),
+        format!("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic {key}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}x\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: {key}\r\n\r\n"),
+        format!("{key} / HTTP/1.1\r\nHost: h\r\n\r\n"),
+        format!("GET {key} HTTP/1.1\r\nHost: h\r\n\r\n"),
+        format!("GET http://{key}@h/ HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\n\r\n"),
+        format!("GET / {key}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\n{key}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\n folded\r\n\r\n"),
+        format!("PROXY TCP4 {key}\r\n"),
+        format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{key}{key}"),
+    ];
+    all.push(format!("{}{key}", head("POST", "/", key, &[], key.len())));
+    all.push(format!("{}3\r\n{key}", head("POST", "/", key, &[("Transfer-Encoding", "chunked")], 0)));
+    all
+}
+
+/// Every byte of every file below a directory.
+fn all_bytes(directory: &Path, into: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all_bytes(&path, into);
+        } else if path.is_file() {
+            into.push((path.display().to_string(), fs::read(&path).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_key_is_found_nowhere_but_with_its_holder() {
+    // It answers with what it was sent, as sloppy services do.
+    let upstream = Upstream::answering(|request, stream| {
+        let body = format!("{request:?}");
+        write!(stream, "HTTP/1.1 200 OK\r\nx-echo: {}\r\ncontent-length: {}\r\n\r\n{body}", request.line, body.len())
+            .ok();
+    });
+    let bad_keys = "limits: { bad_keys: { requests: 10000, per: 1s } }\ntelemetry: { level: trace }\n";
+    let setup = Setup::new(upstream.address, bad_keys);
+    let key = setup.key();
+    let gateway = setup.start_logged();
+    let id = &key["sk_live_".len()..][..9];
+    // Named by mistake where only its id belongs.
+    let mistaken = setup.keygate(&["key", "show", &key]);
+    assert!(!mistaken.status.success());
+    for request in smuggled(&key) {
+        let mut stream = TcpStream::connect(setup.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // What it answers is its affair; that it ends, ours.
+        stream.read_to_end(&mut Vec::new()).ok();
+    }
+    assert_eq!(setup.client().get("/", &key).status, 200);
+    setup.ok(&["key", "revoke", id]);
+    assert_eq!(setup.client().get("/", &key).status, 401);
+
+    let mut seen = vec![
+        ("metrics".to_owned(), Client::connect(setup.admin).get("/metrics", "").body),
+        ("a mistaken command".to_owned(), [mistaken.stdout, mistaken.stderr].concat()),
+    ];
+    for command in
+        [&["audit", "list", "--json"][..], &["explain", id], &["key", "show", id], &["key", "list", "--org", "acme"]]
+    {
+        seen.push((command.join(" "), setup.ok(command).into_bytes()));
+    }
+    for file in ["cmdline", "environ"] {
+        seen.push((file.to_owned(), fs::read(format!("/proc/{}/{file}", gateway.id())).unwrap()));
+    }
+    gateway.stop();
+    all_bytes(setup.path(), &mut seen);
+    assert!(seen.iter().any(|(name, bytes)| name.ends_with("/log") && bytes.len() > 10_000), "the log is talkative");
+    assert!(seen.iter().any(|(name, bytes)| name.contains("/audit/") && bytes.windows(9).any(|w| w == id.as_bytes())));
+
+    // The secret alone would be enough for a thief; so would most of it.
+    let secret = &key["sk_live_".len() + 10..][..40];
+    for (name, bytes) in &seen {
+        let found = bytes.windows(secret.len()).position(|window| window == secret.as_bytes());
+        let around = found.map(|at| String::from_utf8_lossy(&bytes[at.saturating_sub(200)..at]).into_owned());
+        assert_eq!(around, None, "the key is in {name}");
+    }
+}
