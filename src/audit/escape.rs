@@ -23,9 +23,14 @@ pub(super) const PATH_CAP: usize = 1024;
 /// `text` as it may be written and shown, at most `cap` bytes and an ellipsis.
 pub(super) fn visible(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {
-        Ok(plain) if text.len() <= cap && is_plain(plain) && !plain.contains(key::PREFIX) => Cow::Borrowed(plain),
+        Ok(plain) if text.len() <= cap && is_plain(plain) && !may_hold_key(plain) => Cow::Borrowed(plain),
         _ => Cow::Owned(escaped(&key::redacted(text), cap)),
     }
+}
+
+/// Whether it is worth a look for keys: in plain sight, or behind percent-encoding.
+fn may_hold_key(text: &str) -> bool {
+    text.contains(key::PREFIX) || text.contains('%')
 }
 
 fn is_plain(text: &str) -> bool {
