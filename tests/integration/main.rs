@@ -16,6 +16,7 @@ mod revocation;
 mod over_redis;
 mod tls;
 mod wire;
+mod edge;
 
 // What it is made of.
 mod config;
