@@ -133,6 +133,12 @@ impl Raw {
         raw
     }
 
+    /// The same, once it has acknowledged the settings of the other side: from now on it says nothing by itself.
+    pub fn settled(mut self) -> Self {
+        self.until(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
+        self
+    }
+
     pub fn send(&mut self, bytes: Vec<u8>) {
         self.try_send(bytes).unwrap();
     }

@@ -17,7 +17,7 @@ const SOON: usize = 200_000;
 
 /// Says these frames again and again until the gateway ends the connection, and returns the error that it names.
 fn flood(gateway: &Gateway, begin: &[u8], mut more: impl FnMut(u32) -> Vec<u8>) -> Option<u32> {
-    let mut raw = Raw::connect(gateway.address);
+    let mut raw = Raw::connect(gateway.address).settled();
     raw.send(begin.to_vec());
     let mut reader = Raw { stream: raw.stream.try_clone().unwrap() };
     let listening = std::thread::spawn(move || reader.farewell());
@@ -77,7 +77,7 @@ fn the_farewell_says_why() {
     let gateway = start(&upstream);
     let mut raw = Raw::connect(gateway.address);
     // One more than is allowed at once.
-    raw.send(frames::frame(frames::PING, frames::ACK, 0, &[0; 8]).repeat(201));
+    raw.send(frames::frame(frames::PING, frames::ACK, 0, &[0; 8]).repeat(200 + 128 * 4 + 1));
     assert_eq!(raw.farewell(), Some(frames::ENHANCE_YOUR_CALM));
 }
 
@@ -86,7 +86,6 @@ fn requests_that_are_all_reset_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
     let gateway = start(&upstream);
     let key = gateway.key();
-    let honest = gateway.key();
     for waits in [false, true] {
         flood(&gateway, &[], |number| {
             let request = frames::request(stream(number), "GET", "/", &key.text);
@@ -96,12 +95,9 @@ fn requests_that_are_all_reset_end_the_connection() {
             [request, ping, reset].concat()
         });
         eventually("nothing is in flight", || gateway.explain_in_flight(&key) == 0);
+        assert_eq!(gateway.metric("keygate_http2_floods_total"), if waits { 2.0 } else { 1.0 });
         assert!(upstream.count() < 2000, "{} requests reached the upstream", upstream.count());
     }
-    let other = Upstream::start();
-    let gateway = start(&other);
-    serves(&gateway, &gateway.key().text);
-    drop(honest);
 }
 
 #[test]
@@ -137,9 +133,11 @@ fn heads_without_an_end_end_the_connection() {
     let mut begun = frames::request(1, "GET", "/", &key);
     begun[4] = frames::END_STREAM;
     let long = frames::field("x", &"y".repeat(120)).repeat(100);
-    for piece in [Vec::new(), frames::field("x", "y"), long, vec![0]] {
+    for (number, piece) in [Vec::new(), frames::field("x", "y"), long, vec![0]].into_iter().enumerate() {
         flood(&gateway, &begun, |_| frames::frame(frames::CONTINUATION, 0, 1, &piece));
+        eventually("it is counted", || gateway.metric("keygate_http2_floods_total") == number as f64 + 1.0);
     }
+    assert_eq!(super::timeouts(gateway.admin, "head"), 0.0, "none of them took its time");
     assert_eq!(upstream.count(), 0);
     serves(&gateway, &key);
 }

@@ -46,7 +46,9 @@ fn the_client_is_whom_a_trusted_peer_names() {
             let pieces: [Vec<&[u8]>; 3] = [vec![&bytes], bytes.chunks(1).collect(), vec![&header, request.as_bytes()]];
             for pieces in pieces {
                 let mut connection = Client::connect(gateway.address);
-                pieces.iter().for_each(|piece| drop(connection.send(piece)));
+                for piece in pieces {
+                    connection.send(piece);
+                }
                 assert_eq!(connection.response().status, 200, "{header:?}");
                 assert_eq!(upstream.last().header("x-forwarded-for"), Some(client), "{header:?}");
                 // It holds for the whole connection.
