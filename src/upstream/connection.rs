@@ -11,8 +11,9 @@ use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
-/// Bytes of an upstream's response head that are taken at most.
-const MAX_HEAD: usize = 64 * 1024;
+/// Bytes of an upstream's response head that are taken at most, and bytes of its body that are read at once: of these
+/// pieces, about five are held for a client that takes them slowly.
+const MAX_HEAD: usize = 32 * 1024;
 
 /// A connection: the library's handle, and the timer that its exchanges share.
 pub(super) struct Connection<B> {
