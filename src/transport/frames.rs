@@ -1,8 +1,9 @@
 //! HTTP/2 frames as they pass (RFC 9113, section 4.1): how many ask for nothing, and whether a head is on its way.
 //!
 //! The HTTP library bounds what it keeps: streams that were reset and not accepted yet, streams that it had to reset
-//! itself, CONTINUATION frames of one head. What remains is work for nothing: PING and SETTINGS that must be answered,
-//! empty frames, priorities, resets. A client may send some, and more the more requests it makes, but no floods of them.
+//! itself, CONTINUATION frames of one head, DATA frames of a few bytes or of padding. What remains is work for nothing:
+//! PING and SETTINGS that must be answered, empty frames, priorities, resets. A client may send some, and more the more
+//! requests it makes, but no floods of them.
 
 use tokio::time::Instant;
 
@@ -11,7 +12,8 @@ const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// Bytes before a frame's payload.
 const HEADER: usize = 9;
 
-/// Idle frames that a client may send at any time: a burst of them for each change of its settings, or a keep-alive.
+/// Idle frames that a client may send at any time: a burst of them for each change of its settings, or a keep-alive. On
+/// top of them it may reset all its streams at once, as a proxy does whose own clients go away.
 const ALLOWANCE: u32 = 200;
 /// What a second gives back.
 const PER_SECOND: u32 = 20;
@@ -41,6 +43,8 @@ pub(super) struct Frames {
     /// Whether a head has begun and not ended.
     in_head: bool,
     highest_stream: u32,
+    /// The most that `allowance` can be.
+    most: u32,
     allowance: u32,
     refilled: Instant,
     /// Bytes that were sent and for which no frame made room yet.
@@ -52,14 +56,17 @@ pub(super) struct Frames {
 pub(super) struct Flood;
 
 impl Frames {
-    pub(super) fn new() -> Self {
+    /// Of a connection that may have this many streams.
+    pub(super) fn new(max_streams: u32) -> Self {
+        let most = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
         Self {
             skip: PREFACE,
             header: [0; HEADER],
             known: 0,
             in_head: false,
             highest_stream: 0,
-            allowance: ALLOWANCE,
+            most,
+            allowance: most,
             refilled: Instant::now(),
             sent: 0,
         }
@@ -106,7 +113,7 @@ impl Frames {
             HEADERS => {
                 self.in_head = flags & END_HEADERS == 0;
                 self.highest_stream = self.highest_stream.max(u32::from_be_bytes(stream) & 0x7fff_ffff);
-                self.allowance = (self.allowance + PER_REQUEST).min(ALLOWANCE);
+                self.allowance = self.allowance.saturating_add(PER_REQUEST).min(self.most);
                 Ok(())
             }
             CONTINUATION => {
@@ -129,7 +136,7 @@ impl Frames {
             if seconds > 0 {
                 self.refilled = Instant::now();
                 let back = seconds.saturating_mul(PER_SECOND);
-                self.allowance = self.allowance.saturating_add(back).min(ALLOWANCE);
+                self.allowance = self.allowance.saturating_add(back).min(self.most);
             }
         }
         self.allowance = self.allowance.checked_sub(cost).ok_or(Flood)?;
@@ -141,13 +148,15 @@ impl Frames {
 mod tests {
     use super::*;
 
+    const STREAMS: u32 = 10;
+
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
     fn started() -> Frames {
-        let mut frames = Frames::new();
+        let mut frames = Frames::new(STREAMS);
         frames.follow(&[0; PREFACE]).unwrap();
         frames
     }
@@ -167,7 +176,7 @@ mod tests {
             (0xee, &[1]),
         ] {
             let mut frames = started();
-            let flood = frame(kind, 0, 1, payload).repeat(ALLOWANCE as usize);
+            let flood = frame(kind, 0, 1, payload).repeat((ALLOWANCE + STREAMS * RESET) as usize);
             // In any pieces.
             assert!(flood.chunks(7).all(|piece| frames.follow(piece).is_ok()), "{kind}");
             assert_eq!(frames.follow(&frame(kind, 0, 1, payload)), Err(Flood), "{kind}");
@@ -182,6 +191,23 @@ mod tests {
             frames.follow(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4]))
         });
         assert!(resets.any(|followed| followed == Err(Flood)));
+    }
+
+    #[test]
+    fn all_streams_may_be_reset_at_once() {
+        let mut frames = started();
+        for _ in 0..20 {
+            for stream in 0..STREAMS {
+                frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            }
+            for stream in 0..STREAMS {
+                frames.follow(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
+            }
+            // And as many requests are served.
+            for stream in 0..STREAMS {
+                frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            }
+        }
     }
 
     #[test]

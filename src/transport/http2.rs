@@ -1,6 +1,7 @@
 //! One HTTP/2 connection.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -45,7 +46,11 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let progress = Rc::new(Progress::new());
-    let io = TokioIo::new(Io { stream: stream.clone(), progress: Rc::clone(&progress), frames: Frames::new() });
+    let io = TokioIo::new(Io {
+        stream: stream.clone(),
+        progress: Rc::clone(&progress),
+        frames: Frames::new(serving.settings.max_streams),
+    });
     let service = Watched { service, progress: Rc::clone(&progress) };
     let mut connection = pin!(builder(serving, &progress).serve_connection(io, service));
     let mut watchdog = Watchdog::new(Rc::clone(&progress), &serving.settings);
@@ -63,6 +68,9 @@ where
             connection.as_mut().graceful_shutdown();
         }
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            if result.as_ref().is_err_and(is_flood) {
+                serving.connections.floods.inc();
+            }
             super::connection::log_end(result);
             return Poll::Ready(None);
         }
@@ -87,6 +95,12 @@ where
             }
         }
     }
+}
+
+/// Whether the library has ended the connection for a flood of its own counts, and has said so to the client.
+fn is_flood(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| !cause.is_remote() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
 fn builder(serving: &Serving, progress: &Rc<Progress>) -> http2::Builder<Streams> {
@@ -138,7 +152,9 @@ impl AsyncRead for Io {
             this.progress.flood();
             return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
         }
-        this.progress.note_frames(this.frames.in_head(), this.frames.highest_stream());
+        if buf.filled().len() > before {
+            this.progress.note_frames(this.frames.in_head(), this.frames.highest_stream());
+        }
         read
     }
 }

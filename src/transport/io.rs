@@ -132,6 +132,11 @@ impl Io {
         Poll::Ready(Ok(read))
     }
 
+    /// Tells whether the library has the whole request.
+    fn tell(&self) {
+        self.progress.note_unread(self.released > 0 || !matches!(self.at, At::Head(_)));
+    }
+
     /// Reads more of a head that did not arrive whole.
     fn read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.held.reserve(PIECE);
@@ -163,6 +168,7 @@ impl AsyncRead for Io {
                 buf.put_slice(&this.held[..take]);
                 this.held.advance(take);
                 this.released -= take;
+                this.tell();
                 return Poll::Ready(Ok(()));
             }
             let read = if this.held.is_empty() {
@@ -175,6 +181,7 @@ impl AsyncRead for Io {
                 ready!(this.read_more(cx))?
             };
             if read == 0 || buf.filled().len() > before {
+                this.tell();
                 return Poll::Ready(Ok(()));
             }
         }

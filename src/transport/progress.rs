@@ -30,6 +30,8 @@ pub(super) struct Progress {
     handed: Cell<bool>,
     /// HTTP/1: who waits for the exchange to end, to look at the next head.
     reader: RefCell<Option<Waker>>,
+    /// HTTP/1: whether some of the request's body is still to come.
+    unread: Cell<bool>,
     /// HTTP/1: why nothing more is read.
     refusal: Cell<Option<Unreadable>>,
     /// Whether the last answer said that the connection closes: the rest of the request may still be on its way.
@@ -62,6 +64,7 @@ impl Progress {
             exchanges: Cell::new(0),
             handed: Cell::new(false),
             reader: RefCell::new(None),
+            unread: Cell::new(false),
             refusal: Cell::new(None),
             closing: Cell::new(false),
             last: Cell::new(false),
@@ -106,6 +109,15 @@ impl Progress {
     /// Wakes the reader when the next head may be looked at.
     pub(super) fn wait_for_end(&self, reader: &Waker) {
         *self.reader.borrow_mut() = Some(reader.clone());
+    }
+
+    /// HTTP/1: whether some of the request's body has not gone to the library yet.
+    pub(super) fn note_unread(&self, unread: bool) {
+        self.unread.set(unread);
+    }
+
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread.get()
     }
 
     /// HTTP/2: whether a head has begun and not ended, and the last stream of which one has begun.

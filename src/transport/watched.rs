@@ -121,10 +121,11 @@ impl Ongoing {
         Self(Rc::clone(progress))
     }
 
-    /// Says or hears that this response is the connection's last.
+    /// Says or hears that this response is the connection's last: it also is when it comes before the whole request. The
+    /// library reads no further once nobody wants the rest, and then nobody can tell where the next request begins.
     fn see_off<B>(&self, response: &mut Response<B>) {
         let headers = response.headers_mut();
-        if self.0.is_last() && response_closes(headers.get(CONNECTION)) {
+        if (self.0.is_last() || self.0.is_unread()) && response_closes(headers.get(CONNECTION)) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if headers.get(CONNECTION).is_some_and(|value| value == "close") {

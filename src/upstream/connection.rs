@@ -17,8 +17,9 @@ use super::stream::{Encryption, reach};
 use super::timer::Timer;
 use super::wire::Link;
 
-/// Bytes of an upstream's response head that are taken at most.
-const MAX_HEAD: usize = 64 * 1024;
+/// Bytes of an upstream's response head that are taken at most, and bytes of its body that are read at once: of these
+/// pieces, about five are held for a client that takes them slowly.
+const MAX_HEAD: usize = 32 * 1024;
 
 /// A connection: the library's handle, the timer that its exchanges share, and its socket's state.
 ///

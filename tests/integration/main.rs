@@ -19,6 +19,7 @@ mod over_redis;
 mod tls;
 mod upgrades;
 mod wire;
+mod edge;
 
 // What it is made of.
 mod config;

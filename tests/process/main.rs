@@ -20,6 +20,7 @@ mod reload;
 mod rolling;
 mod systemd;
 mod full_disk;
+mod hostile;
 mod four_gateways;
 mod sudden_death;
 mod streaming;

@@ -4,6 +4,9 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// How long a read waits.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// One connection of a client. Every read gives up after twenty seconds, so that no test hangs.
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -24,10 +27,14 @@ impl Client {
 
     /// Connects to somebody who may not listen any more.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        TcpStream::connect(address).map(Self::over)
+    }
+
+    /// On a connection that was made otherwise.
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
@@ -94,6 +101,33 @@ impl Client {
     pub fn read_some(&mut self) -> io::Result<usize> {
         let mut buffer = [0; 65536];
         self.stream.read(&mut buffer)
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish(&mut self) {
+        self.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
+    /// Whether something comes within this time, the end included.
+    pub fn hears_within(&mut self, time: Duration) -> bool {
+        self.stream.get_ref().set_read_timeout(Some(time)).unwrap();
+        let heard = self.stream.fill_buf().map(|_| ());
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        match heard {
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+            Ok(()) => true,
+        }
+    }
+
+    /// All that still comes until the other side closes or resets the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {}
+            Err(error) => panic!("the connection stays open: {error}"),
+        }
+        rest
     }
 
     /// Whether the other side has closed.

@@ -1,0 +1,142 @@
+//! How many connections there may be, and that those which say nothing stand in nobody's way.
+
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{Client, Gateway, Upstream, eventually, head};
+
+use super::{PLENTY, all_is_given_back, serves};
+
+fn refused(gateway: &Gateway, reason: &str) -> f64 {
+    gateway.metric(&format!("keygate_connections_refused_total{{reason=\"{reason}\"}}"))
+}
+
+/// Connections that say nothing, once the gateway holds all of them.
+fn silent(gateway: &Gateway, count: u32) -> Vec<TcpStream> {
+    let before = gateway.metric("keygate_connections");
+    let silent: Vec<_> = (0..count).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
+    eventually("all are held", || gateway.metric("keygate_connections") == before + f64::from(count));
+    silent
+}
+
+/// A connection from another address of this machine.
+fn connect_from(source: &str, address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&source.parse::<SocketAddr>().unwrap().into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    socket.into()
+}
+
+/// Whether the gateway closes a new connection before anything is said.
+fn is_turned_away(mut stream: TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.read(&mut [0; 1]).is_ok_and(|read| read == 0)
+}
+
+#[test]
+fn there_are_never_more_connections_than_allowed() {
+    let upstream = Upstream::start();
+    // Several workers share the places.
+    let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}workers: 3\nhttp: {{ max_connections: 4 }}\n"));
+    let key = gateway.key().text;
+    for round in 1..=3 {
+        let mut silent = silent(&gateway, 3);
+        let mut last = Client::connect(gateway.address);
+        assert_eq!(last.get("/", &key).status, 200);
+        for _ in 0..5 {
+            assert!(is_turned_away(TcpStream::connect(gateway.address).unwrap()));
+        }
+        assert_eq!(refused(&gateway, "total"), f64::from(round * 5));
+        assert_eq!(gateway.metric("keygate_connections"), 4.0);
+        assert_eq!(last.get("/", &key).status, 200, "who has a place keeps it");
+        silent.pop();
+        eventually("the place is given back", || gateway.metric("keygate_connections") == 3.0);
+        serves(&gateway, &key);
+        drop((silent, last));
+        all_is_given_back(&gateway);
+    }
+    assert_eq!(refused(&gateway, "address"), 0.0);
+}
+
+#[test]
+fn one_address_never_has_more_connections_than_allowed() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "http: { max_connections_per_address: 3 }");
+    let key = gateway.key().text;
+    let mut held = silent(&gateway, 3);
+    for _ in 0..5 {
+        assert!(is_turned_away(TcpStream::connect(gateway.address).unwrap()));
+    }
+    assert_eq!((refused(&gateway, "address"), refused(&gateway, "total")), (5.0, 0.0));
+    let mut other = Client::over(connect_from("127.0.0.2:0", gateway.address));
+    assert_eq!(other.get("/", &key).status, 200, "another address has places of its own");
+    held.pop();
+    eventually("the place is given back", || gateway.metric("keygate_connections") == 3.0);
+    serves(&gateway, &key);
+}
+
+#[test]
+fn proxies_that_speak_for_many_are_exempt() {
+    let upstream = Upstream::start();
+    let most = "http: { max_connections_per_address: 1 }\n";
+    for trusted in
+        ["trusted_proxies: [127.0.0.0/8]\n", "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.1] }]\n"]
+    {
+        let gateway = Gateway::with(&[upstream.address], &format!("{trusted}{most}"));
+        drop(silent(&gateway, 20));
+        all_is_given_back(&gateway);
+        assert_eq!(refused(&gateway, "address"), 0.0, "{trusted}");
+    }
+}
+
+#[test]
+fn many_that_stall_keep_nobody_from_being_served() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key();
+    let held = silent(&gateway, 300);
+    let mut stalled = Vec::new();
+    for said in ["GET / HTTP/1.1\r\nHost:", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        stalled.extend((0..100).map(|_| {
+            let mut client = Client::connect(gateway.address);
+            client.send(said);
+            client
+        }));
+    }
+    let slots = 50;
+    stalled.extend((0..slots).map(|_| {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("POST", "/", &key.text, &[], 100)).send("half");
+        client
+    }));
+    eventually("all are admitted", || gateway.explain_in_flight(&key) == slots);
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..100 {
+        assert_eq!(client.get("/", &key.text).status, 200);
+        serves(&gateway, &key.text);
+    }
+    drop((held, stalled, client));
+    all_is_given_back(&gateway);
+    assert_eq!(gateway.explain_in_flight(&key), 0);
+}
+
+#[test]
+fn who_is_connected_when_the_gateway_ends_may_still_ask_once() {
+    let upstream = Upstream::start();
+    for http2 in ["alpn", "prior_knowledge"] {
+        let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, http2: {http2} }}]\n");
+        let gateway = Gateway::with(&[upstream.address], &listen);
+        let (key, address) = (gateway.key().text, gateway.address);
+        let mut client = Client::connect(address);
+        eventually("it is held", || gateway.metric("keygate_connections") == 1.0);
+        let ending = std::thread::spawn(move || drop(gateway));
+        eventually("nobody can connect", || TcpStream::connect(address).is_err());
+        let response = client.get("/", &key);
+        assert_eq!((response.status, response.header("connection")), (200, Some("close")), "{http2}");
+        assert!(client.rest().is_empty());
+        ending.join().unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! HTTP/2 requests that are none, or that would be others behind the gateway.
+
+use crate::support::{Client, Gateway, Upstream, head};
+
+use super::frames::{self, Raw};
+use super::{PLENTY, all_is_given_back, serves};
+
+#[test]
+fn tunnels_and_traces_are_refused() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    let bearer = format!("Bearer {key}");
+    let tunnel = [(":method", "CONNECT"), (":authority", "h:80"), ("authorization", &bearer)];
+    let tunnel: Vec<u8> = tunnel.iter().flat_map(|(name, value)| frames::field(name, value)).collect();
+    let tunnel = frames::frame(frames::HEADERS, frames::END_HEADERS, 1, &tunnel);
+    for request in [tunnel, frames::request(1, "TRACE", "/", &key)] {
+        let mut raw = Raw::connect(gateway.address);
+        raw.send(request);
+        assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 1)).status(), 400);
+        raw.send(frames::request(3, "GET", "/", &key));
+        assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 3)).status(), 200, "the connection stays");
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[test]
+fn fields_that_would_be_others_in_http_1_are_refused() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    for (name, value) in [
+        ("transfer-encoding", "chunked"),
+        ("connection", "close"),
+        ("connection", "x-user-id"),
+        ("keep-alive", "1"),
+        ("proxy-connection", "close"),
+        ("upgrade", "websocket"),
+        ("te", "gzip"),
+        ("content-length", "3"),
+        ("content-length", "+3"),
+        ("host", "a b"),
+        ("X-Upper", "1"),
+        ("x y", "1"),
+        ("x:y", "1"),
+        ("", "1"),
+        ("x", "a\rb"),
+        ("x", "a\nb"),
+        ("x", "a\0b"),
+        ("x", "a\r\nx-user-id: forged"),
+        (":path", "/other"),
+        (":unknown", "1"),
+    ] {
+        let mut raw = Raw::connect(gateway.address);
+        raw.send(frames::head(1, "GET", "/", &key, &[(name, value)], true));
+        let answer = raw.until(|frame| frame.stream == 1 || frame.kind == frames::GOAWAY);
+        let refused = match answer.kind {
+            frames::HEADERS => answer.status() == 400,
+            kind => matches!(kind, frames::RST_STREAM | frames::GOAWAY),
+        };
+        assert!(refused, "{name:?}: {value:?}: {answer:?}");
+    }
+    for path in ["", "a", "/a b", "/a\0", "/a\r\nx: y", "/a\u{7f}", "/<", "http://h/"] {
+        let mut raw = Raw::connect(gateway.address);
+        raw.send(frames::request(1, "GET", path, &key));
+        let answer = raw.until(|frame| frame.stream == 1 || frame.kind == frames::GOAWAY);
+        let refused = answer.kind != frames::HEADERS || answer.status() == 400;
+        assert!(refused, "{path:?}: {:?}", upstream.received());
+    }
+    all_is_given_back(&gateway);
+    assert_eq!(upstream.count(), 0, "{:?}", upstream.received());
+    serves(&gateway, &key);
+}
+
+#[test]
+fn a_body_of_another_length_than_it_says_reaches_nobody() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key();
+    for body in ["four", "sixsix"] {
+        let mut raw = Raw::connect(gateway.address);
+        raw.send(frames::head(1, "POST", "/", &key.text, &[("content-length", "5")], false));
+        raw.send(frames::frame(frames::DATA, frames::END_STREAM, 1, body.as_bytes()));
+        let answer = raw.until(|frame| frame.stream == 1 && frame.kind != frames::WINDOW_UPDATE);
+        assert!(answer.kind == frames::RST_STREAM || answer.status() == 400, "{body}: {answer:?}");
+    }
+    all_is_given_back(&gateway);
+    assert_eq!((upstream.count(), gateway.explain_in_flight(&key)), (0, 0));
+}
+
+#[test]
+fn the_preface_is_no_http_where_it_was_not_agreed_on() {
+    let upstream = Upstream::start();
+    let blocks = format!("{PLENTY}\nlisten: [{{ address: 127.0.0.1:0 }}]\n");
+    let gateway = Gateway::with(&[upstream.address], &blocks);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let request = frames::request(1, "GET", "/", &key);
+    let response =
+        client.send([frames::PREFACE, &frames::frame(frames::SETTINGS, 0, 0, &[]), &request].concat()).response();
+    assert_eq!((response.status, response.code().as_str()), (400, "malformed_request"));
+    assert!(client.rest().is_empty());
+    // Nor does an upgrade lead there (RFC 9113, section 3.1).
+    let upgrade = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABk")];
+    let response = Client::connect(gateway.address).send(head("GET", "/", &key, &upgrade, 0)).response();
+    assert_eq!(response.status, 200);
+    let last = upstream.last();
+    assert_eq!((last.header("upgrade"), last.header("http2-settings")), (None, None));
+}

@@ -1,0 +1,99 @@
+//! Several requests in one write, and one request in many: the answers are the same, and in order.
+
+use crate::support::{Client, Gateway, head};
+
+use super::{PLENTY, all_is_given_back, echo};
+
+#[test]
+fn requests_in_one_write_are_answered_in_order() {
+    let upstream = echo();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let requests: String = (0..50).map(|number| head("GET", &format!("/{number}"), &key, &[], 0)).collect();
+    client.send(requests);
+    for number in 0..50 {
+        assert_eq!(client.response().body, format!("/{number}").as_bytes());
+    }
+    let paths: Vec<_> = upstream.received().iter().map(|request| request.path().to_owned()).collect();
+    let expected: Vec<_> = (0..50).map(|number| format!("/{number}")).collect();
+    assert_eq!(paths, expected, "one after the other");
+}
+
+/// Two requests with bodies, a broken one, and one behind it.
+fn sequence(key: &str) -> Vec<u8> {
+    let chunked = head("POST", "/2", key, &[("Transfer-Encoding", "chunked")], 0);
+    [
+        head("POST", "/1", key, &[], 3).as_str(),
+        "abc",
+        &chunked,
+        "3;x=y\r\ndef\r\n1\r\ng\r\n0\r\nTrailer: 1\r\n\r\n",
+        "\r\nGET /3 HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        &head("GET", "/4", key, &[], 0),
+    ]
+    .concat()
+    .into_bytes()
+}
+
+fn answered(mut client: Client, how: &str) {
+    assert_eq!(client.response().body, b"/1", "{how}");
+    assert_eq!(client.response().body, b"/2", "{how}");
+    let refusal = client.response();
+    assert_eq!((refusal.status, refusal.code().as_str()), (400, "malformed_request"), "{how}");
+    assert_eq!(client.rest(), b"", "{how}");
+}
+
+#[test]
+fn a_broken_request_is_told_after_the_answers_before_it_however_the_bytes_are_split() {
+    let upstream = echo();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    let bytes = sequence(&key);
+    for split in 0..=bytes.len() {
+        let mut client = Client::connect(gateway.address);
+        client.send(&bytes[..split]);
+        std::thread::yield_now();
+        client.try_send(&bytes[split..]).ok();
+        answered(client, &format!("split at {split}"));
+    }
+    let mut client = Client::connect(gateway.address);
+    for byte in &bytes {
+        client.try_send([*byte]).ok();
+    }
+    answered(client, "byte by byte");
+    all_is_given_back(&gateway);
+    for (number, request) in upstream.received().iter().enumerate() {
+        let (path, body) = if number % 2 == 0 { ("/1", "abc") } else { ("/2", "defg") };
+        assert_eq!((request.path(), request.body.as_slice()), (path, body.as_bytes()), "request {number}");
+    }
+    assert_eq!(upstream.count(), 2 * (bytes.len() + 2));
+}
+
+#[test]
+fn a_connection_that_is_to_close_serves_nothing_behind() {
+    let upstream = echo();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let last = head("GET", "/1", &key, &[("Connection", "close")], 0);
+    client.send(format!("{last}{}", head("GET", "/2", &key, &[], 0)));
+    let response = client.response();
+    assert_eq!((response.body.as_slice(), response.header("connection")), (&b"/1"[..], Some("close")));
+    assert!(client.rest().is_empty());
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn a_client_that_vanishes_behind_a_pipelined_request_leaves_nothing() {
+    let upstream = echo();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key();
+    for length in [1, 20, 100] {
+        let mut client = Client::connect(gateway.address);
+        let second = head("GET", "/2", &key.text, &[], 0);
+        client.send(format!("{}{}", head("GET", "/1", &key.text, &[], 0), &second[..length]));
+        drop(client);
+    }
+    all_is_given_back(&gateway);
+    assert_eq!(gateway.explain_in_flight(&key), 0);
+}
