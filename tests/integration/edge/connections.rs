@@ -122,21 +122,3 @@ fn many_that_stall_keep_nobody_from_being_served() {
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
 }
-
-#[test]
-fn who_is_connected_when_the_gateway_ends_may_still_ask_once() {
-    let upstream = Upstream::start();
-    for http2 in ["alpn", "prior_knowledge"] {
-        let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, http2: {http2} }}]\n");
-        let gateway = Gateway::with(&[upstream.address], &listen);
-        let (key, address) = (gateway.key().text, gateway.address);
-        let mut client = Client::connect(address);
-        eventually("it is held", || gateway.metric("keygate_connections") == 1.0);
-        let ending = std::thread::spawn(move || drop(gateway));
-        eventually("nobody can connect", || TcpStream::connect(address).is_err());
-        let response = client.get("/", &key);
-        assert_eq!((response.status, response.header("connection")), (200, Some("close")), "{http2}");
-        assert!(client.rest().is_empty());
-        ending.join().unwrap();
-    }
-}

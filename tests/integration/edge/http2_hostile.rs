@@ -153,7 +153,7 @@ fn while_floods_come_others_are_served() {
             scope.spawn(|| {
                 for _ in 0..20 {
                     let mut raw = Raw::connect(gateway.address);
-                    let ended = (0..SOON / 1000).any(|_| raw.try_send(ping.clone()).is_err());
+                    let ended = (0..SOON).any(|_| raw.try_send(ping.clone()).is_err());
                     assert!(ended, "it may go on for ever");
                 }
             });
