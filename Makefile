@@ -1,6 +1,6 @@
 # `make test` sets up what the tests need and runs them all. `make check` is what the continuous integration runs.
 
-.PHONY: setup test lint doc deny bench check
+.PHONY: setup test lint doc deny bench fuzz check
 
 setup:
 	@sh deploy/setup.sh
@@ -21,5 +21,17 @@ deny:
 
 bench:
 	cargo bench --locked
+
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= sanitizer head bearer proxy_header cursor config journal
+
+# The sanitizers of memory are left out: this code has no unsafe blocks, and what is sought is a property that fails. They
+# and coverage need nightly's options, which RUSTC_BOOTSTRAP allows the stable compiler.
+fuzz:
+	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
+	  mkdir -p found/$$target && RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir . -s none $$target found/$$target corpus/$$target \
+	    -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
+	done
 
 check: lint doc test deny

@@ -36,7 +36,8 @@ pub fn head(bytes: &[u8]) {
         Framing::Chunked => assert!(lengths.is_empty() && codings.len() == 1),
         Framing::Length(length) => {
             assert!(codings.is_empty() && lengths.len() <= 1);
-            let said = lengths.first().map_or(Ok(0), |said| std::str::from_utf8(said).unwrap_or_default().trim().parse());
+            let said =
+                lengths.first().map_or(Ok(0), |said| std::str::from_utf8(said).unwrap_or_default().trim().parse());
             assert_eq!(said, Ok(length));
         }
     }

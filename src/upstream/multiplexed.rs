@@ -26,7 +26,7 @@ use super::stream::{self, Encryption, reach};
 use super::timer::Timer;
 
 /// Bytes of a response's head, as HTTP/2 counts them.
-const MAX_HEAD: u32 = 64 * 1024;
+const MAX_HEAD: u32 = 32 * 1024;
 /// A connection is pinged when nothing has come for this long while a stream is open, and given up when the answer takes
 /// as long: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);

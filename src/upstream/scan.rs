@@ -7,7 +7,7 @@
 //! for a body, and allocates nothing.
 
 /// Bytes of all heads of one response, interim ones included.
-const MAX_HEADS: usize = 64 * 1024;
+const MAX_HEADS: usize = 32 * 1024;
 /// Interim responses before the final one: more than any server has reason to send.
 const MAX_INTERIM: u8 = 16;
 /// Where the status code's first digit is in `HTTP/1.1 200`.

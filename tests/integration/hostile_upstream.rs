@@ -143,10 +143,10 @@ fn bad_names_control_bytes_and_bare_line_ends_are_not_shown() {
 }
 
 #[test]
-fn a_head_has_64_kib_and_100_fields_at_most() {
+fn a_head_has_32_kib_and_100_fields_at_most() {
     let fields = |count: usize| (0..count).map(|number| format!("x-{number}: 1\r\n")).collect::<String>();
     let ok = |fields: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n").into_bytes();
-    let large = format!("x: {}\r\n", "x".repeat(64 * 1024));
+    let large = format!("x: {}\r\n", "x".repeat(32 * 1024));
     none_is_shown("GET", vec![ok(&fields(100)), ok(&large)]);
     let upstream = scripted(vec![ok(&fields(99))]);
     let gateway = Gateway::start(&upstream);

@@ -100,12 +100,15 @@ fn requests_that_are_all_reset_end_the_connection() {
     }
 }
 
+/// What makes the gateway reset a stream, by its name, and the frames of it.
+type Provocation = (&'static str, fn(u32) -> Vec<u8>);
+
 #[test]
 fn resets_that_the_client_provokes_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
     let gateway = start(&upstream);
     let key = gateway.key();
-    let provocations: [(&str, fn(u32) -> Vec<u8>); 5] = [
+    let provocations: [Provocation; 5] = [
         ("WINDOW_UPDATE of 0", |stream| frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0; 4])),
         ("a window too large", |stream| frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0x7f, 255, 255, 255])),
         ("DATA on a half-closed stream", |stream| frames::frame(frames::DATA, 0, stream, b"x")),

@@ -1,0 +1,106 @@
+//! The short run of the fuzz targets: every seed of the corpora, and variations of each, from the same start every time.
+//! `make fuzz` is the long one, which is guided by coverage.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(unreachable_pub, reason = "a crate of its own for the long run")]
+#[path = "../fuzz/src/lib.rs"]
+mod targets;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::Path;
+
+/// Runs a target over its corpus, and `variations` of each seed.
+fn replay(name: &str, target: fn(&[u8]), variations: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let mut seeds: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.sort();
+    assert!(seeds.len() >= 3, "{}: there are only {} seeds", folder.display(), seeds.len());
+    let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| fs::read(seed).unwrap()).collect();
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    for seed in &seeds {
+        attempt(target, seed);
+        for _ in 0..variations {
+            let other = &seeds[dice.below(seeds.len())];
+            attempt(target, &varied(seed, other, &mut dice));
+        }
+    }
+}
+
+fn attempt(target: fn(&[u8]), bytes: &[u8]) {
+    let outcome = catch_unwind(|| target(bytes));
+    assert!(outcome.is_ok(), "it fails on: b\"{}\"", bytes.escape_ascii());
+}
+
+/// A seed with a few changes: bytes changed, removed, doubled, or taken from another seed.
+fn varied(seed: &[u8], other: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(bytes.len() + 1);
+        let end = (at + 1 + dice.below(8)).min(bytes.len());
+        match dice.below(5) {
+            0 if at < bytes.len() => bytes[at] = u8::try_from(dice.below(256)).unwrap(),
+            1 if at < bytes.len() => drop(bytes.drain(at..end)),
+            2 => bytes.insert(at, b"\r\n\t ,:;\0%_-0Zz\x80"[dice.below(15)]),
+            3 if at < bytes.len() => {
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            _ => {
+                let from = dice.below(other.len() + 1);
+                let to = (from + dice.below(32)).min(other.len());
+                bytes.splice(at..at, other[from..to].iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// Numbers that look random (xorshift64*, Vigna 2016) and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
+        usize::try_from(number).unwrap() % bound
+    }
+}
+
+#[test]
+fn sanitizer() {
+    replay("sanitizer", targets::sanitizer, 3000);
+}
+
+#[test]
+fn head() {
+    replay("head", targets::head, 3000);
+}
+
+#[test]
+fn bearer() {
+    replay("bearer", targets::bearer, 3000);
+}
+
+#[test]
+fn proxy_header() {
+    replay("proxy_header", targets::proxy_header, 3000);
+}
+
+#[test]
+fn cursor() {
+    replay("cursor", targets::cursor, 1000);
+}
+
+#[test]
+fn config() {
+    replay("config", targets::config, 300);
+}
+
+#[test]
+fn journal() {
+    replay("journal", targets::journal, 40);
+}
