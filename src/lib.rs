@@ -4,14 +4,16 @@
 //!
 //! One request goes straight down, one response comes straight back, and nothing is visited twice:
 //!
-//! 1. [`transport`] accepts the connection, holds time-outs and sizes, and hands each request, with its
-//!    [`identity::Peer`], to the gateway.
+//! 1. [`transport`] accepts the connection, reads its PROXY header, shakes hands by what [`tls`] has in force, reads
+//!    heads strictly, holds time-outs and sizes, and hands each request, with its [`identity::Peer`], to the gateway.
 //! 2. [`gateway`] opens the request's audit entry, asks [`admission`], has [`forward`] rewrite the head, sends it
 //!    through [`upstream`], and returns the response in a body that keeps the permit and the entry until its last frame.
 //! 3. [`admission`] reads the credential, finds the route, and asks [`state`] for one decision: who is this, may they,
 //!    is there a token, is there a slot. All or nothing: a refusal leaves everything as it was.
-//! 4. [`forward`] is pure: a head goes in, a head comes out. First it removes, then it sets.
-//! 5. [`upstream`] picks an endpoint and a pooled connection, and says whose fault a failure was.
+//! 4. [`forward`] is pure: a head goes in, a head or a refusal comes out, in both directions. First it removes, then it
+//!    sets.
+//! 5. [`upstream`] picks an endpoint and a pooled connection, checks what comes back, and says whose fault a failure
+//!    was.
 //! 6. [`audit`] has the record before the request leaves for the upstream, and its outcome when the last byte is gone.
 //!
 //! # The map
