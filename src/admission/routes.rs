@@ -133,22 +133,22 @@ impl Pattern {
     }
 }
 
-/// Whether every server reads this path as the same segments. One with empty or dot segments, or with an encoded or
-/// backward slash, a dot or a NUL in disguise, may lead elsewhere behind us than the permission was checked for.
+/// Whether every server reads this path as the same segments. One with empty or dot segments, with parameters (`;…`),
+/// which some servers cut off, or with a backslash, may lead elsewhere behind us than the permission was checked for; and
+/// so may one in which a slash, a NUL, or a character that needs no encoding is encoded (RFC 3986, section 2.3).
 fn is_plain(path: &str) -> bool {
-    let disguised = |at: usize| {
-        matches!(path.as_bytes().get(at + 1..at + 3), Some(b"2f" | b"2F" | b"5c" | b"5C" | b"2e" | b"2E" | b"00"))
-    };
     !path.contains("//")
-        && !path.contains('\\')
-        && !path.split('/').any(is_dots)
-        && !path.match_indices('%').any(|(at, _)| disguised(at))
+        && !path.contains(['\\', ';'])
+        && !path.split('/').any(|segment| matches!(segment, "." | ".."))
+        && !path.match_indices('%').any(|(at, _)| is_disguise(&path.as_bytes()[at + 1..]))
 }
 
-/// A dot segment, or one that becomes a dot segment or an empty one where path parameters (`;…`) are cut off first.
-fn is_dots(segment: &str) -> bool {
-    let bare = segment.split(';').next().unwrap_or(segment);
-    bare == "." || bare == ".." || (bare.is_empty() && !segment.is_empty())
+/// Whether the two digits after a `%` are of a character that only hides there, or are no digits.
+fn is_disguise(rest: &[u8]) -> bool {
+    let digit = |at: usize| rest.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+    let (Some(high), Some(low)) = (digit(0), digit(1)) else { return true };
+    let byte = u8::try_from(high * 16 + low).expect("two hexadecimal digits are a byte");
+    byte.is_ascii_alphanumeric() || matches!(byte, 0 | b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';')
 }
 
 #[cfg(test)]
@@ -209,10 +209,16 @@ mod tests {
             "/files/a%2fb",
             "/files/%00",
             "/files/a%5Cb",
+            "/files/%61",
+            "/files/a%2Db",
+            "/files/a;b",
+            "/files/a%3bb",
+            "/files/a%",
+            "/files/a%zz",
         ] {
             assert_eq!(found(&routes, "GET", path), None, "{path}");
         }
-        assert_eq!(found(&routes, "GET", "/files/a%20b/.hidden"), Some("files"));
+        assert_eq!(found(&routes, "GET", "/files/a%20b%25%C3%A4/.hidden"), Some("files"));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Parts {
 
     fn gateway(&self, plan: &Plan, upstream: Pool<RequestBody>) -> Gateway {
         let routes = Routes::new(&plan.config.routes, &self.metrics);
+        let limits = self.body_limits(&plan.config.transport);
         Gateway {
             admission: Admission::new(Arc::clone(&self.state), routes, self.metrics.clone()),
             upstream,
@@ -90,7 +91,8 @@ impl Parts {
             journal: self.journal.clone(),
             trusted: TrustedProxies(plan.config.trusted_proxies.clone()),
             settings: plan.config.transport.clone(),
-            body_limits: Rc::new(self.body_limits(&plan.config.transport)),
+            endless_limits: Rc::new(BodyLimits { idle: plan.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
+            body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
             unread: Unread::new(&self.metrics),
             tunnel_idle: plan.config.tunnel_idle,

@@ -119,7 +119,8 @@ impl Reload {
 
     fn reload(&self) {
         self.host.supervisor.reloading();
-        let path = self.plan.load().config.source.path.clone();
+        // As it was given at the start: relative paths in it must come to the same.
+        let path = self.plan.load().config.source.given.clone();
         let (mut hash, time) = (None, Micros::wall());
         let mut read = || {
             if !is_lasting(&path) {

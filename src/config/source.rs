@@ -10,6 +10,8 @@ use sha2::{Digest as _, Sha256};
 pub struct Source {
     /// The file, from the root of the file system.
     pub path: PathBuf,
+    /// The file as it was given: what relative paths in it are relative to, and what to read again.
+    pub given: PathBuf,
     /// Its content.
     pub hash: Hash,
 }
@@ -21,8 +23,9 @@ pub struct Hash([u8; 32]);
 impl Source {
     pub(super) fn new(path: &Path, text: &str) -> Self {
         // It fails only without a working directory: then the path is as good as it was given.
+        let given = path.to_owned();
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self { path, hash: Hash::of(text.as_bytes()) }
+        Self { path, given, hash: Hash::of(text.as_bytes()) }
     }
 }
 

@@ -69,10 +69,11 @@ fn flaw(head: &Parts) -> Option<Flaw> {
     if head.headers.get_all(EXPECT).iter().all(met) { None } else { Some(Flaw::Expectation) }
 }
 
-/// The HTTP library lets bytes above ASCII pass in HTTP/2 paths, which servers decode as they please.
+/// The HTTP library lets bytes above ASCII pass in HTTP/2 paths, which servers decode as they please, and some characters
+/// that no target has on HTTP/1.
 fn is_target(head: &Parts) -> bool {
     let Some(target) = head.uri.path_and_query().map(|target| target.as_str()) else { return false };
-    let visible = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    let visible = target.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\"<>`".contains(&byte));
     visible && (target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS))
 }
 
@@ -122,6 +123,7 @@ mod tests {
         let get = |uri: &str| Request::get(uri).header("host", "h");
         assert_eq!(check(get("/a?b")), Ok(()));
         assert_eq!(check(get("/\u{e4}")), Err(Flaw::Malformed));
+        assert_eq!(check(get("/?a`b")), Err(Flaw::Malformed));
         assert_eq!(check(get("*")), Err(Flaw::Malformed));
         assert_eq!(check(get("*").method("OPTIONS")), Ok(()));
         assert_eq!(check(get("h:80").method("CONNECT")), Err(Flaw::Malformed));

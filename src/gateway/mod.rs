@@ -67,6 +67,8 @@ pub struct Gateway {
     pub settings: Settings,
     /// What request bodies may be like.
     pub body_limits: Rc<BodyLimits>,
+    /// What the bodies of requests may be like that go on for as long as both sides like.
+    pub endless_limits: Rc<BodyLimits>,
     /// What is counted.
     pub metrics: Metrics,
     /// What is counted of requests that never got a route.
@@ -168,7 +170,8 @@ impl Gateway {
         self.metrics.fields_dropped.request.inc_by(unreadable as u64);
         forward::frame(&mut request, body.size_hint().exact());
         asked.restate(request.headers_mut());
-        (request.map(|()| RequestBody::new(body, Rc::clone(&self.body_limits))), asked)
+        let limits = if asked.endless { &self.endless_limits } else { &self.body_limits };
+        (request.map(|()| RequestBody::new(body, Rc::clone(limits))), asked)
     }
 
     /// Sends the request through the upstream, and returns its response with what the request holds.
@@ -189,7 +192,7 @@ impl Gateway {
                 self.metrics.fields_dropped.response.inc_by(forward::inbound(head, asked)?);
                 Ok(())
             },
-            bounded: !asked.endless,
+            endless: asked.endless.then_some(self.tunnel_idle),
         };
         match self.upstream.send(request, &terms).await {
             Ok(response) => {

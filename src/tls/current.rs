@@ -37,7 +37,14 @@ impl<M> Current<M> {
         Arc::clone(&self.in_force.load().value)
     }
 
+    /// Puts something else in force. A look that goes on meanwhile is waited for: what it makes is of what was in force.
     pub(super) fn replace(&self, value: M, fingerprint: Fingerprint) {
+        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        *doubt = None;
+        self.put(value, fingerprint);
+    }
+
+    fn put(&self, value: M, fingerprint: Fingerprint) {
         self.in_force.store(Arc::new(Made { value: Arc::new(value), fingerprint }));
     }
 
@@ -63,7 +70,7 @@ impl<M> Current<M> {
         }
         match make(&in_force.value, &files) {
             Ok(value) => {
-                self.replace(value, fingerprint);
+                self.put(value, fingerprint);
                 Ok(changed)
             }
             Err(error) => {

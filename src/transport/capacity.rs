@@ -42,8 +42,15 @@ pub(super) enum Full {
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
-    /// The address that it counts for, when it does.
-    address: Option<IpAddr>,
+    /// Of its address.
+    seat: Option<Seat>,
+}
+
+/// A place among those of one address, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    places: Arc<Places>,
+    address: IpAddr,
 }
 
 impl Capacity {
@@ -69,22 +76,28 @@ impl Capacity {
 
     /// A place for a connection from this address.
     pub(super) fn enter(&self, address: IpAddr) -> Result<Place, Full> {
-        let mut place = Place { places: Arc::clone(&self.0), address: None };
+        let mut place = Place { places: Arc::clone(&self.0), seat: None };
         if self.0.taken.fetch_add(1, Ordering::Relaxed) >= self.0.total.load(Ordering::Relaxed) {
             return Err(Full::Total);
         }
-        let address = address.to_canonical();
-        if !self.0.exempt.load().iter().any(|network| network.contains(&address)) {
-            let site = site(address);
-            let mut addresses = self.0.shard(site);
-            let count = addresses.entry(site).or_default();
-            if *count >= self.0.per_address.load(Ordering::Relaxed) {
-                return Err(Full::Address);
-            }
-            *count += 1;
-            place.address = Some(site);
-        }
+        place.seat = self.seat(address)?;
         Ok(place)
+    }
+
+    /// A place among those of an address; none for who is exempt.
+    pub(super) fn seat(&self, address: IpAddr) -> Result<Option<Seat>, Full> {
+        let address = address.to_canonical();
+        if self.0.exempt.load().iter().any(|network| network.contains(&address)) {
+            return Ok(None);
+        }
+        let address = site(address);
+        let mut addresses = self.0.shard(address);
+        let count = addresses.entry(address).or_default();
+        if *count >= self.0.per_address.load(Ordering::Relaxed) {
+            return Err(Full::Address);
+        }
+        *count += 1;
+        Ok(Some(Seat { places: Arc::clone(&self.0), address }))
     }
 }
 
@@ -99,13 +112,18 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        drop(self.seat.take());
         self.places.taken.fetch_sub(1, Ordering::Relaxed);
-        let Some(site) = self.address else { return };
-        let mut addresses = self.places.shard(site);
-        if let Some(count) = addresses.get_mut(&site) {
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut addresses = self.places.shard(self.address);
+        if let Some(count) = addresses.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                addresses.remove(&site);
+                addresses.remove(&self.address);
             }
         }
     }

@@ -54,6 +54,12 @@ pub(super) async fn run<S, B>(
         Ok(opened) => opened,
         Err(failure) => return note(&failure, &serving),
     };
+    // A client that a proxy named counts among those of its own address.
+    let named = (peer.address != address).then(|| serving.capacity.seat(peer.address.ip()));
+    let _seat = match named.transpose() {
+        Ok(seat) => seat,
+        Err(_) => return serving.connections.refused_address.inc(),
+    };
     let (stream, handover) = (SharedStream::new(stream), Handover::default());
     let service = service(peer, handover.clone());
     if http2 {

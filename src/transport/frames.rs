@@ -19,6 +19,8 @@ const ALLOWANCE: u32 = 200;
 const PER_SECOND: u32 = 20;
 /// What a request gives back, for its priority and its windows.
 const PER_REQUEST: u32 = 2;
+/// What a piece of a response gives back: for a PING and a WINDOW_UPDATE.
+const PER_PIECE: u32 = 2;
 /// What a reset costs: more than its request gave back, so that requests that are all reset are a flood, too.
 const RESET: u32 = 4;
 
@@ -40,8 +42,10 @@ pub(super) struct Frames {
     header: [u8; HEADER],
     /// How much of `header` has come.
     known: usize,
-    /// Whether a head has begun and not ended.
+    /// Whether a head has begun and its last frame has not.
     in_head: bool,
+    /// Whether `skip` is of a head's payload.
+    in_payload: bool,
     highest_stream: u32,
     /// The most that `allowance` can be.
     most: u32,
@@ -64,6 +68,7 @@ impl Frames {
             header: [0; HEADER],
             known: 0,
             in_head: false,
+            in_payload: false,
             highest_stream: 0,
             most,
             allowance: most,
@@ -95,9 +100,15 @@ impl Frames {
         self.sent = self.sent.saturating_add(bytes as u64);
     }
 
+    /// So many pieces of responses were sent: for each a client may ask how long they take, and make room for more, as
+    /// some do to learn how much the network holds.
+    pub(super) fn earned(&mut self, pieces: u32) {
+        self.allowance = self.allowance.saturating_add(pieces.saturating_mul(PER_PIECE)).min(self.most);
+    }
+
     /// Whether a head has begun and not ended.
     pub(super) fn in_head(&self) -> bool {
-        self.in_head
+        self.in_head || (self.in_payload && self.skip > 0)
     }
 
     /// The last stream of which a head has begun.
@@ -109,6 +120,7 @@ impl Frames {
         let [a, b, c, kind, flags, stream @ ..] = self.header;
         let length = u32::from_be_bytes([0, a, b, c]);
         self.skip = usize::try_from(length).unwrap_or(usize::MAX);
+        self.in_payload = matches!(kind, HEADERS | CONTINUATION);
         match kind {
             HEADERS => {
                 self.in_head = flags & END_HEADERS == 0;
@@ -227,11 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_how_long_each_piece_took_is_no_flood() {
+        let mut frames = started();
+        for _ in 0..10_000 {
+            frames.earned(1);
+            frames.follow(&frame(6, 0, 0, &[0; 8])).unwrap();
+            frames.follow(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
+        }
+    }
+
+    #[test]
     fn knows_when_a_head_is_on_its_way() {
         let mut frames = started();
         frames.follow(&frame(HEADERS, 0, 1, b"he")).unwrap();
         assert!(frames.in_head());
-        frames.follow(&frame(CONTINUATION, END_HEADERS, 1, b"ad")).unwrap();
+        let last = frame(CONTINUATION, END_HEADERS, 1, b"ad");
+        frames.follow(&last[..last.len() - 1]).unwrap();
+        assert!(frames.in_head(), "all of it must come");
+        frames.follow(&last[last.len() - 1..]).unwrap();
         assert!(!frames.in_head());
     }
 }

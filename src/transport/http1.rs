@@ -50,22 +50,25 @@ where
     let mut watchdog = Watchdog::new(Rc::clone(&progress), settings);
     let mut told = false;
     let expired = poll_fn(|cx| {
-        match member.stage(cx) {
-            Stage::Serving => {}
-            Stage::LameDuck => progress.make_last(),
-            Stage::Closing => {
-                progress.make_last();
-                watchdog.hurry();
-                // The library sees no head before it is whole, and would take the connection for idle.
-                if !told && matches!(progress.phase(), Phase::Idle(_) | Phase::Exchange) {
-                    told = true;
-                    Pin::new(&mut connection).graceful_shutdown();
-                }
-            }
+        let stage = member.stage(cx);
+        if stage != Stage::Serving {
+            progress.make_last();
         }
-        if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
-            super::connection::log_end(result);
-            return Poll::Ready(None);
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
+                super::connection::log_end(result);
+                return Poll::Ready(None);
+            }
+            // Only after what has come was read. The library sees no head before it is whole, and would take the
+            // connection for idle.
+            if stage != Stage::Closing || told || !matches!(progress.phase(), Phase::Idle(_) | Phase::Exchange) {
+                break;
+            }
+            told = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        if stage == Stage::Closing {
+            watchdog.hurry();
         }
         watchdog.poll(cx).map(Some)
     })

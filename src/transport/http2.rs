@@ -15,7 +15,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::Service;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
@@ -32,9 +32,15 @@ use crate::metrics::TimeoutMetrics;
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
-/// Streams that were reset before they were served, and streams that we had to reset, that are held at a time: floods
-/// of either (CVE-2023-44487, CVE-2025-8671) end the connection.
+/// Streams that were reset before they were served, that are held at a time: floods of them (CVE-2023-44487) end the
+/// connection.
 const MAX_RESETS: usize = 64;
+/// Streams of a connection that we have to reset, in all its life: floods of them (CVE-2025-8671) end it. As many as the
+/// library takes by itself, since an honest client may meet some, and its connection may last for days.
+const MAX_OWN_RESETS: usize = 1024;
+/// A client of which nothing is heard for this long is asked whether it is still there, and has as long to answer: so a
+/// stream over a dead connection ends, also where it may last for ever.
+const PING: Duration = Duration::from_secs(30);
 /// How long a connection may take to end when it was told to.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -57,6 +63,9 @@ where
     let mut told = false;
     let expired = poll_fn(|cx| {
         let stage = member.stage(cx);
+        if stage == Stage::Closing {
+            watchdog.hurry();
+        }
         // One that has asked for nothing yet is served once; told at once, its client would come back again and again.
         let due = match stage {
             Stage::Serving => false,
@@ -116,7 +125,10 @@ fn builder(serving: &Serving, progress: &Rc<Progress>) -> http2::Builder<Streams
         .initial_connection_window_size(settings.connection_window)
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_RESETS)
-        .max_local_error_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_OWN_RESETS)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
         // Heads up to twice the limit are read, so that they can be refused in words; larger ones the library resets.
         .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
     builder
@@ -148,6 +160,7 @@ impl AsyncRead for Io {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         let this = &mut *self;
+        this.frames.earned(this.progress.take_pieces());
         if this.frames.follow(&buf.filled()[before..]).is_err() {
             this.progress.flood();
             return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));

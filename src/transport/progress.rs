@@ -42,6 +42,10 @@ pub(super) struct Progress {
     cut: Cell<bool>,
     /// Since when the client takes nothing of what is to be sent.
     blocked: Cell<Option<Instant>>,
+    /// HTTP/1: who waits for the client to take what was written, to write more.
+    writer: RefCell<Option<Waker>>,
+    /// HTTP/2: pieces of responses that were sent and not counted yet.
+    pieces: Cell<u32>,
     /// HTTP/2: whether the client sent floods of frames that ask for nothing.
     flooded: Cell<bool>,
     /// HTTP/2: the last stream of which a head has begun.
@@ -70,6 +74,8 @@ impl Progress {
             last: Cell::new(false),
             cut: Cell::new(false),
             blocked: Cell::new(None),
+            writer: RefCell::new(None),
+            pieces: Cell::new(0),
             flooded: Cell::new(false),
             highest_stream: Cell::new(0),
             stream: RefCell::new(None),
@@ -182,7 +188,12 @@ impl Progress {
     /// The client has taken something, or there is nothing to take; or it has not.
     pub(super) fn written(&self, taken: bool) {
         match (taken, self.blocked.get()) {
-            (true, Some(_)) => self.blocked.set(None),
+            (true, Some(_)) => {
+                self.blocked.set(None);
+                if let Some(writer) = self.writer.borrow_mut().take() {
+                    writer.wake();
+                }
+            }
             (false, None) => self.blocked.set(Some(Instant::now())),
             _ => {}
         }
@@ -190,6 +201,26 @@ impl Progress {
 
     pub(super) fn blocked_since(&self) -> Option<Instant> {
         self.blocked.get()
+    }
+
+    /// HTTP/1: whether there is no room for more; then wakes the writer when there is. So what is held for a client that
+    /// takes nothing is what was on its way when it stopped.
+    pub(super) fn wait_for_room(&self, writer: &Waker) -> bool {
+        let waits = self.blocked.get().is_some();
+        if waits {
+            *self.writer.borrow_mut() = Some(writer.clone());
+        }
+        waits
+    }
+
+    /// HTTP/2: a piece of a response was sent.
+    pub(super) fn sent_piece(&self) {
+        self.pieces.set(self.pieces.get().saturating_add(1));
+    }
+
+    /// HTTP/2: the pieces that were sent since this was asked.
+    pub(super) fn take_pieces(&self) -> u32 {
+        self.pieces.take()
     }
 
     pub(super) fn flood(&self) {

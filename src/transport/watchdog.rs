@@ -50,10 +50,13 @@ impl Watchdog {
         }
     }
 
-    /// The listener closes: a connection that has said nothing has not much time left to do so.
+    /// The listener closes: a connection that has said nothing has not much time left to do so, and one that is idle not
+    /// much to hear that it ends.
     pub(super) fn hurry(&mut self) {
-        if let Phase::New(since) = self.progress.phase() {
-            self.first_byte = self.first_byte.min(since.elapsed() + CLOSING);
+        match self.progress.phase() {
+            Phase::New(since) => self.first_byte = self.first_byte.min(since.elapsed() + CLOSING),
+            Phase::Idle(since) => self.idle = self.idle.min(since.elapsed() + CLOSING),
+            Phase::Head(_) | Phase::Exchange => {}
         }
     }
 

@@ -92,13 +92,20 @@ impl<B: Body> Body for WatchedBody<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
+        let progress = &this.ongoing.0;
+        if this.taking.is_none() && progress.wait_for_room(cx.waker()) {
+            return Poll::Pending;
+        }
         let frame = this.body.poll_frame(cx);
         if *this.old && matches!(frame, Poll::Ready(Some(Err(_)))) {
-            this.ongoing.0.cut();
+            progress.cut();
         }
         if let Some(taking) = this.taking {
             // Asked for a piece, it has taken the one before.
             taking.waiting.set(frame.is_ready().then(Instant::now));
+            if frame.is_ready() {
+                progress.sent_piece();
+            }
         }
         frame
     }

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -75,22 +74,21 @@ pub struct ResponseBody<B> {
     body: Incoming,
     lease: Option<Lease<B>>,
     /// How long a piece may take.
-    idle: Duration,
     deadlines: Deadlines,
     /// Until when the upstream is waited for, while it is; not while the client is.
     due: Option<Instant>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(super) fn new(body: Incoming, lease: Lease<B>, idle: Duration, deadlines: Deadlines) -> Self {
-        let mut this = Self { body, lease: Some(lease), idle, deadlines, due: None };
+    pub(super) fn new(body: Incoming, lease: Lease<B>, deadlines: Deadlines) -> Self {
+        let mut this = Self { body, lease: Some(lease), deadlines, due: None };
         this.give_back_at_end();
         this
     }
 
     /// A body that is none: the connection behind it speaks another protocol.
-    pub(super) fn switched(body: Incoming, lease: Lease<B>, idle: Duration, deadlines: Deadlines) -> Self {
-        Self { body, lease: Some(lease), idle, deadlines, due: None }
+    pub(super) fn switched(body: Incoming, lease: Lease<B>, deadlines: Deadlines) -> Self {
+        Self { body, lease: Some(lease), deadlines, due: None }
     }
 
     /// The connection behind a 101; none when it broke meanwhile, or when this is no 101.
@@ -126,7 +124,7 @@ impl<B> ResponseBody<B> {
     }
 
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
-        let due = *self.due.get_or_insert_with(|| self.deadlines.first(Instant::now() + self.idle));
+        let due = *self.due.get_or_insert_with(|| self.deadlines.first(Instant::now() + self.deadlines.idle));
         match &mut self.lease {
             Some(lease) => lease.timer().poll(cx, due).map(|()| match self.deadlines.is_over() {
                 true => Late::Whole,

@@ -37,7 +37,7 @@ where
         in_flight: InFlight,
         terms: &Terms<'_>,
     ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
-        let deadlines = Deadlines::from_now(self.patience(), terms.bounded);
+        let deadlines = Deadlines::from_now(self.patience(), terms.endless);
         let (parts, body) = request.into_parts();
         let (request, lender) = (Request::from_parts(parts, ()), Lender::new(body));
         let first = match self.place(&in_flight).await {
@@ -94,7 +94,7 @@ where
         let request = multiplexed::head(copy_head(request), in_flight.shared()).map(|()| body);
         let mut sender = stream.sender();
         let response = sender.try_send_request(request);
-        match head(response, &mut stream.timer, self.patience(), deadlines, terms.uploaded).await {
+        match head(response, &mut stream.timer, deadlines, terms.uploaded).await {
             Ok(Ok(response)) => Call::Answered(stream, response),
             Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
                 (Some(_), error) => Call::Refused(error),

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -31,12 +32,23 @@ pub(super) enum Attempt<B> {
 pub(super) struct Deadlines {
     /// The last byte of the response; none: whenever it comes.
     pub(super) end: Option<Instant>,
+    /// From the request being sent to the response's head.
+    response: Duration,
+    /// Between two pieces of the response's body.
+    pub(super) idle: Duration,
 }
 
 impl Deadlines {
-    /// Those of an exchange that begins now.
-    pub(super) fn from_now(patience: &Patience, bounded: bool) -> Self {
-        Self { end: bounded.then(|| Instant::now() + patience.exchange) }
+    /// Those of an exchange that begins now; one that may go on for ever has only a time in which something must come.
+    pub(super) fn from_now(patience: &Patience, endless: Option<Duration>) -> Self {
+        match endless {
+            Some(idle) => Self { end: None, response: idle, idle },
+            None => Self {
+                end: Some(Instant::now() + patience.exchange),
+                response: patience.response,
+                idle: patience.response_idle,
+            },
+        }
     }
 
     /// What is late first: a piece that is due then, or the whole.
@@ -54,7 +66,6 @@ impl Deadlines {
 pub(super) async fn exchange<B>(
     mut connection: Connection<B>,
     request: Request<Outgoing<B>>,
-    patience: &Patience,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
 ) -> Attempt<B>
@@ -64,7 +75,7 @@ where
 {
     let Connection { sender, timer, link, .. } = &mut connection;
     link.begin();
-    match head(sender.try_send_request(request), timer, patience, deadlines, uploaded).await {
+    match head(sender.try_send_request(request), timer, deadlines, uploaded).await {
         Ok(Ok(response)) => Attempt::Answered(connection, response),
         Ok(Err(mut error)) => match error.take_message() {
             Some(unsent) => Attempt::Unsent(Box::new(unsent)),
@@ -78,12 +89,11 @@ where
 pub(super) async fn head<T>(
     response: impl Future<Output = T>,
     timer: &mut Timer,
-    patience: &Patience,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
 ) -> Result<T, Late> {
     let mut response = pin!(response);
-    let mut due = Instant::now() + patience.response;
+    let mut due = Instant::now() + deadlines.response;
     let mut before = uploaded();
     poll_fn(|cx| {
         loop {
@@ -97,7 +107,7 @@ pub(super) async fn head<T>(
             if uploaded() == before {
                 return Poll::Ready(Err(Late::FirstByte));
             }
-            (before, due) = (uploaded(), Instant::now() + patience.response);
+            (before, due) = (uploaded(), Instant::now() + deadlines.response);
         }
     })
     .await

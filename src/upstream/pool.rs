@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -54,8 +55,8 @@ pub struct Terms<'a> {
     pub uploaded: &'a dyn Fn() -> u64,
     /// Makes the head that goes downstream of the upstream's, or says why it must not be shown.
     pub inspect: &'a Inspect<'a>,
-    /// Whether the exchange as a whole must end in time.
-    pub bounded: bool,
+    /// For an exchange that may go on for ever: how long nothing may come. None: it ends in time as a whole.
+    pub endless: Option<Duration>,
 }
 
 /// A request that nothing has become of: nothing of it was sent.
@@ -151,7 +152,7 @@ where
         in_flight: InFlight,
         terms: &Terms<'_>,
     ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
-        let deadlines = Deadlines::from_now(&self.0.patience, terms.bounded);
+        let deadlines = Deadlines::from_now(&self.0.patience, terms.endless);
         while let Some(connection) = self.idle_connection(in_flight.index()) {
             let copy = outgoing::copy(&request);
             match (self.attempt(connection, request, deadlines, terms).await, copy) {
@@ -196,7 +197,7 @@ where
         deadlines: Deadlines,
         terms: &Terms<'_>,
     ) -> Attempt<B> {
-        exchange(connection, request, &self.0.patience, deadlines, terms.uploaded).await
+        exchange(connection, request, deadlines, terms.uploaded).await
     }
 
     /// A pooled connection that can take a request.
@@ -255,7 +256,7 @@ where
             StatusCode::SWITCHING_PROTOCOLS => ResponseBody::switched,
             _ => ResponseBody::new,
         };
-        response.map(|incoming| body(incoming, lease, self.0.patience.response_idle, deadlines))
+        response.map(|incoming| body(incoming, lease, deadlines))
     }
 }
 

@@ -304,6 +304,20 @@ fn a_stream_may_last_longer_than_an_exchange() {
 }
 
 #[test]
+fn a_stream_may_be_quiet_for_longer_than_an_exchange_may() {
+    let server = Server::start(100);
+    let quick = "timeouts: { exchange: 300ms, body_idle: 100ms, response: 100ms, response_idle: 100ms }";
+    let gateway = server.with(&format!("{CALLS}{quick}\nhttp: {{ min_body_rate: 1MiB }}"));
+    let key = gateway.key().text;
+    let slow = stream::unfold(0, |tick| async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        (tick < 3).then(|| (Ok(Frame::data(Bytes::from_static(b"x"))), tick + 1))
+    });
+    let (_, _, body, _) = call_once(&gateway, "/calls/echo", &key, StreamBody::new(slow).boxed_unsync()).unwrap();
+    assert_eq!(body.len(), 3);
+}
+
+#[test]
 fn a_call_that_is_given_up_is_cancelled() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);

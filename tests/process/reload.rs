@@ -104,6 +104,20 @@ fn a_change_takes_effect_on_a_hangup_over_the_same_connection() {
 }
 
 #[test]
+fn a_configuration_that_was_named_by_a_relative_path_can_be_reloaded() {
+    let upstream = ok();
+    let setup = Setup::new(upstream.address, "");
+    let key = setup.key();
+    let gateway = setup.start_within();
+    assert_eq!(setup.client().get("/", &key).status, 200);
+    setup.write(&format!("{}{FORBIDDEN}", setup.text()));
+    gateway.hang_up();
+    setup.applied();
+    assert_eq!(setup.client().get("/", &key).status, 403);
+    gateway.stop();
+}
+
+#[test]
 fn a_changed_file_takes_effect_by_itself_however_it_is_changed() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");

@@ -88,16 +88,20 @@ impl Setup {
     /// The same, with its logs in the file `log`.
     pub fn start_logged(&self) -> Running {
         let log = std::fs::File::create(self.path().join("log")).unwrap();
-        self.started(Command::new(KEYGATE).stderr(log))
+        self.started(Command::new(KEYGATE).stderr(log), &self.path().join("keygate.yaml"))
     }
 
     /// The same, by a command that becomes the gateway.
     pub fn start_by(&self, command: &mut Command) -> Running {
-        self.started(command.stderr(Stdio::null()))
+        self.started(command.stderr(Stdio::null()), &self.path().join("keygate.yaml"))
     }
 
-    fn started(&self, command: &mut Command) -> Running {
-        let config = self.path().join("keygate.yaml");
+    /// Starts the gateway in the directory, with a path to its configuration that is relative to that.
+    pub fn start_within(&self) -> Running {
+        self.started(Command::new(KEYGATE).current_dir(self.path()).stderr(Stdio::null()), Path::new("keygate.yaml"))
+    }
+
+    fn started(&self, command: &mut Command, config: &Path) -> Running {
         command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
         let running = Running { child: command.spawn().unwrap() };
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -129,6 +129,27 @@ fn a_header_is_said_once() {
 }
 
 #[test]
+fn clients_behind_a_proxy_have_places_of_their_own() {
+    let upstream = Upstream::start();
+    let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.0/8] }]\nhttp: { max_connections_per_address: 2 }\n";
+    let gateway = Gateway::with(&[upstream.address], blocks);
+    let key = gateway.key().text;
+    let connect = |client: &str| {
+        let mut connection = Client::connect(gateway.address);
+        connection.send(format!("PROXY TCP4 {client} 198.51.100.1 1 2\r\n{}", head("GET", "/", &key, &[], 0)));
+        connection
+    };
+    let mut first: Vec<Client> = (0..2).map(|_| connect("192.0.2.1")).collect();
+    assert!(first.iter_mut().all(|client| client.response().status == 200));
+    assert!(connect("192.0.2.1").try_response_to("GET").is_err(), "one more from the same client");
+    assert_eq!(connect("192.0.2.2").response().status, 200, "another client of the same proxy");
+    assert_eq!(gateway.metric("keygate_connections_refused_total{reason=\"address\"}"), 1.0);
+    drop(first);
+    eventually("the places are free", || gateway.metric("keygate_connections") <= 1.0);
+    assert_eq!(connect("192.0.2.1").response().status, 200);
+}
+
+#[test]
 fn http2_may_follow() {
     use super::frames;
     let upstream = Upstream::start();
