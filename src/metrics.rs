@@ -2,6 +2,9 @@
 //!
 //! Names begin with `keygate_`, units are base units, and labels are bounded: never a key, user or organization.
 
+mod decision;
+mod edge;
+
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -10,6 +13,9 @@ use prometheus::{
     Encoder as _, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry, TextEncoder,
 };
+
+pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
+pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 
 /// Seconds from the request's head to the response's last byte: 0.5 ms to 60 s.
 const REQUEST_BUCKETS: &[f64] =
@@ -61,50 +67,6 @@ pub struct Metrics {
     pub config_failures: IntCounter,
 }
 
-/// `auth_total{result}`.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct AuthMetrics {
-    pub ok: IntCounter,
-    pub missing: IntCounter,
-    pub malformed: IntCounter,
-    pub unknown: IntCounter,
-    pub revoked: IntCounter,
-    pub expired: IntCounter,
-    pub user_removed: IntCounter,
-    pub suspended: IntCounter,
-    pub forbidden: IntCounter,
-}
-
-/// `limit_decisions_total{policy,decision}`.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the labels' values")]
-pub struct LimitMetrics {
-    pub key_allowed: IntCounter,
-    pub key_denied: IntCounter,
-    pub org_allowed: IntCounter,
-    pub org_denied: IntCounter,
-}
-
-/// `state_duration_seconds{op}`, and the failures.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the labels' values")]
-pub struct StateMetrics {
-    pub decide: Histogram,
-    pub change: Histogram,
-    pub errors: StateErrors,
-}
-
-/// `state_errors_total{kind}`.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct StateErrors {
-    pub late: IntCounter,
-    pub unreachable: IntCounter,
-    pub refused: IntCounter,
-    pub overloaded: IntCounter,
-}
-
 /// `audit_records_total{result}` and `audit_backlog`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
@@ -118,67 +80,6 @@ pub struct AuditMetrics {
     pub suppressed: IntCounter,
     /// Events waiting to be written or synced.
     pub backlog: IntGauge,
-}
-
-/// `fields_dropped_total{direction}`.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct FieldMetrics {
-    pub request: IntCounter,
-    pub response: IntCounter,
-}
-
-/// `connections`, and those that came to nothing.
-#[derive(Clone, Debug)]
-pub struct ConnectionMetrics {
-    /// Open ones.
-    pub open: IntGauge,
-    /// Closed unheard, because there were as many as there may be.
-    pub refused_total: IntCounter,
-    /// Closed unheard, because there were as many from their address as there may be.
-    pub refused_address: IntCounter,
-    /// TLS handshakes that failed.
-    pub failed_tls: IntCounter,
-    /// PROXY headers that were missing or malformed.
-    pub failed_proxy: IntCounter,
-    /// HTTP/2 connections that were closed for floods of frames.
-    pub floods: IntCounter,
-}
-
-/// `timeouts_total{kind}`.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct TimeoutMetrics {
-    pub handshake: IntCounter,
-    pub first_byte: IntCounter,
-    pub head: IntCounter,
-    pub body_idle: IntCounter,
-    pub body_rate: IntCounter,
-    pub write_idle: IntCounter,
-    pub keep_alive: IntCounter,
-}
-
-/// `tls_certificate_not_after_timestamp_seconds{certificate}` and `tls_reload_failures_total`.
-#[derive(Clone, Debug)]
-pub struct TlsMetrics {
-    not_after: IntGaugeVec,
-    /// Changed files that were of no use: the certificates before them are still shown.
-    pub reload_failures: IntCounter,
-}
-
-/// `timeouts_total{kind}`, the kinds of the upstream side.
-#[derive(Clone, Debug)]
-pub struct UpstreamTimeouts {
-    /// No connection in time.
-    pub connect: IntCounter,
-    /// No response head in time.
-    pub first_byte: IntCounter,
-    /// No next piece of a response body in time.
-    pub body: IntCounter,
-    /// The exchange as a whole took too long.
-    pub whole: IntCounter,
-    /// Nothing went through a tunnel for too long.
-    pub tunnel: IntCounter,
 }
 
 /// The metrics of one route: its counter per status, resolved at the first use of each.
@@ -268,18 +169,7 @@ impl Metrics {
             },
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&timeouts),
-            tls: TlsMetrics {
-                not_after: gauges(
-                    r,
-                    "tls_certificate_not_after_timestamp_seconds",
-                    "When certificates that are shown end",
-                    "certificate",
-                ),
-                reload_failures: registered(
-                    r,
-                    IntCounter::new("tls_reload_failures_total", "Changed certificates that could not be used"),
-                ),
-            },
+            tls: TlsMetrics::new(r),
             config_loaded: registered(
                 r,
                 Gauge::new("config_last_reload_success_timestamp_seconds", "When the configuration was last loaded"),
@@ -335,91 +225,6 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl AuthMetrics {
-    fn new(vec: &IntCounterVec) -> Self {
-        let result = |result| vec.with_label_values(&[result]);
-        Self {
-            ok: result("ok"),
-            missing: result("missing"),
-            malformed: result("malformed"),
-            unknown: result("unknown"),
-            revoked: result("revoked"),
-            expired: result("expired"),
-            user_removed: result("user_removed"),
-            suspended: result("org_suspended"),
-            forbidden: result("forbidden"),
-        }
-    }
-}
-
-impl StateErrors {
-    fn new(vec: &IntCounterVec) -> Self {
-        let kind = |kind| vec.with_label_values(&[kind]);
-        Self {
-            late: kind("late"),
-            unreachable: kind("unreachable"),
-            refused: kind("refused"),
-            overloaded: kind("overloaded"),
-        }
-    }
-}
-
-impl ConnectionMetrics {
-    fn new(r: &Registry) -> Self {
-        let refused = counters(r, "connections_refused_total", "Connections closed unheard", &["reason"]);
-        let failed = counters(r, "handshake_failures_total", "Connections that did not come about", &["kind"]);
-        Self {
-            open: registered(r, IntGauge::new("connections", "Open downstream connections")),
-            refused_total: refused.with_label_values(&["total"]),
-            refused_address: refused.with_label_values(&["address"]),
-            failed_tls: failed.with_label_values(&["tls"]),
-            failed_proxy: failed.with_label_values(&["proxy"]),
-            floods: registered(r, IntCounter::new("http2_floods_total", "HTTP/2 connections closed for floods")),
-        }
-    }
-}
-
-impl TimeoutMetrics {
-    fn new(vec: &IntCounterVec) -> Self {
-        let kind = |kind| vec.with_label_values(&[kind]);
-        Self {
-            handshake: kind("handshake"),
-            first_byte: kind("first_byte"),
-            head: kind("head"),
-            body_idle: kind("body_idle"),
-            body_rate: kind("body_rate"),
-            write_idle: kind("write_idle"),
-            keep_alive: kind("keep_alive"),
-        }
-    }
-}
-
-impl TlsMetrics {
-    /// When a certificate ends; its name must come from the configuration or from the certificate itself.
-    pub fn ends(&self, certificate: &str, at: i64) {
-        self.not_after.with_label_values(&[certificate]).set(at);
-    }
-
-    /// The certificate is shown no more.
-    pub fn gone(&self, certificate: &str) {
-        // It can only fail for one that was never shown.
-        self.not_after.remove_label_values(&[certificate]).ok();
-    }
-}
-
-impl UpstreamTimeouts {
-    fn new(vec: &IntCounterVec) -> Self {
-        let kind = |kind| vec.with_label_values(&[kind]);
-        Self {
-            connect: kind("upstream_connect"),
-            first_byte: kind("upstream_first_byte"),
-            body: kind("upstream_body"),
-            whole: kind("upstream_whole"),
-            tunnel: kind("tunnel_idle"),
-        }
     }
 }
 

@@ -31,6 +31,9 @@ const MAX_HEAD: u32 = 32 * 1024;
 /// as long: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);
 
+/// Connections to one endpoint, when each allows few streams, or none.
+const MAX_CONNECTIONS: usize = 64;
+
 /// One worker's connections to one endpoint.
 pub(super) struct Multiplexed<B> {
     open: RefCell<Vec<Rc<Shared<B>>>>,
@@ -95,6 +98,9 @@ where
         if self.failures.get() != failures {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        if self.open.borrow().len() >= MAX_CONNECTIONS {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
         let shared = tokio::time::timeout(timeout, connect(endpoint, encryption)).await;
         let shared = shared.map_err(io::Error::from).flatten();
         let shared = shared.inspect_err(|_| self.failures.set(failures + 1))?;
@@ -105,7 +111,7 @@ where
     /// A connection with a stream to spare. Closed ones are forgotten on the way.
     fn free(&self) -> Option<Rc<Shared<B>>> {
         let mut open = self.open.borrow_mut();
-        open.retain(|shared| !shared.sender.is_closed());
+        open.retain(|shared| !shared.sender.is_closed() && (shared.active.get() > 0 || shared.allowed.get() > 0));
         open.iter().find(|shared| shared.active.get() < shared.allowed.get()).cloned()
     }
 }

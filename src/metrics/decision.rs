@@ -1,0 +1,76 @@
+//! The metrics of decisions: how credentials fared, what the limits said, and what the state costs.
+
+use prometheus::{Histogram, IntCounter, IntCounterVec};
+
+/// `auth_total{result}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct AuthMetrics {
+    pub ok: IntCounter,
+    pub missing: IntCounter,
+    pub malformed: IntCounter,
+    pub unknown: IntCounter,
+    pub revoked: IntCounter,
+    pub expired: IntCounter,
+    pub user_removed: IntCounter,
+    pub suspended: IntCounter,
+    pub forbidden: IntCounter,
+}
+
+/// `limit_decisions_total{policy,decision}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the labels' values")]
+pub struct LimitMetrics {
+    pub key_allowed: IntCounter,
+    pub key_denied: IntCounter,
+    pub org_allowed: IntCounter,
+    pub org_denied: IntCounter,
+}
+
+/// `state_duration_seconds{op}`, and the failures.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the labels' values")]
+pub struct StateMetrics {
+    pub decide: Histogram,
+    pub change: Histogram,
+    pub errors: StateErrors,
+}
+
+/// `state_errors_total{kind}`.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct StateErrors {
+    pub late: IntCounter,
+    pub unreachable: IntCounter,
+    pub refused: IntCounter,
+    pub overloaded: IntCounter,
+}
+
+impl AuthMetrics {
+    pub(super) fn new(vec: &IntCounterVec) -> Self {
+        let result = |result| vec.with_label_values(&[result]);
+        Self {
+            ok: result("ok"),
+            missing: result("missing"),
+            malformed: result("malformed"),
+            unknown: result("unknown"),
+            revoked: result("revoked"),
+            expired: result("expired"),
+            user_removed: result("user_removed"),
+            suspended: result("org_suspended"),
+            forbidden: result("forbidden"),
+        }
+    }
+}
+
+impl StateErrors {
+    pub(super) fn new(vec: &IntCounterVec) -> Self {
+        let kind = |kind| vec.with_label_values(&[kind]);
+        Self {
+            late: kind("late"),
+            unreachable: kind("unreachable"),
+            refused: kind("refused"),
+            overloaded: kind("overloaded"),
+        }
+    }
+}
