@@ -9,9 +9,15 @@ impl Config {
     /// The keys whose values differ and take effect at a restart only, in the order of the file. Everything else can be
     /// changed while a gateway runs. A key that is new here must be sorted into one of the two.
     pub fn restart_only_changes(&self, new: &Self) -> Vec<&'static str> {
-        let Self { gateway, workers, listen, admin, state, audit, telemetry, .. } = self;
-        // What can change while it runs.
         let Self {
+            gateway,
+            workers,
+            listen,
+            admin,
+            state,
+            audit,
+            telemetry,
+            // What can change while it runs.
             source: _,
             trusted_proxies: _,
             max_connections: _,
@@ -23,7 +29,7 @@ impl Config {
             bad_keys: _,
             lame_duck: _,
             drain: _,
-            ..
+            tunnel_idle: _,
         } = self;
         let mut changed = Changes::default();
         changed.note("gateway", gateway == &new.gateway);
