@@ -2,15 +2,21 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::Authority;
 
 use super::settings::{Endpoint, Protocol, Settings};
 use super::stream::Encryption;
+use crate::clock;
 use crate::metrics::{EndpointMetrics, Metrics};
 use crate::tls::{self, ClientStore};
+
+/// How long an endpoint that could not be connected to is left alone while there are others: each attempt may take a
+/// request the whole time-out.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
@@ -29,6 +35,8 @@ pub(super) struct Shared {
     in_flight: AtomicUsize,
     /// Whether the last connection could be made: only changes are logged.
     up: AtomicBool,
+    /// When one that is not up is tried again; microseconds, as the clock has it.
+    again: AtomicU64,
     pub(super) metrics: EndpointMetrics,
 }
 
@@ -77,11 +85,17 @@ impl Endpoints {
         self.0.iter().map(|shared| &*shared.endpoint.authority)
     }
 
-    /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals.
+    /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals. One that
+    /// could not be connected to is the last, but for one request in each [`PAUSE`].
     pub(super) fn least_busy(&self, start: usize, tried: &[usize]) -> Option<usize> {
         let count = self.0.len();
         let candidates = (0..count).map(|offset| (start + offset) % count).filter(|index| !tried.contains(index));
-        candidates.min_by_key(|index| self.0[*index].in_flight.load(Ordering::Relaxed))
+        let busy = |shared: &Shared| (shared.is_paused(), shared.in_flight.load(Ordering::Relaxed));
+        let chosen = candidates.min_by_key(|index| busy(&self.0[*index]))?;
+        if !self.0[chosen].up.load(Ordering::Relaxed) {
+            self.0[chosen].pause();
+        }
+        Some(chosen)
     }
 
     /// Counts a request in.
@@ -109,9 +123,19 @@ impl Shared {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             up: AtomicBool::new(true),
+            again: AtomicU64::new(0),
             metrics: metrics.endpoint(&endpoint.authority),
             endpoint: endpoint.clone(),
         }
+    }
+
+    /// Whether it was not to be connected to a moment ago.
+    fn is_paused(&self) -> bool {
+        !self.up.load(Ordering::Relaxed) && clock::now().0 < self.again.load(Ordering::Relaxed)
+    }
+
+    fn pause(&self) {
+        self.again.store(clock::now().after(PAUSE).0, Ordering::Relaxed);
     }
 
     /// A connection could be made.
@@ -126,6 +150,7 @@ impl Shared {
     pub(super) fn unreachable(&self, error: &io::Error) {
         self.metrics.connect_failed.inc();
         self.metrics.up.set(0);
+        self.pause();
         if self.up.swap(false, Ordering::Relaxed) {
             tracing::warn!(endpoint = %self.endpoint.authority, %error, "the upstream cannot be reached");
         }
@@ -145,5 +170,39 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared().in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::ClientSettings;
+    use crate::upstream::settings::Patience;
+
+    fn endpoints(count: u16) -> Endpoints {
+        let endpoint = |port| Endpoint { host: "h".into(), port, authority: format!("h:{port}"), tls: None };
+        let second = Duration::from_secs(1);
+        let settings = Settings {
+            endpoints: (1..=count).map(endpoint).collect(),
+            protocol: Protocol::Http1,
+            tls: ClientSettings::default(),
+            patience: Patience { connect: second, response: second, response_idle: second, exchange: second },
+        };
+        Endpoints::new(&settings, &Metrics::new()).unwrap()
+    }
+
+    #[test]
+    fn one_that_cannot_be_reached_is_left_alone_while_there_are_others() {
+        let endpoints = endpoints(2);
+        let _busy = endpoints.enter(1);
+        assert_eq!(endpoints.least_busy(0, &[]), Some(0), "the one with fewer requests");
+        endpoints.0[0].unreachable(&io::ErrorKind::TimedOut.into());
+        assert!((0..10).all(|_| endpoints.least_busy(0, &[]) == Some(1)));
+        assert_eq!(endpoints.least_busy(0, &[1]), Some(0), "unless there is no other");
+        endpoints.0[0].again.store(0, Ordering::Relaxed);
+        assert_eq!(endpoints.least_busy(0, &[]), Some(0), "one request tries it again");
+        assert_eq!(endpoints.least_busy(0, &[]), Some(1), "and only one");
+        endpoints.0[0].reached();
+        assert_eq!(endpoints.least_busy(0, &[]), Some(0));
     }
 }
