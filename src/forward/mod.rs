@@ -97,12 +97,13 @@ pub fn frame(request: &mut Request<()>, length: Option<u64>) {
     }
 }
 
-/// The request in origin form (RFC 9112, section 3.2.1), its path and query exactly as received.
+/// The request in origin form (RFC 9112, section 3.2.1), its path and query exactly as received, but for an empty path,
+/// which is `/` there.
 fn head(method: Method, uri: &Uri, headers: HeaderMap) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = method;
-    let target = uri.path_and_query().cloned();
-    *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), Uri::from);
+    let target = uri.path_and_query().filter(|target| target.as_str() != "/");
+    *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), |target| Uri::from(target.clone()));
     *request.headers_mut() = headers;
     request
 }

@@ -81,6 +81,10 @@ fn there_is_exactly_one_valid_host() {
     absolute.send(format!("GET http://u:p@evil/ HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\n\r\n"));
     assert_eq!(absolute.response().status, 200);
     assert_eq!(upstream.last().header("x-forwarded-host"), Some("evil"));
+    let mut bare = Client::connect(gateway.address);
+    bare.send(format!("GET http://evil HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\n\r\n"));
+    assert_eq!(bare.response().status, 200);
+    assert_eq!(upstream.last().line, "GET / HTTP/1.1");
 }
 
 #[test]
