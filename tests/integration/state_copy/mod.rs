@@ -433,7 +433,7 @@ fn a_redis_that_is_away_or_unfit_is_told_at_once() {
 #[test]
 fn replicas_are_waited_for_as_configured() {
     let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], ", durability: { replicas: 1, timeout: 200ms }");
+    let (installation, digests) = furnished(&[redis.url()], ", durability: { replicas: 1, timeout: 3s }");
     let refused = installation.run(COPY);
     assert_eq!(refused.code, 75, "{refused:?}");
     assert!(refused.err.contains("only 0 of 1 replicas confirmed it in time"), "{refused:?}");
