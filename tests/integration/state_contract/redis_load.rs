@@ -91,7 +91,7 @@ impl Load {
                 last = number;
             }
         };
-        block_on(async { tokio::time::timeout(Duration::from_secs(30), sees).await }).expect("seen within 30 s");
+        block_on(async { tokio::time::timeout(Duration::from_secs(90), sees).await }).expect("seen within 90 s");
         first
     }
 
