@@ -114,11 +114,6 @@ impl Metrics {
         let registry = Registry::new_custom(Some("keygate".into()), None).expect("the prefix is a valid name");
         let r = &registry;
         let auth = counters(r, "auth_total", "Credentials, by how they fared", &["result"]);
-        let limits = counters(r, "limit_decisions_total", "Decisions of the limits", &["policy", "decision"]);
-        let audit = counters(r, "audit_records_total", "Audit records, by how they fared", &["result"]);
-        let state = histograms(r, "state_duration_seconds", "Time in the shared state", "op", OVERHEAD_BUCKETS);
-        let state_errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
-        let dropped = counters(r, "fields_dropped_total", "Fields with names that could be misread", &["direction"]);
         let timeouts = counters(r, "timeouts_total", "What took too long", &["kind"]);
         let build = gauges(r, "build_info", "1, with the version as a label", "version");
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
@@ -139,34 +134,16 @@ impl Metrics {
             upstream_timeouts: UpstreamTimeouts::new(&timeouts),
             overhead: registered(r, Histogram::with_opts(overhead)),
             auth: AuthMetrics::new(&auth),
-            limits: LimitMetrics {
-                key_allowed: limits.with_label_values(&["key", "allowed"]),
-                key_denied: limits.with_label_values(&["key", "denied"]),
-                org_allowed: limits.with_label_values(&["org", "allowed"]),
-                org_denied: limits.with_label_values(&["org", "denied"]),
-            },
+            limits: LimitMetrics::new(r),
             in_flight: registered(r, IntGauge::new("in_flight", "Requests in flight")),
-            state: StateMetrics {
-                decide: state.with_label_values(&["decide"]),
-                change: state.with_label_values(&["change"]),
-                errors: StateErrors::new(&state_errors),
-            },
-            audit: AuditMetrics {
-                written: audit.with_label_values(&["written"]),
-                refused: audit.with_label_values(&["refused"]),
-                dropped: audit.with_label_values(&["dropped"]),
-                suppressed: audit.with_label_values(&["suppressed"]),
-                backlog: registered(r, IntGauge::new("audit_backlog", "Audit events not yet written or synced")),
-            },
+            state: StateMetrics::new(r),
+            audit: AuditMetrics::new(r),
             panics: registered(r, IntCounter::new("panics_total", "Requests in which the gateway failed")),
             attempts_refused: registered(
                 r,
                 IntCounter::new("attempts_refused_total", "Attempts with bad keys refused for their number"),
             ),
-            fields_dropped: FieldMetrics {
-                request: dropped.with_label_values(&["request"]),
-                response: dropped.with_label_values(&["response"]),
-            },
+            fields_dropped: FieldMetrics::new(r),
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&timeouts),
             tls: TlsMetrics::new(r),
@@ -225,6 +202,20 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl AuditMetrics {
+    fn new(r: &Registry) -> Self {
+        let records = counters(r, "audit_records_total", "Audit records, by how they fared", &["result"]);
+        let result = |result| records.with_label_values(&[result]);
+        Self {
+            written: result("written"),
+            refused: result("refused"),
+            dropped: result("dropped"),
+            suppressed: result("suppressed"),
+            backlog: registered(r, IntGauge::new("audit_backlog", "Audit events not yet written or synced")),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The metrics of decisions: how credentials fared, what the limits said, and what the state costs.
 
-use prometheus::{Histogram, IntCounter, IntCounterVec};
+use prometheus::{Histogram, IntCounter, IntCounterVec, Registry};
+
+use super::{OVERHEAD_BUCKETS, counters, histograms};
 
 /// `auth_total{result}`.
 #[derive(Clone, Debug)]
@@ -63,8 +65,33 @@ impl AuthMetrics {
     }
 }
 
+impl LimitMetrics {
+    pub(super) fn new(r: &Registry) -> Self {
+        let decisions = counters(r, "limit_decisions_total", "Decisions of the limits", &["policy", "decision"]);
+        let decision = |policy, decision| decisions.with_label_values(&[policy, decision]);
+        Self {
+            key_allowed: decision("key", "allowed"),
+            key_denied: decision("key", "denied"),
+            org_allowed: decision("org", "allowed"),
+            org_denied: decision("org", "denied"),
+        }
+    }
+}
+
+impl StateMetrics {
+    pub(super) fn new(r: &Registry) -> Self {
+        let durations = histograms(r, "state_duration_seconds", "Time in the shared state", "op", OVERHEAD_BUCKETS);
+        let errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
+        Self {
+            decide: durations.with_label_values(&["decide"]),
+            change: durations.with_label_values(&["change"]),
+            errors: StateErrors::new(&errors),
+        }
+    }
+}
+
 impl StateErrors {
-    pub(super) fn new(vec: &IntCounterVec) -> Self {
+    fn new(vec: &IntCounterVec) -> Self {
         let kind = |kind| vec.with_label_values(&[kind]);
         Self {
             late: kind("late"),

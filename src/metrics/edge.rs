@@ -65,6 +65,14 @@ pub struct TlsMetrics {
     pub reload_failures: IntCounter,
 }
 
+impl FieldMetrics {
+    pub(super) fn new(r: &Registry) -> Self {
+        let fields = counters(r, "fields_dropped_total", "Fields with names that could be misread", &["direction"]);
+        let direction = |direction| fields.with_label_values(&[direction]);
+        Self { request: direction("request"), response: direction("response") }
+    }
+}
+
 impl ConnectionMetrics {
     pub(super) fn new(r: &Registry) -> Self {
         let refused = counters(r, "connections_refused_total", "Connections closed unheard", &["reason"]);
