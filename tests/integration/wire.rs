@@ -207,3 +207,31 @@ fn a_refused_request_with_a_small_body_keeps_its_connection_or_says_that_it_does
     assert_eq!((response.status, response.header("connection")), (401, Some("close")));
     assert!(client.is_closed());
 }
+
+#[test]
+fn trailers_of_requests_reach_nobody() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let upstream = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n0\r\n\r\n") {
+            let mut piece = [0; 1024];
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "it ended without an end: {}", received.escape_ascii());
+            received.extend(&piece[..read]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+        received
+    });
+    let gateway = Gateway::with(&[address], "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    let announced = [("Transfer-Encoding", "chunked"), ("Trailer", "X-User-Id, X-Sum")];
+    client.send(head("POST", "/", &key, &announced, 0));
+    client.send("3\r\nabc\r\n0\r\nX-User-Id: forged\r\nX-Sum: forged\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    let received = String::from_utf8(upstream.join().unwrap()).unwrap().to_ascii_lowercase();
+    assert!(received.contains("3\r\nabc\r\n0\r\n\r\n"), "{received}");
+    assert!(!received.contains("forged") && !received.contains("trailer"), "{received}");
+}

@@ -107,3 +107,36 @@ fn the_preface_is_no_http_where_it_was_not_agreed_on() {
     let last = upstream.last();
     assert_eq!((last.header("upgrade"), last.header("http2-settings")), (None, None));
 }
+
+#[test]
+fn streams_and_windows_are_told_as_configured() {
+    use std::io::{Read as _, Write as _};
+    let upstream = Upstream::start();
+    let http = "http: { max_streams: 5, stream_window: 70000, connection_window: 200000 }";
+    let gateway = Gateway::with(&[upstream.address], http);
+    let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    // RFC 9113, section 6.5.2: what we begin with is a list of settings, each of a name and a value.
+    let mut header = [0; 9];
+    stream.read_exact(&mut header).unwrap();
+    assert_eq!(header[3], 4, "SETTINGS");
+    let mut settings = vec![0; usize::from(header[2])];
+    stream.read_exact(&mut settings).unwrap();
+    let value = |name: u8| {
+        let setting = settings.chunks(6).find(|setting| setting[..2] == [0, name]).unwrap();
+        u32::from_be_bytes(setting[2..].try_into().unwrap())
+    };
+    assert_eq!((value(3), value(4)), (5, 70_000), "SETTINGS_MAX_CONCURRENT_STREAMS, SETTINGS_INITIAL_WINDOW_SIZE");
+    // The connection's window begins with 65,535 bytes (section 6.9.2); a WINDOW_UPDATE of stream 0 makes it what it is.
+    loop {
+        stream.read_exact(&mut header).unwrap();
+        let mut payload = vec![0; usize::from(header[2])];
+        stream.read_exact(&mut payload).unwrap();
+        if header[3] == 8 {
+            assert_eq!(header[5..], [0; 4]);
+            assert_eq!(u32::from_be_bytes(payload.try_into().unwrap()), 200_000 - 65_535);
+            break;
+        }
+    }
+}

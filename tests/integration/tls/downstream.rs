@@ -204,3 +204,19 @@ fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
     assert!(!metrics.contains("certificate=\"a.test\""), "{metrics}");
     assert_eq!(encrypted.connect().certificate(), renewed.der());
 }
+
+#[test]
+fn a_handshake_that_does_not_end_is_closed_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    Authority::new().certify(&["a.test"]).write(dir.path(), "a");
+    let upstream = Upstream::start();
+    let blocks = format!("{}timeouts: {{ handshake: 200ms }}\n", listen(&dir, ""));
+    let gateway = Gateway::with(&[upstream.address], &blocks);
+    // Nothing at all, and the beginning of a record.
+    for bytes in [&b""[..], &[0x16, 3, 1, 1, 0]] {
+        let mut silent = Client::connect(gateway.address);
+        silent.send(bytes);
+        assert!(silent.is_closed(), "{bytes:?}");
+    }
+    assert_eq!(gateway.metric("keygate_timeouts_total{kind=\"handshake\"}"), 2.0);
+}
