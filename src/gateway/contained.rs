@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 /// What a request's future comes to; nothing when it panics. What the future held is dropped then, which gives back its
 /// slot and closes its audit entry as `internal_error`.
 ///
-/// The panic itself is told by the hook that the process has; what it says may go to a log, the payload may not.
+/// The process's panic hook has said by then where it was, and the panic's message: so none may hold what a client sent.
 pub(super) async fn contained<T>(answer: impl Future<Output = T>) -> Option<T> {
     // Whatever was half-done belongs to the request: what requests share is atomic, or locked and made whole by others.
     AssertUnwindSafe(answer).catch_unwind().await.ok()
@@ -113,11 +113,10 @@ mod tests {
             status: None,
             sent: 0,
             tunnelled: 0,
-            trailers: false,
+            trailers: None,
             outcome: None,
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
-            fields_dropped: metrics.fields_dropped.response.clone(),
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = contained(async move {

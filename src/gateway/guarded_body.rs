@@ -28,13 +28,12 @@ pub(super) struct Exchange {
     pub(super) sent: u64,
     /// Bytes that the client sent behind a 101.
     pub(super) tunnelled: u64,
-    /// Whether the client reads trailers.
-    pub(super) trailers: bool,
+    /// For clients that read trailers: where the fields are counted that do not pass.
+    pub(super) trailers: Option<IntCounter>,
     /// How it ended, once that is known.
     pub(super) outcome: Option<Outcome>,
     pub(super) in_flight: IntGauge,
     pub(super) duration: Histogram,
-    pub(super) fields_dropped: IntCounter,
 }
 
 impl Exchange {
@@ -136,9 +135,8 @@ impl Exchange {
     /// What is shown of a frame: trailers only where they were asked for, and of those only what may come so late.
     fn shown(&self, frame: Option<Result<Frame<Bytes>, ResponseError>>) -> Option<Result<Frame<Bytes>, ResponseError>> {
         match frame?.map(Frame::into_trailers) {
-            Ok(Ok(_)) if !self.trailers => None,
             Ok(Ok(mut trailers)) => {
-                self.fields_dropped.inc_by(forward::trailers(&mut trailers));
+                self.trailers.as_ref()?.inc_by(forward::trailers(&mut trailers));
                 Some(Ok(Frame::trailers(trailers)))
             }
             Ok(Err(data)) => Some(Ok(data)),

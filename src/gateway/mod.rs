@@ -152,7 +152,7 @@ impl Gateway {
         let (request, asked) = self.rewritten(head, body, facts, ruling.route);
         let standing = admitted.standing;
         let mut exchange = self.exchange(arrival, admitted, entry, request.body(), ruling.route);
-        exchange.trailers = asked.trailers;
+        exchange.trailers = asked.trailers.then(|| self.metrics.fields_dropped.response.clone());
         self.send(arrival, ruling.route, request, &asked, exchange, standing).await
     }
 
@@ -228,11 +228,10 @@ impl Gateway {
             status: None,
             sent: 0,
             tunnelled: 0,
-            trailers: false,
+            trailers: None,
             outcome: None,
             in_flight: self.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
-            fields_dropped: self.metrics.fields_dropped.response.clone(),
         }
     }
 }

@@ -155,12 +155,8 @@ fn is_target(method: &[u8], target: &[u8]) -> bool {
     match target {
         [b'/', ..] => target.iter().fold(true, |good, byte| good & TARGET[usize::from(*byte)]),
         b"*" => method == b"OPTIONS",
-        _ => is_token_or_target(target) && http::Uri::try_from(target).is_ok(),
+        _ => target.iter().all(|byte| TARGET[usize::from(*byte)]) && http::Uri::try_from(target).is_ok(),
     }
-}
-
-fn is_token_or_target(target: &[u8]) -> bool {
-    !target.is_empty() && target.iter().all(|byte| TARGET[usize::from(*byte)])
 }
 
 fn is_token(name: &[u8]) -> bool {

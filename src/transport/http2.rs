@@ -129,7 +129,8 @@ fn builder(serving: &Serving, progress: &Rc<Progress>) -> http2::Builder<Streams
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
-        // Heads up to twice the limit are read, so that they can be refused in words; larger ones the library resets.
+        // Heads up to twice the limit are read, so that they can be refused in words; larger ones the library answers with
+        // an empty 431.
         .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
     builder
 }

@@ -63,12 +63,17 @@ impl SharedStream {
     }
 }
 
+/// Hands on what was read ahead; says whether there was anything.
+pub(super) fn take_ahead(ahead: &mut BytesMut, buf: &mut ReadBuf<'_>) -> bool {
+    let take = ahead.len().min(buf.remaining());
+    buf.put_slice(&ahead[..take]);
+    ahead.advance(take);
+    take > 0
+}
+
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.ahead.has_remaining() {
-            let take = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead[..take]);
-            self.ahead.advance(take);
+        if take_ahead(&mut self.ahead, buf) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf as _, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::SharedStream;
+use super::stream::{SharedStream, take_ahead};
 
 /// What runs on a connection from its 101 on; the connection lasts as long as it does.
 type Tunnel = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -55,10 +55,7 @@ impl Upgraded {
 
 impl AsyncRead for Upgraded {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.ahead.has_remaining() {
-            let take = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead[..take]);
-            self.ahead.advance(take);
+        if take_ahead(&mut self.ahead, buf) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)
