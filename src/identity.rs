@@ -61,6 +61,11 @@ macro_rules! id {
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
+
+            /// Its 16 bytes.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
         }
 
         impl fmt::Display for $type {
@@ -108,6 +113,11 @@ id!(
     /// A user within one organization: `usr_` and 32 hexadecimal digits.
     UserId,
     "usr_"
+);
+id!(
+    /// A web session, by the name that tables and the CLI show: `ses_` and 32 hexadecimal digits.
+    SessionId,
+    "ses_"
 );
 
 /// The text is not an id of this kind.

@@ -51,6 +51,7 @@ pub mod cli;
 pub mod clock;
 pub mod identity;
 pub mod key;
+pub mod session;
 pub mod quota;
 pub mod secret;
 pub mod settings;

@@ -74,6 +74,7 @@ fn key(id: KeyId, org: OrgId, user: UserId, created: Micros) -> Key {
         user,
         name: "bench".into(),
         imported: false,
+        seat: false,
         created,
         rotated: None,
         previous_until: None,

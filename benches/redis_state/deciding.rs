@@ -139,6 +139,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
             user: user_id,
             name: "bench".into(),
             imported: false,
+            seat: false,
             created: now,
             rotated: None,
             previous_until: None,

@@ -43,6 +43,7 @@ mod tests {
             user: user.id,
             name: "ci".into(),
             imported: false,
+            seat: false,
             created,
             rotated: None,
             previous_until: None,

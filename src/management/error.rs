@@ -41,6 +41,9 @@ pub enum ManagementError {
     /// No such key.
     #[error("there is no key {0}; see `keygate key list --org ORG`, and give the nine characters after `sk_live_`")]
     NoKey(KeyId),
+    /// No such session, or it has ended.
+    #[error("there is no session `{0}`; see `keygate session list`")]
+    NoSession(String),
     /// The key is revoked.
     #[error("key {0} is revoked, for good; create another")]
     Revoked(KeyId),
@@ -78,7 +81,7 @@ impl ManagementError {
     /// What sort of no it is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) => Kind::NotFound,
+            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => Kind::NotFound,
             Self::Revoked(_) | Self::Taken(_) | Self::Present(_) => Kind::Conflict,
             Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => Kind::Unavailable,
             Self::Name
@@ -102,6 +105,7 @@ impl ManagementError {
             Self::NoOrg(_) => "no_such_org",
             Self::NoUser(_) => "no_such_user",
             Self::NoKey(_) => "no_such_key",
+            Self::NoSession(_) => "no_such_session",
             Self::Revoked(_) => "key_revoked",
             Self::Taken(_) | Self::Present(_) => "taken",
             Self::Audit(_) => "audit_unavailable",
@@ -129,6 +133,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
             ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
             ChangeError::NoKey(key) => Self::NoKey(key),
+            ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => Self::State(error),

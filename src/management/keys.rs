@@ -217,6 +217,7 @@ fn record(id: KeyId, user: &state::User, name: String, imported: bool, now: Micr
         user: user.id,
         name,
         imported,
+        seat: false,
         created: now,
         rotated: None,
         previous_until: None,

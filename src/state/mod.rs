@@ -18,12 +18,14 @@ pub mod embedded;
 pub mod redis;
 mod holdings;
 mod records;
+mod sessions;
 mod settings;
 
 pub use embedded::Embedded;
 pub use holdings::{Holdings, KeyHoldings, OrgHoldings};
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
 pub use redis::Redis;
+pub use sessions::{Membership, Session, is_seat, seat};
 pub use settings::{Defaults, Settings};
 
 /// The state of a gateway.

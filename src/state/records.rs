@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, SessionId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
+use crate::session::TokenDigest;
 
-use super::Unavailable;
+use super::{Session, Unavailable};
 
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,8 @@ pub struct Key {
     pub name: String,
     /// Imported by its SHA-256 from an older system.
     pub imported: bool,
+    /// Not a key that anybody holds, but a user's seat: what counts the requests of the user's web sessions.
+    pub seat: bool,
     /// When it was created.
     pub created: Micros,
     /// When it last got a new secret.
@@ -143,6 +146,34 @@ pub enum Change {
         /// The quota, checked.
         quota: Option<Quota>,
     },
+    /// A new web session.
+    CreateSession {
+        /// Its record.
+        session: Box<Session>,
+        /// What it is recognized by.
+        digest: TokenDigest,
+    },
+    /// Another organization to act in, of those that the person belongs to.
+    ChooseOrg {
+        /// Which session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
+    /// End a session, for every request that begins afterwards. Ending one that is not there is no error.
+    EndSession {
+        /// Which.
+        session: SessionId,
+    },
+    /// Something to be handed out once: [`super::State::take_ticket`].
+    PutTicket {
+        /// What it is found by.
+        digest: TokenDigest,
+        /// What is handed out.
+        content: Vec<u8>,
+        /// Until when.
+        expires: Micros,
+    },
 }
 
 /// Why a change was not made, or not acknowledged.
@@ -157,6 +188,9 @@ pub enum ChangeError {
     /// No such key.
     #[error("there is no key {0}")]
     NoKey(KeyId),
+    /// No such session, or it has ended.
+    #[error("there is no session {0}")]
+    NoSession(SessionId),
     /// The key is revoked.
     #[error("key {0} is revoked")]
     Revoked(KeyId),

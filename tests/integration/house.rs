@@ -15,7 +15,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "gateway",
             "admission",
             "admin",
+            "dashboard",
             "management",
+            "oidc",
             "transport",
             "forward",
             "upstream",
@@ -23,19 +25,37 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "state",
         ],
     ),
-    ("config", &["gateway", "admission", "admin", "management", "transport", "forward", "upstream", "audit", "state"]),
+    (
+        "config",
+        &[
+            "gateway",
+            "admission",
+            "admin",
+            "dashboard",
+            "management",
+            "oidc",
+            "transport",
+            "forward",
+            "upstream",
+            "audit",
+            "state",
+        ],
+    ),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state"]),
     ("admin", &["management", "transport", "audit", "state"]),
+    ("dashboard", &["management", "oidc", "audit", "state"]),
     ("admission", &["state"]),
     ("management", &["audit", "state"]),
     ("transport", &[]),
     ("forward", &[]),
     ("upstream", &[]),
+    ("oidc", &[]),
     ("audit", &[]),
     ("state", &[]),
     ("query_store", &["transport"]),
 ];
-const VOCABULARY: &[&str] = &["clock", "identity", "key", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
+const VOCABULARY: &[&str] =
+    &["clock", "identity", "key", "session", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
 
 #[test]
 fn imports_go_strictly_down() {

@@ -181,6 +181,10 @@ impl Directory {
                 self.by_digest.insert(digest, Arc::clone(record));
                 record.live().secrets.rotate(digest, at, previous_until);
             }),
+            Change::CreateSession { .. }
+            | Change::ChooseOrg { .. }
+            | Change::EndSession { .. }
+            | Change::PutTicket { .. } => {}
             Change::LimitKey { key, quota } => {
                 let tree = self.read();
                 if let Some(record) = tree.key.get(&key) {

@@ -206,6 +206,7 @@ impl KeyRecord {
             user: self.user,
             name: self.name.as_ref().to_owned(),
             imported: self.imported,
+            seat: false,
             created: self.created,
             rotated: live.secrets.rotated,
             previous_until: live.secrets.previous_until,

@@ -23,6 +23,7 @@ mod permit;
 mod directory;
 mod store;
 mod changes;
+mod sessions;
 mod writer;
 
 use directory::Directory;

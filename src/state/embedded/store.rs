@@ -214,6 +214,7 @@ fn key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
         user: text(row, "user")?,
         name: row.get("name")?,
         imported: row.get("imported")?,
+        seat: false,
         created: time(row, "created")?.unwrap_or_default(),
         rotated: time(row, "rotated")?,
         previous_until: time(row, "previous_until")?,

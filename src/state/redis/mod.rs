@@ -92,6 +92,7 @@ mod directory;
 mod changes;
 mod copy;
 mod revocations;
+mod sessions;
 mod provisional;
 mod servers;
 

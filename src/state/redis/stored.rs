@@ -119,6 +119,7 @@ impl Fields {
             user: self.required("user")?,
             name: self.required("name")?,
             imported: self.flag("imported")?,
+            seat: false,
             created: Micros(self.required("created")?),
             rotated: self.time("rotated")?,
             previous_until: self.time("previous_until")?,

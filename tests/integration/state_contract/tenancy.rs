@@ -45,6 +45,7 @@ pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest)
         user,
         name: "ci".into(),
         imported: false,
+        seat: false,
         created: clock::now(),
         rotated: None,
         previous_until: None,

@@ -37,6 +37,7 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
         user,
         name: name.into(),
         imported: false,
+        seat: false,
         created: clock::now(),
         rotated: None,
         previous_until: None,

@@ -1,0 +1,224 @@
+//! Web sessions: what a browser holds, what is kept of it, and which requests a browser sent on its user's behalf.
+//!
+//! A session is an opaque value of 256 bits in a cookie. Only its SHA-256 is kept; the plain value ([`Token`]) and its
+//! hash ([`TokenDigest`]) are different types, and `Debug` shows neither.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{COOKIE, ORIGIN};
+use http::{HeaderMap, HeaderName, Method};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::secret::Secret;
+
+/// What the names of all our cookies begin with. A browser takes a cookie of the prefix `__Host-` only over an encrypted
+/// connection (or from this machine), for this very host and all its paths, so that no neighbour can plant one
+/// (RFC 6265bis, section 4.1.3.2).
+const COOKIES: &[u8] = b"__Host-keygate";
+/// The session's cookie.
+pub const COOKIE_NAME: &str = "__Host-keygate";
+/// The cookie that binds a sign-in under way to the browser that began it.
+pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
+
+/// Where a request came from, by the browser that sent it (Fetch Metadata, section 2.3).
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// Characters of a token: 256 bits in base64url.
+const LENGTH: usize = 43;
+
+/// An opaque value of 256 bits in the clear: 43 characters of base64url (RFC 4648, section 5).
+///
+/// It exists between its making and its being sent, and from a request's arrival until it is hashed.
+#[derive(Clone, Debug)]
+pub struct Token(Secret);
+
+/// The SHA-256 of a [`Token`].
+///
+/// - Equality takes the same time wherever the first difference is.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; 32]);
+
+/// Several different values came under one of our names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is more than one cookie of one name")]
+pub struct Ambiguous;
+
+impl Token {
+    /// A new one, at random.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(Secret::new(URL_SAFE_NO_PAD.encode(bytes))))
+    }
+
+    /// The plain text, for the cookie or the link that carries it.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+
+    /// What is kept of it.
+    pub fn digest(&self) -> TokenDigest {
+        TokenDigest::of(self.expose().as_bytes())
+    }
+}
+
+impl TokenDigest {
+    /// The digest of what was presented as a token, whatever its form.
+    pub fn of(presented: &[u8]) -> Self {
+        Self(Sha256::digest(presented).into())
+    }
+
+    /// As bytes, for storing it.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// From the bytes that [`TokenDigest::as_bytes`] gave.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// The digest of the token in the cookie of this name; none when there is no such cookie.
+///
+/// # Errors
+/// [`Ambiguous`] when there are several with different values: a browser has only one, and another reader could take
+/// the other.
+pub fn presented(headers: &HeaderMap, name: &str) -> Result<Option<TokenDigest>, Ambiguous> {
+    let fields = headers.get_all(COOKIE).into_iter();
+    let mut values =
+        fields.flat_map(|field| pairs(field.as_bytes())).filter_map(|pair| value_of(pair, name.as_bytes()));
+    let Some(first) = values.next() else { return Ok(None) };
+    if values.any(|other| other != first) {
+        return Err(Ambiguous);
+    }
+    Ok(Some(TokenDigest::of(if first.len() == LENGTH { first } else { b"" })))
+}
+
+/// The pairs of a `Cookie` field, without the blanks around them (RFC 6265, section 4.2.1).
+pub fn pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
+    field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
+}
+
+/// Whether a pair of a `Cookie` field is one of ours, which nobody else is to see.
+pub fn is_ours(pair: &[u8]) -> bool {
+    pair.get(..COOKIES.len()).is_some_and(|start| start.eq_ignore_ascii_case(COOKIES))
+}
+
+fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (found, value) = pair.split_at_checked(pair.iter().position(|byte| *byte == b'=')?)?;
+    (found.trim_ascii() == name).then(|| value[1..].trim_ascii())
+}
+
+/// Whether a request with a cookie may be taken for its user's own doing.
+///
+/// Safe methods (RFC 9110, section 9.2.1) may come from anywhere: nobody else can read the answer, and nothing is
+/// changed. For all others the browser must say that the page that sent it is of the same origin: by `Sec-Fetch-Site`,
+/// or, where a browser does not send that, by `Origin`.
+pub fn is_own_doing(method: &Method, headers: &HeaderMap, origin: &str) -> bool {
+    if method.is_safe() {
+        return true;
+    }
+    match (one(headers, &SEC_FETCH_SITE), one(headers, &ORIGIN)) {
+        (Some(site), _) => site == b"same-origin",
+        (None, Some(from)) => from == origin.as_bytes(),
+        (None, None) => false,
+    }
+}
+
+/// The one value of a field; that of several is nobody's.
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).into_iter();
+    let first = values.next()?.as_bytes();
+    Some(if values.next().is_some() { b"" } else { first })
+}
+
+impl PartialEq for TokenDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for TokenDigest {}
+
+impl Hash for TokenDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (first, _) = self.0.split_first_chunk::<8>().expect("a digest has 32 bytes");
+        state.write_u64(u64::from_ne_bytes(*first));
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn cookies(fields: &[&str]) -> Result<Option<TokenDigest>, Ambiguous> {
+        presented(&headers(&fields.iter().map(|field| (COOKIE, *field)).collect::<Vec<_>>()), COOKIE_NAME)
+    }
+
+    #[test]
+    fn finds_its_cookie_among_others() {
+        let token = Token::generate().unwrap();
+        assert_eq!(token.expose().len(), LENGTH);
+        let ours = format!("__Host-keygate={}", token.expose());
+        let among = format!("a=1; {ours}; b=2");
+        for fields in [vec![ours.as_str()], vec![&among], vec!["a=1", &ours], vec![&ours, &ours]] {
+            assert_eq!(cookies(&fields), Ok(Some(token.digest())));
+        }
+        for none in ["", "a=1", "keygate=x", "__Host-keygate", "__Host-keygate-sign-in=x", "x__Host-keygate=x"] {
+            assert_eq!(cookies(&[none]), Ok(None), "{none}");
+        }
+        let other = format!("__Host-keygate={}", Token::generate().unwrap().expose());
+        assert_eq!(cookies(&[&ours, &other]), Err(Ambiguous));
+        assert_eq!(format!("{token:?} {:?}", token.digest()), "Token(Secret(…)) TokenDigest(…)");
+    }
+
+    #[test]
+    fn ours_are_known_in_any_case() {
+        for ours in ["__Host-keygate=1", "__Host-keygate-sign-in=1", "__host-KEYGATE=1", "__Host-keygate"] {
+            assert!(is_ours(ours.as_bytes()), "{ours}");
+        }
+        for other in ["a=__Host-keygate=1", "keygate=1", "__Host-key", ""] {
+            assert!(!is_ours(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn unsafe_methods_need_the_same_origin() {
+        let own = "https://gateway.example";
+        let is_own = |method: Method, fields: &[(HeaderName, &str)]| is_own_doing(&method, &headers(fields), own);
+        assert!(is_own(Method::GET, &[]));
+        assert!(is_own(Method::POST, &[(SEC_FETCH_SITE, "same-origin")]));
+        assert!(is_own(Method::POST, &[(ORIGIN, own)]));
+        for site in ["same-site", "cross-site", "none", "", "Same-Origin"] {
+            assert!(!is_own(Method::POST, &[(SEC_FETCH_SITE, site), (ORIGIN, own)]), "{site}");
+        }
+        for origin in ["null", "https://gateway.example.evil", "http://gateway.example", "https://gateway.example:8443"]
+        {
+            assert!(!is_own(Method::DELETE, &[(ORIGIN, origin)]), "{origin}");
+        }
+        assert!(!is_own(Method::POST, &[]));
+        assert!(!is_own(Method::POST, &[(SEC_FETCH_SITE, "same-origin"), (SEC_FETCH_SITE, "same-origin")]));
+        assert!(!is_own(Method::POST, &[(ORIGIN, own), (ORIGIN, own)]));
+    }
+}
