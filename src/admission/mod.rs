@@ -2,10 +2,12 @@
 //!
 //! - All or nothing: when a request is denied, nothing was taken for it.
 //! - A key of our own format is checked by its checksum first, so garbage costs no hash and no look-up.
+//! - A web session decides as a key of its person would; it is read anew for each request.
 //! - A request that no listed route matches is decided like any other, with a permission that nobody has: bad keys are
 //!   told so, good ones learn that there is no such route.
 
 pub mod bearer;
+mod credential;
 mod routes;
 mod settings;
 
@@ -15,12 +17,12 @@ use http::request::Parts;
 
 use crate::clock::Micros;
 use crate::identity::Principal;
-use crate::key::{self, KeyDigest, KeyId};
 use crate::metrics::Metrics;
 use crate::quota::Standing;
-use crate::state::{Admitted, Ask, Decision, Refusal, State, Unavailable};
+use crate::session::TokenDigest;
+use crate::state::{Admitted, Ask, Decision, Refusal, State, Unavailable, seat};
 
-use bearer::Flaw;
+use credential::{Credential, Flaw};
 pub use routes::{Route, Routes};
 pub use settings::RouteSettings;
 
@@ -29,6 +31,8 @@ pub use settings::RouteSettings;
 pub struct Admission {
     state: Arc<State>,
     routes: Routes,
+    /// The origin of the pages whose users may use web sessions; none: sessions are no credential.
+    sessions: Option<Box<str>>,
     metrics: Metrics,
 }
 
@@ -50,6 +54,10 @@ pub enum Denial {
     BadCredential(&'static str),
     /// A credential that cannot be a key.
     Malformed,
+    /// A session that has ended, or never was.
+    NoSession,
+    /// A session's cookie on an unsafe request that no page of ours sent.
+    CrossSite,
     /// The state's refusal.
     Refused {
         /// Why.
@@ -66,22 +74,45 @@ pub enum Denial {
 impl Admission {
     /// Admission by these routes and this state.
     pub fn new(state: Arc<State>, routes: Routes, metrics: Metrics) -> Self {
-        Self { state, routes, metrics }
+        Self { state, routes, sessions: None, metrics }
+    }
+
+    /// The same, where web sessions are credentials, too: those of pages of this origin.
+    #[must_use]
+    pub fn with_sessions(self, origin: &str) -> Self {
+        Self { sessions: Some(origin.into()), ..self }
     }
 
     /// What this request is, and whether it may.
     pub async fn rule(&self, head: &Parts, now: Micros) -> Ruling<'_> {
         let route = self.routes.find(head);
-        let verdict = match presented(head) {
-            Ok(presented) => self.decide(&presented, route, now).await,
+        let verdict = match credential::of(head, self.sessions.as_deref()) {
+            Ok(Credential::Key(key)) => {
+                self.decide(Ask { digest: &key.digest, id: key.id, required: route.permission.as_ref(), now }, route)
+                    .await
+            }
+            Ok(Credential::Session(digest)) => self.decide_session(&digest, route, now).await,
             Err(flaw) => Err(self.flawed(flaw)),
         };
         Ruling { route, verdict }
     }
 
-    async fn decide(&self, presented: &Presented, route: &Route, now: Micros) -> Result<Admitted, Denial> {
-        let Presented { digest, id } = presented;
-        let ask = Ask { digest, id: *id, required: route.permission.as_ref(), now };
+    /// Reads the session, then decides as for a key of the person in the chosen organization. The session is read in each
+    /// request, so that one that was ended anywhere is refused from the next request on.
+    async fn decide_session(&self, digest: &TokenDigest, route: &Route, now: Micros) -> Result<Admitted, Denial> {
+        let timer = self.metrics.state.session.start_timer();
+        let session = self.state.session(digest, now).await;
+        timer.observe_duration();
+        let user = session.map_err(|unavailable| self.unanswered(unavailable))?.and_then(|session| session.user());
+        let Some(user) = user else { return Err(self.no_session()) };
+        let seat = seat(user);
+        match self.decide(Ask { digest: &seat, id: None, required: route.permission.as_ref(), now }, route).await {
+            Err(Denial::Refused { principal: None, .. }) => Err(Denial::NoSession),
+            decided => decided,
+        }
+    }
+
+    async fn decide(&self, ask: Ask<'_>, route: &Route) -> Result<Admitted, Denial> {
         let timer = self.metrics.state.decide.start_timer();
         let decision = self.state.decide(ask).await;
         timer.observe_duration();
@@ -102,14 +133,22 @@ impl Admission {
 
     fn flawed(&self, flaw: Flaw) -> Denial {
         let auth = &self.metrics.auth;
+        let bad = |detail| (&auth.malformed, Denial::BadCredential(detail));
         let (counter, denial) = match flaw {
-            Flaw::Missing => (&auth.missing, Denial::NoCredential),
-            Flaw::Repeated => (&auth.malformed, Denial::BadCredential("There is more than one Authorization field.")),
-            Flaw::Empty => (&auth.malformed, Denial::BadCredential("The bearer token is empty.")),
-            Flaw::Malformed => (&auth.malformed, Denial::Malformed),
+            Flaw::Bearer(bearer::Flaw::Missing) => (&auth.missing, Denial::NoCredential),
+            Flaw::Bearer(bearer::Flaw::Repeated) => bad("There is more than one Authorization field."),
+            Flaw::Bearer(bearer::Flaw::Empty) => bad("The bearer token is empty."),
+            Flaw::Bearer(bearer::Flaw::Malformed) => (&auth.malformed, Denial::Malformed),
+            Flaw::Ambiguous => bad("There is more than one session cookie."),
+            Flaw::CrossSite => (&auth.cross_site, Denial::CrossSite),
         };
         counter.inc();
         denial
+    }
+
+    fn no_session(&self) -> Denial {
+        self.metrics.auth.no_session.inc();
+        Denial::NoSession
     }
 
     fn unanswered(&self, unavailable: Unavailable) -> Denial {
@@ -145,26 +184,4 @@ impl Admission {
             }
         }
     }
-}
-
-/// What a key is recognized by, and found by.
-struct Presented {
-    digest: KeyDigest,
-    /// The id that it names, when it is of our own format.
-    id: Option<KeyId>,
-}
-
-/// The presented key.
-fn presented(head: &Parts) -> Result<Presented, Flaw> {
-    let token = bearer::token(&head.headers)?;
-    let id = key::parse(token);
-    if id.is_none() && looks_like_ours(token) {
-        return Err(Flaw::Malformed);
-    }
-    Ok(Presented { digest: KeyDigest::of(token), id })
-}
-
-/// Whether a token is shaped like a key of ours. Imported keys of older systems have shapes of their own.
-fn looks_like_ours(token: &[u8]) -> bool {
-    token.len() == key::KEY_LENGTH && token.starts_with(key::PREFIX.as_bytes())
 }

@@ -1,17 +1,38 @@
-//! Cookies: HTTP/2 clients may send theirs in crumbs (RFC 9113, section 8.2.3), which HTTP/1 servers do not expect.
+//! Cookies: our own are for nobody behind us, and HTTP/2 clients may send theirs in crumbs (RFC 9113, section 8.2.3), which
+//! HTTP/1 servers do not expect.
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 
-/// Joins several `Cookie` fields into one, in order.
-pub(super) fn join(headers: &mut HeaderMap) {
-    let mut crumbs = headers.get_all(COOKIE).into_iter();
-    let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) else { return };
-    let mut joined = BytesMut::from(first.as_bytes());
-    for crumb in std::iter::once(second).chain(crumbs) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(crumb.as_bytes());
+use crate::session;
+
+/// Removes our own cookies and joins several `Cookie` fields into one, in order. What needs neither stays as it is.
+pub(super) fn clean(headers: &mut HeaderMap) {
+    let fields = headers.get_all(COOKIE).into_iter();
+    let (count, ours) = fields.fold((0, false), |(count, ours), field| {
+        (count + 1, ours || session::pairs(field.as_bytes()).any(session::is_ours))
+    });
+    match (count, ours) {
+        (0 | 1, false) => {}
+        (_, false) => join(headers, |_| true),
+        (_, true) => join(headers, |pair| !pair.is_empty() && !session::is_ours(pair)),
+    }
+}
+
+/// Makes one field of all the pairs to keep; none when there are none.
+fn join(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
+    let mut joined = BytesMut::new();
+    let fields = headers.get_all(COOKIE).into_iter();
+    for pair in fields.flat_map(|field| session::pairs(field.as_bytes())).filter(|pair| keep(pair)) {
+        if !joined.is_empty() {
+            joined.put_slice(b"; ");
+        }
+        joined.put_slice(pair);
+    }
+    if joined.is_empty() {
+        headers.remove(COOKIE);
+        return;
     }
     let joined = HeaderValue::from_maybe_shared(joined.freeze()).expect("values joined by text are a value");
     headers.insert(COOKIE, joined);
@@ -24,13 +45,29 @@ mod tests {
     #[test]
     fn crumbs_become_one_cookie() {
         let mut headers = HeaderMap::new();
-        join(&mut headers);
+        clean(&mut headers);
         assert!(headers.is_empty());
         for (crumb, whole) in [("a=1", "a=1"), ("b=2", "a=1; b=2"), ("c=\u{e4}", "a=1; b=2; c=\u{e4}")] {
             headers.append(COOKIE, HeaderValue::from_bytes(crumb.as_bytes()).unwrap());
-            join(&mut headers);
+            clean(&mut headers);
             assert_eq!(headers.get_all(COOKIE).iter().count(), 1);
             assert_eq!(headers[COOKIE].as_bytes(), whole.as_bytes());
         }
+    }
+
+    #[test]
+    fn our_own_go_no_further() {
+        let cleaned = |fields: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(COOKIE, field.parse().unwrap());
+            }
+            clean(&mut headers);
+            headers.get_all(COOKIE).iter().map(|field| field.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(cleaned(&["__Host-keygate=x"]), [""; 0]);
+        assert_eq!(cleaned(&["a=1; __Host-keygate=x; b=2"]), ["a=1; b=2"]);
+        assert_eq!(cleaned(&["a=1;__host-Keygate-sign-in=x", " __Host-keygate=y", "b=2"]), ["a=1; b=2"]);
+        assert_eq!(cleaned(&["a=1;  b = 2 ;"]), ["a=1;  b = 2 ;"]);
     }
 }

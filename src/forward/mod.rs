@@ -6,6 +6,7 @@
 //!   upstream's server makes of names.
 //! - Hop-by-hop fields, and those that `Connection` names, go before the identity is set; so a client cannot have the
 //!   gateway's own fields removed by naming them.
+//! - The gateway's own cookies, which are credentials, go no further.
 //! - Framing is made anew, from the body, in both directions.
 
 mod received;
@@ -64,7 +65,7 @@ pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
     let unreadable = names::remove_reserved(&mut headers);
-    cookies::join(&mut headers);
+    cookies::clean(&mut headers);
 
     let principal = &facts.principal.headers;
     headers.insert(X_USER_ID, principal.user_id.clone());

@@ -37,13 +37,13 @@ use crate::audit::{Entry, Journal, Outcome, Use};
 use crate::forward::{self, Asked, Facts, Outbound, Passes, Received, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
-use crate::quota::Standing;
 use crate::state::Admitted;
 use crate::transport::{BodyLimits, Handover, RequestBody, Settings};
 use crate::upstream::{Failure, Pool, Terms};
 
 use contained::contained;
 use guarded_body::Exchange;
+use rate_limit::Position;
 use rejection::{Reason, Rejection};
 use request::{Arrival, own};
 
@@ -137,23 +137,23 @@ impl Gateway {
             Err(denial) => return self.refuse(arrival, &head, ruling.route, &denial).await,
         };
         let action = arrival.action(&head, ruling.route);
+        let position = Position::new(admitted.standing, admitted.principal.method);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
             ..arrival.opening(&head, ruling.route, &action, Some(&admitted.principal))
         };
         let Ok(entry) = self.journal.begin(&opening).await else {
-            let rejection = Rejection { reason: Reason::AuditUnavailable, standing: Some(admitted.standing) };
+            let rejection = Rejection { reason: Reason::AuditUnavailable, position: Some(position) };
             return arrival.reject(&rejection, &ruling.route.metrics);
         };
         let facts =
             Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
         let body = body.take().expect("a request is admitted once");
         let (request, asked) = self.rewritten(head, body, facts, ruling.route);
-        let standing = admitted.standing;
         let mut exchange = self.exchange(arrival, admitted, entry, request.body(), ruling.route);
         exchange.trailers = asked.trailers.then(|| self.metrics.fields_dropped.response.clone());
-        self.send(arrival, ruling.route, request, &asked, exchange, standing).await
+        self.send(arrival, ruling.route, request, &asked, exchange, position).await
     }
 
     /// The request as it goes to the upstream, and what it asks for beyond a plain exchange.
@@ -182,7 +182,7 @@ impl Gateway {
         request: Request<RequestBody>,
         asked: &Asked,
         mut exchange: Exchange,
-        standing: Standing,
+        position: Position,
     ) -> Response<GuardedBody> {
         self.metrics.overhead.observe(arrival.seconds());
         let upload = exchange.upload.clone();
@@ -197,10 +197,10 @@ impl Gateway {
         match self.upstream.send(request, &terms).await {
             Ok(response) => {
                 route.metrics.answered(response.status());
-                self.respond(arrival, response, exchange, &standing).await
+                self.respond(arrival, response, exchange, &position).await
             }
             Err(failure) => {
-                let rejection = failed(&failure, &mut exchange, standing);
+                let rejection = failed(&failure, &mut exchange, position);
                 let response = rejection.response(arrival.id);
                 exchange.status = Some(response.status());
                 exchange.sent = arrival.sent(&response);
@@ -273,12 +273,12 @@ fn finish(mut response: Response<GuardedBody>, is_head: bool, unread: bool) -> R
 }
 
 /// Whose fault it was that there is no response: the client's, when its body failed.
-fn failed(failure: &Failure, exchange: &mut Exchange, standing: Standing) -> Rejection {
+fn failed(failure: &Failure, exchange: &mut Exchange, position: Position) -> Rejection {
     let (reason, outcome) = match exchange.upload.error() {
         Some(error) => (Reason::from(error), Outcome::ClientError),
         None => (Reason::from(failure), Outcome::UpstreamError),
     };
     exchange.end(outcome);
     tracing::debug!(%failure, "no response from the upstream");
-    Rejection { reason, standing: Some(standing) }
+    Rejection { reason, position: Some(position) }
 }

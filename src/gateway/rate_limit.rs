@@ -5,6 +5,7 @@ use std::io::Write as _;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::identity::AuthMethod;
 use crate::quota::Standing;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -12,6 +13,32 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 /// The longest of the values, with every number at its largest, and some room.
 const LONGEST: usize = 128;
 const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// Where a caller stands: a key with its own bucket, or the user of a session with theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    standing: Standing,
+    method: AuthMethod,
+}
+
+impl Position {
+    pub(super) fn new(standing: Standing, method: AuthMethod) -> Self {
+        Self { standing, method }
+    }
+
+    /// The name of the policy that the bucket keeps.
+    pub(super) fn policy(&self) -> &'static str {
+        policy_of(self.method)
+    }
+}
+
+/// The name of the policy that the bucket of such a caller keeps.
+pub(super) fn policy_of(method: AuthMethod) -> &'static str {
+    match method {
+        AuthMethod::ApiKey | AuthMethod::AdminSocket => "key",
+        AuthMethod::Session => "user",
+    }
+}
 
 /// What a caller should wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +52,9 @@ pub(super) enum Wait {
 }
 
 /// Sets `RateLimit` and `RateLimit-Policy`, and `Retry-After` when there is something to wait for.
-pub(super) fn set(headers: &mut HeaderMap, standing: &Standing, wait: Wait) {
+pub(super) fn set(headers: &mut HeaderMap, position: &Position, wait: Wait) {
+    let Position { standing, .. } = position;
+    let name = position.policy();
     let token = whole_seconds(standing.token_in_us).max(1);
     let (remaining, seconds) = match wait {
         Wait::Token => (0, token),
@@ -33,8 +62,8 @@ pub(super) fn set(headers: &mut HeaderMap, standing: &Standing, wait: Wait) {
     };
     let slots = standing.concurrent.saturating_sub(standing.in_flight);
     let slots = if wait == Wait::Slot { 0 } else { slots };
-    headers.insert(RATELIMIT, value(format_args!("\"key\";r={remaining};t={seconds}, \"org\";r={slots}")));
-    headers.insert(RATELIMIT_POLICY, policy(standing));
+    headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={remaining};t={seconds}, \"org\";r={slots}")));
+    headers.insert(RATELIMIT_POLICY, policy(name, standing));
     match wait {
         Wait::None => {}
         Wait::Token => drop(headers.insert(RETRY_AFTER, HeaderValue::from(token))),
@@ -42,10 +71,10 @@ pub(super) fn set(headers: &mut HeaderMap, standing: &Standing, wait: Wait) {
     }
 }
 
-fn policy(standing: &Standing) -> HeaderValue {
+fn policy(name: &str, standing: &Standing) -> HeaderValue {
     let quota = standing.quota;
     value(format_args!(
-        "\"key\";q={};w={}, \"org\";q={};qu=\"concurrent-requests\"",
+        "\"{name}\";q={};w={}, \"org\";q={};qu=\"concurrent-requests\"",
         quota.requests,
         quota.per.as_secs(),
         standing.concurrent
@@ -71,7 +100,7 @@ mod tests {
 
     fn fields(standing: &Standing, wait: Wait) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        set(&mut headers, standing, wait);
+        set(&mut headers, &Position::new(*standing, AuthMethod::ApiKey), wait);
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
@@ -89,5 +118,9 @@ mod tests {
         assert_eq!(shown, ["\"key\";r=0;t=4, \"org\";r=41", policy, "4"]);
         let shown = fields(&standing, Wait::Slot);
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
+        let mut headers = HeaderMap::new();
+        set(&mut headers, &Position::new(standing, AuthMethod::Session), Wait::Token);
+        assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
+        assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
     }
 }

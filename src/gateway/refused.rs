@@ -32,13 +32,13 @@ impl Unread {
     /// The answer to a head that could not be read: a whole HTTP/1.1 response, after which the connection closes.
     pub fn answer(&self, why: Unreadable) -> Bytes {
         let id = Uuid::now_v7();
-        let response = Rejection { reason: why.into(), standing: None }.response(id);
+        let response = Rejection { reason: why.into(), position: None }.response(id);
         self.0.answered(response.status());
         serialized(&response, id)
     }
 
     pub(super) fn refuse(&self, reason: Reason, id: Uuid) -> Response<GuardedBody> {
-        let response = Rejection { reason, standing: None }.response(id);
+        let response = Rejection { reason, position: None }.response(id);
         self.0.answered(response.status());
         own(response)
     }
@@ -58,7 +58,7 @@ impl Gateway {
             && let Err(seconds) = self.attempts.attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
-            let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), standing: None };
+            let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), position: None };
             return arrival.reject(&rejection, &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route);
@@ -73,7 +73,11 @@ impl Gateway {
         };
         let action = arrival.action(head, route);
         match denial {
-            Denial::NoCredential | Denial::BadCredential(_) | Denial::StateUnavailable => {}
+            Denial::NoCredential
+            | Denial::BadCredential(_)
+            | Denial::NoSession
+            | Denial::CrossSite
+            | Denial::StateUnavailable => {}
             Denial::Malformed | Denial::Refused { principal: None, .. } => {
                 self.journal.attempt(&arrival.opening(head, route, &action, None), end(Outcome::Unknown));
             }
@@ -81,7 +85,7 @@ impl Gateway {
                 let opening = arrival.opening(head, route, &action, Some(principal));
                 if self.journal.record(&opening, end(outcome(*refusal, route))).await.is_err() {
                     let reason = Reason::AuditUnavailable;
-                    return arrival.reject(&Rejection { reason, standing: rejection.standing }, &route.metrics);
+                    return arrival.reject(&Rejection { reason, position: rejection.position }, &route.metrics);
                 }
             }
         }

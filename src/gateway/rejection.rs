@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::rate_limit::{self, Wait};
+use super::rate_limit::{self, Position, Wait};
 use crate::admission::{Denial, Route};
 use crate::forward::Flaw;
-use crate::quota::Standing;
+use crate::identity::AuthMethod;
 use crate::state::Refusal;
 use crate::transport::{BodyError, Unreadable};
 use crate::upstream::Failure;
@@ -26,10 +26,12 @@ pub(super) enum Reason {
     Unauthenticated,
     InvalidRequest(&'static str),
     InvalidToken,
+    InvalidSession,
+    CrossSite,
     OrgSuspended,
     InsufficientScope(String),
     NotFound,
-    RateLimited,
+    RateLimited(AuthMethod),
     TooManyInFlight,
     /// Too many attempts with bad keys; another in so many seconds.
     TooManyAttempts(u64),
@@ -51,7 +53,7 @@ pub(super) enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reason: Reason,
-    pub(super) standing: Option<Standing>,
+    pub(super) position: Option<Position>,
 }
 
 /// The words of a "no". The same for unknown, malformed and revoked keys: the difference is in the audit record.
@@ -84,13 +86,19 @@ impl Reason {
             Self::InvalidRequest(detail) => words(StatusCode::BAD_REQUEST, "invalid_request", detail),
             Self::InvalidToken => words(StatusCode::UNAUTHORIZED, "invalid_token",
                 "This API key is not valid. Check that it is complete, or ask an administrator of your organization."),
+            Self::InvalidSession => words(StatusCode::UNAUTHORIZED, "invalid_session",
+                "Your session has ended. Sign in again, or send an API key as 'Authorization: Bearer <API_KEY>'."),
+            Self::CrossSite => words(StatusCode::FORBIDDEN, "cross_site_request",
+                "A session may only be used by pages of this origin, and this request does not say that it comes from one."),
             Self::OrgSuspended => words(StatusCode::FORBIDDEN, "insufficient_scope",
                 "Your organization is suspended. Ask the operator of this service."),
             Self::InsufficientScope(_) => words(StatusCode::FORBIDDEN, "insufficient_scope",
-                "The owner of this API key lacks the permission that this request needs."),
+                "The user that this request acts as lacks the permission that it needs."),
             Self::NotFound => words(StatusCode::NOT_FOUND, "not_found",
                 "There is nothing here for this method and path."),
-            Self::RateLimited => words(StatusCode::TOO_MANY_REQUESTS, "rate_limited",
+            Self::RateLimited(AuthMethod::Session) => words(StatusCode::TOO_MANY_REQUESTS, "rate_limited",
+                "You have used up the requests of your sessions. Come back after the seconds in Retry-After."),
+            Self::RateLimited(_) => words(StatusCode::TOO_MANY_REQUESTS, "rate_limited",
                 "This API key has used up its requests. Come back after the seconds in Retry-After."),
             Self::TooManyInFlight => words(StatusCode::TOO_MANY_REQUESTS, "too_many_in_flight",
                 "Your organization has as many requests in flight as it may. Wait for some of them to end."),
@@ -125,23 +133,23 @@ impl Reason {
 
     fn problem_type(&self) -> &'static str {
         match self {
-            Self::RateLimited | Self::TooManyInFlight => QUOTA_EXCEEDED,
+            Self::RateLimited(_) | Self::TooManyInFlight => QUOTA_EXCEEDED,
             Self::StateUnavailable => REDUCED_CAPACITY,
             _ => "about:blank",
         }
     }
 
-    fn violated_policies(&self) -> &'static [&'static str] {
+    fn violated_policy(&self) -> Option<&'static str> {
         match self {
-            Self::RateLimited => &["key"],
-            Self::TooManyInFlight => &["org"],
-            _ => &[],
+            Self::RateLimited(method) => Some(rate_limit::policy_of(*method)),
+            Self::TooManyInFlight => Some("org"),
+            _ => None,
         }
     }
 
     fn wait(&self) -> Wait {
         match self {
-            Self::RateLimited => Wait::Token,
+            Self::RateLimited(_) => Wait::Token,
             Self::TooManyInFlight => Wait::Slot,
             _ => Wait::None,
         }
@@ -174,7 +182,7 @@ impl Reason {
     /// `WWW-Authenticate` (RFC 6750, section 3).
     fn challenge(&self) -> Option<HeaderValue> {
         let text = match self {
-            Self::Unauthenticated => "Bearer realm=\"keygate\"",
+            Self::Unauthenticated | Self::InvalidSession => "Bearer realm=\"keygate\"",
             Self::InvalidRequest(_) => "Bearer realm=\"keygate\", error=\"invalid_request\"",
             Self::InvalidToken => "Bearer realm=\"keygate\", error=\"invalid_token\"",
             Self::OrgSuspended => "Bearer realm=\"keygate\", error=\"insufficient_scope\"",
@@ -188,6 +196,7 @@ impl Reason {
     }
 
     fn body(&self, words: &Words, request_id: Uuid) -> Bytes {
+        let violated = self.violated_policy();
         let problem = Problem {
             kind: self.problem_type(),
             title: words.status.canonical_reason().unwrap_or("Error"),
@@ -195,7 +204,7 @@ impl Reason {
             detail: words.detail,
             code: words.code,
             request_id,
-            violated_policies: self.violated_policies(),
+            violated_policies: violated.as_slice(),
         };
         serde_json::to_vec(&problem).expect("text and numbers are JSON").into()
     }
@@ -209,8 +218,8 @@ impl Rejection {
         *response.status_mut() = words.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(standing) = &self.standing {
-            rate_limit::set(headers, standing, self.reason.wait());
+        if let Some(position) = &self.position {
+            rate_limit::set(headers, position, self.reason.wait());
         }
         self.reason.set_fields(headers);
         response
@@ -218,27 +227,36 @@ impl Rejection {
 
     /// Why admission denied a request to this route.
     pub(super) fn of_denial(denial: &Denial, route: &Route) -> Self {
-        let (reason, standing) = match denial {
+        let (reason, position) = match denial {
             Denial::NoCredential => (Reason::Unauthenticated, None),
             Denial::BadCredential(detail) => (Reason::InvalidRequest(detail), None),
             Denial::Malformed => (Reason::InvalidToken, None),
+            Denial::NoSession => (Reason::InvalidSession, None),
+            Denial::CrossSite => (Reason::CrossSite, None),
             Denial::StateUnavailable => (Reason::StateUnavailable, None),
-            Denial::Refused { refusal, standing, .. } => (Reason::of_refusal(*refusal, route), *standing),
+            Denial::Refused { refusal, principal, standing } => {
+                let method = principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
+                let position = standing.map(|standing| Position::new(standing, method));
+                (Reason::of_refusal(*refusal, method, route), position)
+            }
         };
-        Self { reason, standing }
+        Self { reason, position }
     }
 }
 
 impl Reason {
-    fn of_refusal(refusal: Refusal, route: &Route) -> Self {
+    fn of_refusal(refusal: Refusal, method: AuthMethod, route: &Route) -> Self {
         match refusal {
-            Refusal::Unknown | Refusal::Revoked | Refusal::Expired | Refusal::UserRemoved => Self::InvalidToken,
+            Refusal::Unknown | Refusal::Revoked | Refusal::Expired | Refusal::UserRemoved => match method {
+                AuthMethod::Session => Self::InvalidSession,
+                AuthMethod::ApiKey | AuthMethod::AdminSocket => Self::InvalidToken,
+            },
             Refusal::OrgSuspended => Self::OrgSuspended,
             Refusal::Forbidden if !route.exists => Self::NotFound,
             Refusal::Forbidden => {
                 Self::InsufficientScope(route.permission.as_ref().map(ToString::to_string).unwrap_or_default())
             }
-            Refusal::RateLimited => Self::RateLimited,
+            Refusal::RateLimited => Self::RateLimited(method),
             Refusal::TooManyInFlight => Self::TooManyInFlight,
         }
     }
@@ -290,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_problem_carries_what_a_caller_needs() {
-        let rejection = Rejection { reason: Reason::InsufficientScope("queries:write".into()), standing: None };
+        let rejection = Rejection { reason: Reason::InsufficientScope("queries:write".into()), position: None };
         let id = Uuid::now_v7();
         let response = rejection.response(id);
         assert_eq!(response.status(), StatusCode::FORBIDDEN);

@@ -8,12 +8,11 @@ use http_body_util::Full;
 
 use super::Gateway;
 use super::guarded_body::{Exchange, GuardedBody, Held};
-use super::rate_limit::{self, Wait};
+use super::rate_limit::{self, Position, Wait};
 use super::rejection::{Reason, Rejection};
 use super::request::{Arrival, own};
 use super::tunnel::Tunnelling;
 use crate::audit::Outcome;
-use crate::quota::Standing;
 use crate::transport::RequestBody;
 use crate::upstream::{ResponseBody, Tunnel};
 
@@ -24,14 +23,14 @@ impl Gateway {
         arrival: &Arrival<'_>,
         mut response: Response<ResponseBody<RequestBody>>,
         mut exchange: Exchange,
-        standing: &Standing,
+        position: &Position,
     ) -> Response<GuardedBody> {
         exchange.status = Some(response.status());
         // Our own version, not the upstream's (RFC 9110, section 6.2).
         *response.version_mut() = Version::HTTP_11;
-        rate_limit::set(response.headers_mut(), standing, Wait::None);
+        rate_limit::set(response.headers_mut(), position, Wait::None);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(arrival, response, exchange, *standing).await;
+            return self.switch(arrival, response, exchange, *position).await;
         }
         // The upstream did not wait for the whole request: the rest of it has nowhere to go, and the next request would
         // come after it.
@@ -49,12 +48,12 @@ impl Gateway {
         arrival: &Arrival<'_>,
         response: Response<ResponseBody<RequestBody>>,
         mut exchange: Exchange,
-        standing: Standing,
+        position: Position,
     ) -> Response<GuardedBody> {
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
             exchange.end(Outcome::UpstreamError);
-            let rejection = Rejection { reason: Reason::UpstreamFailed, standing: Some(standing) };
+            let rejection = Rejection { reason: Reason::UpstreamFailed, position: Some(position) };
             let response = rejection.response(arrival.id);
             exchange.status = Some(response.status());
             return own(response);

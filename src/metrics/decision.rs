@@ -17,6 +17,8 @@ pub struct AuthMetrics {
     pub user_removed: IntCounter,
     pub suspended: IntCounter,
     pub forbidden: IntCounter,
+    pub no_session: IntCounter,
+    pub cross_site: IntCounter,
 }
 
 /// `limit_decisions_total{policy,decision}`.
@@ -34,6 +36,7 @@ pub struct LimitMetrics {
 #[allow(missing_docs, reason = "the labels' values")]
 pub struct StateMetrics {
     pub decide: Histogram,
+    pub session: Histogram,
     pub change: Histogram,
     pub errors: StateErrors,
 }
@@ -61,6 +64,8 @@ impl AuthMetrics {
             user_removed: result("user_removed"),
             suspended: result("org_suspended"),
             forbidden: result("forbidden"),
+            no_session: result("no_session"),
+            cross_site: result("cross_site"),
         }
     }
 }
@@ -84,6 +89,7 @@ impl StateMetrics {
         let errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
         Self {
             decide: durations.with_label_values(&["decide"]),
+            session: durations.with_label_values(&["session"]),
             change: durations.with_label_values(&["change"]),
             errors: StateErrors::new(&errors),
         }
