@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::escape::{self, visible};
+use super::frame;
 use super::record::{End, Outcome, Record, Use};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
@@ -29,6 +30,9 @@ pub(super) enum Kind {
     /// The digest of an earlier segment.
     Seal,
 }
+
+/// What the records of changes have for a method: no request was made.
+const CHANGE: &str = "ADMIN";
 
 /// The first line of a segment: all that recovery needs to know of the earlier ones.
 #[derive(Debug, Serialize, Deserialize)]
@@ -96,6 +100,22 @@ pub(super) struct UseEvent<'a> {
     pub(super) request_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) response_bytes: Option<u64>,
+}
+
+/// What the index needs to know of a use.
+#[derive(Debug, Deserialize)]
+pub(super) struct Glance {
+    pub(super) id: Uuid,
+    pub(super) time: Micros,
+    #[serde(default)]
+    pub(super) key_id: Option<KeyId>,
+    #[serde(default)]
+    pub(super) user_id: Option<UserId>,
+    #[serde(default)]
+    pub(super) org_id: Option<OrgId>,
+    auth_method: AuthMethod,
+    #[serde(default)]
+    pub(super) outcome: Option<Outcome>,
 }
 
 /// The end of a use. It repeats whose use it was, so that lines can be filtered one by one.
@@ -192,6 +212,31 @@ impl<'a> UseEvent<'a> {
             gateway: gateway.to_owned(),
         }
     }
+}
+
+impl Glance {
+    /// The use that begins in a line, when the line is good.
+    pub(super) fn at(line: &[u8]) -> Option<Self> {
+        frame::check(line)?;
+        serde_json::from_slice(line).ok()
+    }
+
+    /// The key that was used, and whose it is; none for sessions and for changes.
+    pub(super) fn key(&self) -> Option<(OrgId, KeyId)> {
+        (self.auth_method == AuthMethod::ApiKey).then_some(())?;
+        Some((self.org_id?, self.key_id?))
+    }
+
+    /// Whether it was refused where it began.
+    pub(super) fn is_refused(&self) -> bool {
+        self.outcome.is_some_and(Outcome::is_refusal)
+    }
+}
+
+/// Whether it is a change made by management, and no request. Keys change nothing: what one is used for is a request,
+/// whatever its client calls the method.
+pub(super) fn is_change(by: AuthMethod, method: &str) -> bool {
+    by != AuthMethod::ApiKey && method == CHANGE
 }
 
 impl Open {

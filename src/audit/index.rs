@@ -1,36 +1,34 @@
-//! The index: which blocks of which segments hold uses of a key, a user or an organization, and from when to when.
+//! The index: which blocks of which segments hold uses of a key, a user or an organization, and from when to when; how
+//! often each key was used and refused in the last hours, and its last use.
 //!
 //! - It can always be made again from the segments, and is when it is lost, damaged or does not fit them.
 //! - It covers the journal from its beginning up to a point, which moves on in the same transaction as the rows before
 //!   it; what lies beyond, a reader scans. So it is never wrong, only late, by about a second and a block.
-//! - It is sparse: a row per block and id, not per record.
+//! - It is sparse: a row per block and id, not per record; a row per key and hour, for 25 hours; a row per key.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use rustc_hash::FxHashSet;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use rustc_hash::FxHashMap;
 
-use super::event::{Kind, Open};
+use super::event::{Glance, Kind};
 use super::frame;
 use super::reader::Filter;
 use super::segment::{self, Block};
+use super::tally::{self, Tally, Whose};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
+mod file;
+mod counts;
+
 pub(super) const FILE: &str = "index.db";
-const SCHEMA: &str = "
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = NORMAL;
-    CREATE TABLE IF NOT EXISTS block (
-        id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
-        first INTEGER, last INTEGER);
-    CREATE TABLE IF NOT EXISTS member (id TEXT NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (id, block)) WITHOUT ROWID;
-";
 /// Blocks indexed in one transaction: 16 MiB of journal, a fraction of a second.
 const ROUND: usize = 64;
+/// Hours whose counts are kept before the one that is going on: those that readers show, and one for a reader whose
+/// hour has just ended.
+const HOURS_KEPT: u64 = 24;
 
 /// A point in the journal: a segment and an offset in it.
 pub(super) type Point = (u64, u64);
@@ -43,12 +41,18 @@ pub(super) struct Indexer {
     database: Option<Connection>,
     /// Up to where the index is complete.
     covered: Point,
+    /// The uses that had not ended by then.
+    open: FxHashMap<u128, Whose>,
+    /// Counts of hours before this one have been removed.
+    first_hour: u64,
 }
 
 impl Indexer {
-    /// Opens the index of a journal that ends at `end`; nothing is read or written yet.
+    /// Opens the index of a journal that ends at `end`; nothing of the journal is read yet.
     pub(super) fn new(directory: &Path, end: Point) -> Self {
-        let mut indexer = Self { directory: directory.to_owned(), database: None, covered: (0, 0) };
+        let directory = directory.to_owned();
+        let mut indexer =
+            Self { directory, database: None, covered: (0, 0), open: FxHashMap::default(), first_hour: 0 };
         indexer.reopen(end).unwrap_or_else(|error| indexer.give_up(&error));
         indexer
     }
@@ -56,15 +60,15 @@ impl Indexer {
     /// Opens it, and makes it anew when it does not fit the journal.
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
         let path = self.directory.join(FILE);
-        let found = create(&path).and_then(|database| Ok((covered(&database)?, database)));
-        let (covered, database) = match found {
-            Ok((covered, database)) if covered.is_none_or(|covered| covered <= end) => (covered, database),
-            _ => {
-                discard(&path);
-                (None, create(&path)?)
-            }
+        let found =
+            file::open(&path).and_then(|database| Ok((covered(&database)?, counts::open(&database)?, database)));
+        let (covered, open, database) = match found {
+            Ok((covered, open, database)) if covered.is_none_or(|covered| covered <= end) => (covered, open, database),
+            _ => (None, FxHashMap::default(), file::make(&path)?),
         };
         self.covered = covered.unwrap_or((0, 0));
+        self.open = open;
+        self.first_hour = 0;
         self.database = Some(database);
         Ok(())
     }
@@ -72,42 +76,50 @@ impl Indexer {
     fn give_up(&mut self, error: &rusqlite::Error) {
         tracing::warn!(%error, path = %self.directory.display(), "the index of the audit journal is made anew");
         self.database = None;
-        discard(&self.directory.join(FILE));
+        file::discard(&self.directory.join(FILE));
     }
 
-    /// Indexes what is complete of a journal whose last segment is `current`, up to so many blocks; whether there is more.
-    pub(super) fn catch_up(&mut self, current: u64, length: u64) -> bool {
+    /// Indexes what is complete of a journal that ends at `end`, up to so many blocks; whether there is more.
+    pub(super) fn catch_up(&mut self, end: Point, now: Micros) -> bool {
         let round = match &self.database {
             Some(_) => Ok(()),
-            None => self.reopen((current, length)),
+            None => self.reopen(end),
         };
-        round.and_then(|()| self.round(current, length)).unwrap_or_else(|error| {
+        round.and_then(|()| self.round(end, now)).unwrap_or_else(|error| {
             self.give_up(&error);
             false
         })
     }
 
-    fn round(&mut self, current: u64, length: u64) -> rusqlite::Result<bool> {
+    fn round(&mut self, end: Point, now: Micros) -> rusqlite::Result<bool> {
         let Some(database) = &mut self.database else { return Ok(false) };
-        let blocks = due(&self.directory, self.covered, current, length);
+        let blocks = due(&self.directory, self.covered, end);
         if blocks.is_empty() {
             return Ok(false);
         }
         let transaction = database.transaction()?;
+        let first_hour = tally::hour(now).saturating_sub(HOURS_KEPT);
+        let mut tally = Tally::new(first_hour, self.open.clone());
         let mut piece = Vec::new();
         let mut covered = self.covered;
         for block in &blocks {
             let Ok(start) = segment::read(&self.directory, *block, &mut piece) else { return Ok(false) };
             let end = start + piece.len() as u64;
-            insert(&transaction, Block { segment: block.segment, start, end }, &Members::of(&piece))?;
+            insert(&transaction, Block { segment: block.segment, start, end }, &Members::of(&piece, &mut tally))?;
             covered = (block.segment, end.max(block.end));
+        }
+        counts::add(&transaction, &tally)?;
+        if first_hour > self.first_hour {
+            counts::forget_before(&transaction, first_hour)?;
         }
         transaction.commit()?;
         self.covered = covered;
+        self.open = tally.open;
+        self.first_hour = first_hour;
         Ok(blocks.len() == ROUND)
     }
 
-    /// Removes the rows of a segment that is gone.
+    /// Removes the rows of a segment that is gone. What it says of keys stays counted.
     pub(super) fn forget(&mut self, number: u64) {
         let Some(database) = &self.database else { return };
         let members = "DELETE FROM member WHERE block IN (SELECT id FROM block WHERE segment = ?1)";
@@ -121,7 +133,7 @@ impl Indexer {
 }
 
 /// The next blocks to index: those of closed segments, and the whole ones of the current.
-fn due(directory: &Path, covered: Point, current: u64, length: u64) -> Vec<Block> {
+fn due(directory: &Path, covered: Point, (current, length): Point) -> Vec<Block> {
     let segments = segment::list(directory).unwrap_or_default();
     let open = segments.into_iter().filter(|segment| segment.number >= covered.0 && segment.number <= current);
     let stretches = open.flat_map(|segment| {
@@ -136,75 +148,69 @@ fn due(directory: &Path, covered: Point, current: u64, length: u64) -> Vec<Block
     stretches.take(ROUND).collect()
 }
 
-/// What a block holds.
+/// Who has uses in a block, each with whether one of them was refused.
 #[derive(Default)]
 struct Members {
-    keys: FxHashSet<KeyId>,
-    users: FxHashSet<UserId>,
-    orgs: FxHashSet<OrgId>,
-    first: Option<Micros>,
-    last: Option<Micros>,
+    keys: FxHashMap<KeyId, bool>,
+    users: FxHashMap<UserId, bool>,
+    orgs: FxHashMap<OrgId, bool>,
+    earliest: Option<Micros>,
+    latest: Option<Micros>,
 }
 
 impl Members {
-    fn of(piece: &[u8]) -> Self {
+    /// Reads a block, which follows on what was counted.
+    fn of(piece: &[u8], tally: &mut Tally) -> Self {
         let mut members = Self::default();
         for (_, line) in frame::lines(piece) {
-            if !matches!(frame::kind(line), Some(Kind::Use | Kind::Record)) {
-                continue;
+            match frame::kind(line) {
+                Some(Kind::Use | Kind::Record) => {
+                    if let Some(glance) = Glance::at(line) {
+                        members.add(&glance);
+                        tally.begun(&glance, line);
+                    }
+                }
+                Some(Kind::Outcome) => tally.ended(line),
+                _ => {}
             }
-            let Ok(open) = serde_json::from_slice::<Open>(line) else { continue };
-            members.keys.extend(open.key_id);
-            members.users.extend(open.user_id);
-            members.orgs.extend(open.org_id);
-            members.first = Some(members.first.map_or(open.time, |first| first.min(open.time)));
-            members.last = members.last.max(Some(open.time));
         }
         members
     }
 
-    fn ids(&self) -> impl Iterator<Item = String> {
-        let keys = self.keys.iter().map(ToString::to_string);
-        let users = self.users.iter().map(ToString::to_string);
-        keys.chain(users).chain(self.orgs.iter().map(ToString::to_string))
+    fn add(&mut self, glance: &Glance) {
+        let refused = glance.is_refused();
+        glance.key_id.into_iter().for_each(|key| *self.keys.entry(key).or_default() |= refused);
+        glance.user_id.into_iter().for_each(|user| *self.users.entry(user).or_default() |= refused);
+        glance.org_id.into_iter().for_each(|org| *self.orgs.entry(org).or_default() |= refused);
+        self.earliest = Some(self.earliest.map_or(glance.time, |earliest| earliest.min(glance.time)));
+        self.latest = self.latest.max(Some(glance.time));
+    }
+
+    fn ids(&self) -> impl Iterator<Item = (String, bool)> {
+        let keys = self.keys.iter().map(|(id, refused)| (id.to_string(), *refused));
+        let users = self.users.iter().map(|(id, refused)| (id.to_string(), *refused));
+        keys.chain(users).chain(self.orgs.iter().map(|(id, refused)| (id.to_string(), *refused)))
     }
 }
 
 fn insert(database: &Connection, block: Block, members: &Members) -> rusqlite::Result<()> {
     let micros = |time: Option<Micros>| time.map(|time| time.0.cast_signed());
     database
-        .prepare_cached("INSERT INTO block (segment, start, end, first, last) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .prepare_cached("INSERT INTO block (segment, start, end, earliest, latest) VALUES (?1, ?2, ?3, ?4, ?5)")?
         .execute(params![
-            block.segment.cast_signed(),
-            block.start.cast_signed(),
-            block.end.cast_signed(),
-            micros(members.first),
-            micros(members.last)
-        ])?;
+        block.segment.cast_signed(),
+        block.start.cast_signed(),
+        block.end.cast_signed(),
+        micros(members.earliest),
+        micros(members.latest)
+    ])?;
     let row = database.last_insert_rowid();
-    let mut statement = database.prepare_cached("INSERT OR IGNORE INTO member (id, block) VALUES (?1, ?2)")?;
-    for id in members.ids() {
-        statement.execute(params![id, row])?;
+    let mut statement =
+        database.prepare_cached("INSERT OR IGNORE INTO member (id, block, refused) VALUES (?1, ?2, ?3)")?;
+    for (id, refused) in members.ids() {
+        statement.execute(params![id, row, refused])?;
     }
     Ok(())
-}
-
-/// SQLite gives its own files the mode of the first, so that one is made here. When it cannot be, SQLite says why.
-fn create(path: &Path) -> rusqlite::Result<Connection> {
-    let made = File::options().append(true).create(true).mode(0o600).open(path);
-    made.map_or_else(|error| tracing::debug!(%error, "the index cannot be made"), drop);
-    let database = Connection::open(path)?;
-    database.execute_batch(SCHEMA)?;
-    Ok(database)
-}
-
-fn discard(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        let removed = std::fs::remove_file(name);
-        removed.unwrap_or_else(|error| tracing::debug!(%error, "nothing of the old index to remove"));
-    }
 }
 
 fn covered(database: &Connection) -> rusqlite::Result<Option<Point>> {
@@ -219,8 +225,7 @@ fn covered(database: &Connection) -> rusqlite::Result<Option<Point>> {
 /// # Errors
 /// When there is no index, or it is damaged: everything is to be scanned then.
 pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<Option<(Vec<Block>, Point)>> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut database = Connection::open_with_flags(directory.join(FILE), flags)?;
+    let Some(mut database) = file::open_for_reading(directory)? else { return Ok(None) };
     let transaction = database.transaction()?;
     let Some(point) = covered(&transaction)? else { return Ok(None) };
     let ids = [
@@ -228,9 +233,10 @@ pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<
         filter.user.map(|id| id.to_string()),
         filter.org.map(|id| id.to_string()),
     ];
-    let mut query = "SELECT segment, start, end FROM block WHERE last >= ?1 AND first < ?2".to_owned();
+    let mut query = "SELECT segment, start, end FROM block WHERE latest >= ?1 AND earliest < ?2".to_owned();
+    let refused = if filter.refusals_only { " AND refused" } else { "" };
     for (n, _) in ids.iter().flatten().enumerate() {
-        query.push_str(&format!(" AND id IN (SELECT block FROM member WHERE id = ?{})", n + 3));
+        query.push_str(&format!(" AND id IN (SELECT block FROM member WHERE id = ?{}{refused})", n + 3));
     }
     query.push_str(" ORDER BY id");
     let time = |time: Option<Micros>, or| time.map_or(or, |time| i64::try_from(time.0).unwrap_or(i64::MAX));
@@ -242,4 +248,15 @@ pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<
     let parameters = rusqlite::params_from_iter(bounds.iter().chain(ids.iter().flatten()));
     let blocks = statement.query_map(parameters, block)?.collect::<Result<_, _>>()?;
     Ok(Some((blocks, point)))
+}
+
+/// What the index has of the activity of an organization's keys, from an hour on, and up to where that is all there is.
+///
+/// # Errors
+/// As [`candidates`].
+pub(super) fn counted(directory: &Path, org: OrgId, first: u64) -> rusqlite::Result<Option<(Tally, Point)>> {
+    let Some(mut database) = file::open_for_reading(directory)? else { return Ok(None) };
+    let transaction = database.transaction()?;
+    let Some(point) = covered(&transaction)? else { return Ok(None) };
+    Ok(Some((counts::of(&transaction, org, first)?, point)))
 }

@@ -52,8 +52,9 @@ impl Journal {
         segment::create_directory(&path).map_err(failed)?;
         let lock = startup::lock(&path)?;
         let attempts = Mutex::new(Limiter::new(settings.unknown_per_second));
-        let shared = Arc::new(startup::resume(settings, metrics).map_err(failed)?);
-        let running = Mutex::new(Some(startup::start(&shared, lock).map_err(failed)?));
+        let (shared, end) = startup::resume(settings, metrics).map_err(failed)?;
+        let shared = Arc::new(shared);
+        let running = Mutex::new(Some(startup::start(&shared, end, lock).map_err(failed)?));
         Ok(Self { handle: Arc::new(Handle { shared, attempts, running }) })
     }
 

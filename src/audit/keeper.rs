@@ -12,6 +12,7 @@ use super::frame;
 use super::index::Indexer;
 use super::writer::{Output, Shared};
 use super::{event, retention, seal};
+use crate::clock;
 
 /// How often house is kept.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -36,7 +37,7 @@ fn keep_house(shared: &Shared, indexer: &mut Indexer, stop: &Receiver<()>) {
         (output.number, output.length)
     };
     seal_closed(shared, number);
-    while stop.try_recv() == Err(TryRecvError::Empty) && indexer.catch_up(number, length) {}
+    while stop.try_recv() == Err(TryRecvError::Empty) && indexer.catch_up((number, length), clock::now()) {}
     retention::apply(shared, number, indexer);
 }
 

@@ -47,11 +47,14 @@ mod limiter;
 // Reading.
 mod reader;
 mod join;
+mod tally;
+mod activity;
 mod follow;
 mod uses;
 mod index;
 mod verify;
 
+pub use activity::{Activity, HOURS, Hour, LastUse};
 pub use follow::Follow;
 pub use journal::{Entry, Journal};
 pub use reader::{Cursor, Filter, InvalidCursor, Page, Reader};

@@ -6,6 +6,7 @@
 //!   are the same.
 //! - The order is that of the journal, which is that in which uses were decided, as near as several threads have one.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::event::UseEvent;
+use super::activity::{self, Activity};
+use super::event::{self, UseEvent};
 use super::follow::Follow;
 use super::frame;
 use super::index::{self, Point};
@@ -22,7 +24,7 @@ use super::segment::{self, Block, Segment};
 use super::verify::{self, Report};
 use super::{Outcome, Record};
 use crate::clock::Micros;
-use crate::identity::{AuthMethod, OrgId, UserId};
+use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
 /// A journal's directory, for reading.
@@ -48,8 +50,10 @@ pub struct Filter {
     pub id: Option<Uuid>,
     /// Ended, or not yet, like this.
     pub outcome: Option<Outcome>,
-    /// Requests, and no changes made by management.
+    /// Requests, and no changes made by management, on its socket or in a session.
     pub requests_only: bool,
+    /// Uses that were refused; see [`Outcome::is_refusal`].
+    pub refusals_only: bool,
 }
 
 /// A place in the journal: that of a record already listed. Text form `SEGMENT-OFFSET`.
@@ -80,7 +84,8 @@ impl Filter {
             && (self.key.is_none() || self.key == begun.key_id)
             && (self.user.is_none() || self.user == begun.user_id)
             && (self.org.is_none() || self.org == begun.org_id)
-            && !(self.requests_only && begun.auth_method == AuthMethod::AdminSocket)
+            && !(self.requests_only && event::is_change(begun.auth_method, &begun.method))
+            && !(self.refusals_only && !begun.outcome.is_some_and(Outcome::is_refusal))
     }
 
     /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.
@@ -130,6 +135,15 @@ impl Reader {
         Ok(())
     }
 
+    /// What each key of an organization did in the hour of `now` and the 23 before it, and its last use. Keys that the
+    /// journal does not know are not among them. `now` is the time; a day ago, other hours were counted.
+    ///
+    /// # Errors
+    /// When the segments cannot be read.
+    pub fn activity(&self, org: OrgId, now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+        activity::of(&self.directory, org, now)
+    }
+
     /// Follows the journal: the first poll gives up to `last` records already complete, each later one those completed
     /// since.
     ///
@@ -167,17 +181,15 @@ impl Reader {
 
     /// The blocks to read for a filter, oldest first.
     fn plan(&self, filter: &Filter) -> io::Result<(Scan, Vec<Block>)> {
-        let segments = segment::list(&self.directory)?;
         let indexed = index::candidates(&self.directory, filter).unwrap_or_else(|error| {
             tracing::debug!(%error, "the audit journal is read without its index");
             None
         });
+        // Listed after the index was read, so that the segments reach at least as far.
+        let segments = segment::list(&self.directory)?;
         let fits = |point: Point| segments.iter().any(|s: &Segment| s.number == point.0 && s.length >= point.1);
         let (mut blocks, covered) = indexed.filter(|(_, point)| fits(*point)).unwrap_or_default();
-        for segment in segments.iter().filter(|segment| segment.number >= covered.0) {
-            let from = if segment.number == covered.0 { covered.1 } else { 0 };
-            blocks.extend(segment::blocks(segment.number, from, segment.length));
-        }
+        blocks.extend(segment::beyond(&segments, covered));
         Ok((Scan::new(self.directory.clone(), segments), blocks))
     }
 }

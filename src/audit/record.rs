@@ -95,6 +95,27 @@ impl Outcome {
         Self::ClientError,
         Self::Aborted,
     ];
+
+    /// Whether a known key or session was refused: its request went nowhere.
+    pub const fn is_refusal(self) -> bool {
+        match self {
+            Self::Revoked
+            | Self::Expired
+            | Self::UserRemoved
+            | Self::OrgSuspended
+            | Self::Forbidden
+            | Self::NotFound
+            | Self::RateLimited
+            | Self::TooManyInFlight => true,
+            Self::InProgress
+            | Self::Completed
+            | Self::Unknown
+            | Self::UpstreamError
+            | Self::ClientError
+            | Self::InternalError
+            | Self::Aborted => false,
+        }
+    }
 }
 
 /// The end of a use: what the *outcome* event says.

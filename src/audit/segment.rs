@@ -105,6 +105,14 @@ fn append(file: &File, from: u64, length: u64, piece: &mut Vec<u8>) -> io::Resul
     Ok(filled > before)
 }
 
+/// What lies beyond a point of a journal, in blocks, oldest first.
+pub(super) fn beyond(segments: &[Segment], (number, offset): (u64, u64)) -> impl Iterator<Item = Block> {
+    segments.iter().filter(move |segment| segment.number >= number).flat_map(move |segment| {
+        let from = if segment.number == number { offset } else { 0 };
+        blocks(segment.number, from, segment.length)
+    })
+}
+
 /// Cuts a stretch of a segment into blocks, oldest first.
 pub(super) fn blocks(segment: u64, from: u64, to: u64) -> impl DoubleEndedIterator<Item = Block> {
     let count = to.saturating_sub(from).div_ceil(BLOCK);

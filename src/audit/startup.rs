@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::index::Indexer;
+use super::index::{Indexer, Point};
 use super::pending::Pending;
 use super::recovery::{self, Recovered};
 use super::writer::{Output, Shared};
@@ -50,8 +50,8 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Goes on where the journal ends: closes what is open as aborted, and begins a segment when this gateway has another
-/// name than the last.
-pub(super) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<Shared> {
+/// name than the last. Gives too where the journal ended before that.
+pub(super) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<(Shared, Point)> {
     let Recovered { file, number, length, created, gateway, next, has_events, open, unsealed } =
         recovery::recover(&settings.path)?;
     let begins = file.is_none() || gateway != settings.gateway;
@@ -78,14 +78,11 @@ pub(super) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<Sh
         }
     }
     shared.metrics.backlog.set(0);
-    Ok(shared)
+    Ok((shared, (number, length)))
 }
 
-pub(super) fn start(shared: &Arc<Shared>, lock: File) -> io::Result<Running> {
-    let end = {
-        let output = shared.output();
-        (output.number, output.length)
-    };
+/// Starts the threads of a journal that ended at `end` when it was found.
+pub(super) fn start(shared: &Arc<Shared>, end: Point, lock: File) -> io::Result<Running> {
     let indexer = Indexer::new(&shared.settings.path, end);
     let (stop_keeper, stopped) = mpsc::channel();
     let for_committer = Arc::clone(shared);

@@ -1,0 +1,148 @@
+//! What the keys of an organization did lately: requests and refusals by the hour, and the last use of each.
+//!
+//! - The index has the counts of what it covers, the rest of the journal is read: the answer is exact, and up to date.
+//! - A request is a use that was admitted, a refusal one that was not. Sessions and changes by management are neither.
+//! - Hours and last uses outlive the segments they were read from, until the index is made anew.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+use uuid::Uuid;
+
+use super::event::{Glance, Kind, UseEvent};
+use super::index::{self, Point};
+use super::segment::{self, Block, Segment};
+use super::tally::{self, Counts, HOUR, Last, Tally};
+use super::{Outcome, frame, join};
+use crate::clock::Micros;
+use crate::identity::OrgId;
+use crate::key::KeyId;
+
+/// How many hours are told apart: a day.
+pub const HOURS: usize = 24;
+
+/// What a key did lately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// The hour that is going on, last, and those before it, oldest first.
+    pub hours: [Hour; HOURS],
+    /// Its last use that was admitted, however long ago, as far as the journal reaches.
+    pub last: Option<LastUse>,
+}
+
+/// How often a key was used within an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hour {
+    /// When it began: a whole hour, UTC.
+    pub start: Micros,
+    /// Uses that were admitted.
+    pub requests: u64,
+    /// Uses that were refused; see [`Outcome::is_refusal`].
+    pub refusals: u64,
+}
+
+/// The last use of a key that was admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastUse {
+    /// The id of its record and its request.
+    pub id: Uuid,
+    /// When it was decided.
+    pub time: Micros,
+    /// The client's address.
+    pub ip: Option<IpAddr>,
+    /// The client's user agent, capped and escaped.
+    pub user_agent: Option<String>,
+    /// The route's name, else `METHOD /path`.
+    pub action: String,
+    /// How it ended; [`Outcome::InProgress`] when it has not.
+    pub outcome: Outcome,
+    /// The status that was sent, if one was by now.
+    pub status: Option<u16>,
+}
+
+impl Activity {
+    /// Uses that were admitted, in all these hours.
+    pub fn requests(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.requests).sum()
+    }
+
+    /// Uses that were refused, in all these hours.
+    pub fn refusals(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.refusals).sum()
+    }
+
+    /// None at all, in the hours from one on.
+    fn none(first: u64) -> Self {
+        let hour = |n: usize| Hour { start: Micros((first + n as u64).saturating_mul(HOUR)), ..Hour::default() };
+        Self { hours: std::array::from_fn(hour), last: None }
+    }
+}
+
+/// The activity of the keys of an organization, in the hour of `now` and those before it.
+pub(super) fn of(directory: &Path, org: OrgId, now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+    let first = (tally::hour(now) + 1).saturating_sub(HOURS as u64);
+    let counted = index::counted(directory, org, first).unwrap_or_else(|error| {
+        tracing::debug!(%error, "the audit journal is counted without its index");
+        None
+    });
+    // Listed after the index was read, so that the segments reach at least as far.
+    let segments = segment::list(directory)?;
+    let fits = |point: Point| segments.iter().any(|s: &Segment| s.number == point.0 && s.length >= point.1);
+    let unindexed = || (Tally::new(first, FxHashMap::default()), (0, 0));
+    let (mut tally, covered) = counted.filter(|(_, point)| fits(*point)).unwrap_or_else(unindexed);
+    let mut piece = Vec::new();
+    for block in segment::beyond(&segments, covered) {
+        count(directory, block, org, &mut piece, &mut tally)?;
+    }
+    Ok(by_key(tally, first))
+}
+
+/// Counts the uses of an organization's keys in a block.
+fn count(directory: &Path, block: Block, org: OrgId, piece: &mut Vec<u8>, tally: &mut Tally) -> io::Result<()> {
+    segment::read(directory, block, piece)?;
+    for (_, line) in frame::lines(piece) {
+        match frame::kind(line) {
+            Some(Kind::Use | Kind::Record) => {
+                if let Some(glance) = Glance::at(line).filter(|glance| glance.org_id == Some(org)) {
+                    tally.begun(&glance, line);
+                }
+            }
+            Some(Kind::Outcome) => tally.ended(line),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn by_key(tally: Tally, first: u64) -> HashMap<KeyId, Activity> {
+    let mut keys = HashMap::new();
+    for (((_, key), hour), Counts { requests, refusals }) in tally.hours {
+        let activity = keys.entry(key).or_insert_with(|| Activity::none(first));
+        let n = usize::try_from(hour.saturating_sub(first)).unwrap_or(usize::MAX);
+        // What a clock that runs ahead has recorded is of no hour yet.
+        if let Some(hour) = activity.hours.get_mut(n) {
+            *hour = Hour { requests, refusals, ..*hour };
+        }
+    }
+    for ((_, key), last) in tally.last {
+        keys.entry(key).or_insert_with(|| Activity::none(first)).last = last_use(&last);
+    }
+    keys
+}
+
+fn last_use(last: &Last) -> Option<LastUse> {
+    let begun: UseEvent<'_> = serde_json::from_slice(&last.begun).ok()?;
+    let ended = last.ended.as_deref().and_then(join::outcome);
+    Some(LastUse {
+        id: begun.id,
+        time: begun.time,
+        ip: begun.ip,
+        user_agent: begun.user_agent.map(Into::into),
+        action: begun.action.into(),
+        outcome: ended.map(|end| end.outcome).or(begun.outcome).unwrap_or(Outcome::InProgress),
+        status: ended.map_or(begun.status, |end| end.status),
+    })
+}
