@@ -37,10 +37,12 @@ pub mod forward;
 pub mod upstream;
 pub mod audit;
 pub mod state;
+pub mod oidc;
 
 // The control plane.
 pub mod management;
 pub mod admin;
+pub mod dashboard;
 
 // Putting it together.
 pub mod config;

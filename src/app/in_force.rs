@@ -8,11 +8,14 @@ use uuid::ContextV7;
 
 use super::Certificates;
 use super::crew::Plan;
+use super::reception::Reception;
 use crate::admission::{Admission, Routes};
 use crate::audit::Journal;
-use crate::config::Listener;
+use crate::config::{Listener, Serves};
+use crate::dashboard::{self, Dashboard};
 use crate::forward::TrustedProxies;
 use crate::gateway::{Gateway, Unread};
+use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
@@ -25,6 +28,15 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) capacity: Capacity,
     pub(super) certificates: Arc<Certificates>,
+    pub(super) dashboard: Option<DashboardParts>,
+}
+
+/// What every worker's dashboard shares.
+#[derive(Clone)]
+pub(super) struct DashboardParts {
+    pub(super) settings: Arc<dashboard::Settings>,
+    pub(super) providers: Arc<dashboard::Providers>,
+    pub(super) management: Arc<Management>,
 }
 
 /// What is made of the plan that is in force. Clones share it.
@@ -41,8 +53,11 @@ struct Current {
 /// What is made of a plan.
 struct Made {
     gateway: Rc<Gateway>,
+    dashboard: Option<Rc<Dashboard>>,
     /// Of each listener.
     serving: Vec<Rc<Serving>>,
+    /// Of each listener.
+    serves: Vec<Serves>,
 }
 
 impl InForce {
@@ -53,9 +68,18 @@ impl InForce {
         Self(Rc::new(Current { parts, made }))
     }
 
-    /// For the next request.
-    pub(super) fn gateway(&self) -> Rc<Gateway> {
+    fn gateway(&self) -> Rc<Gateway> {
         Rc::clone(&self.0.made.borrow().gateway)
+    }
+
+    /// For the next request to a listener.
+    pub(super) fn reception(&self, listener: usize) -> Reception {
+        let made = self.0.made.borrow();
+        Reception {
+            gateway: Rc::clone(&made.gateway),
+            dashboard: made.dashboard.clone(),
+            serves: made.serves[listener],
+        }
     }
 
     /// For the next connection of a listener.
@@ -78,14 +102,26 @@ impl Parts {
         let gateway = Rc::new(self.gateway(plan, pool));
         let listeners = plan.config.listen.iter().enumerate();
         let serving = listeners.map(|(number, listen)| Rc::new(self.serving(number, listen, &gateway)));
-        Made { serving: serving.collect(), gateway }
+        let serves = plan.config.listen.iter().map(|listen| listen.serves).collect();
+        Made { serving: serving.collect(), serves, dashboard: self.dashboard(plan).map(Rc::new), gateway }
+    }
+
+    fn dashboard(&self, plan: &Plan) -> Option<Dashboard> {
+        let DashboardParts { settings, providers, management } = self.dashboard.clone()?;
+        let trusted = TrustedProxies(plan.config.trusted_proxies.clone());
+        Some(Dashboard::new(settings, providers, management, trusted, &self.metrics))
     }
 
     fn gateway(&self, plan: &Plan, upstream: Pool<RequestBody>) -> Gateway {
         let routes = Routes::new(&plan.config.routes, &self.metrics);
         let limits = self.body_limits(&plan.config.transport);
+        let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
+        let admission = match &self.dashboard {
+            Some(dashboard) => admission.with_sessions(&dashboard.settings.origin),
+            None => admission,
+        };
         Gateway {
-            admission: Admission::new(Arc::clone(&self.state), routes, self.metrics.clone()),
+            admission,
             upstream,
             attempts: plan.attempts.clone(),
             journal: self.journal.clone(),

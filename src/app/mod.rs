@@ -13,6 +13,7 @@ mod opening;
 mod certificates;
 mod crew;
 mod in_force;
+mod reception;
 mod worker;
 mod control;
 mod watch;
@@ -33,6 +34,7 @@ use crate::admin::{ConfigStatus, Readiness};
 use crate::audit::Journal;
 use crate::clock::Micros;
 use crate::config::Config;
+use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
@@ -43,6 +45,7 @@ use crate::upstream::Endpoints;
 use bound::{Bound, Runtime};
 use control::Control;
 use crew::{Crew, Plan};
+use in_force::DashboardParts;
 use phase::{Event, Phase, Waited, Waiting};
 use reload::Reload;
 use worker::Worker;
@@ -198,12 +201,20 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
+/// What the workers' dashboards share.
+fn dashboard_parts(settings: &dashboard::Settings, management: &Arc<Management>) -> anyhow::Result<DashboardParts> {
+    let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
+    let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
+    Ok(DashboardParts { settings, providers: Arc::new(providers), management })
+}
+
 /// What the threads share.
 struct Parts {
     metrics: Metrics,
     state: Arc<State>,
     journal: Journal,
     management: Arc<Management>,
+    dashboard: Option<DashboardParts>,
     /// Workers that live.
     alive: Arc<AtomicUsize>,
     readiness: Arc<Readiness>,
@@ -216,7 +227,9 @@ impl Parts {
     fn open(config: &Config, metrics: Metrics, endpoints: &Endpoints, runtime: &Runtime) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open(config, &metrics))?;
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
+        let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+        let management = Arc::new(management.with_sessions(config.sessions()));
+        let dashboard = config.session.as_ref().map(|settings| dashboard_parts(settings, &management)).transpose()?;
         let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
         let (recording, deciding, serving) = (journal.clone(), Arc::clone(&state), Arc::clone(&alive));
         let readiness = Readiness::new()
@@ -228,7 +241,7 @@ impl Parts {
         let status = Arc::new(reload::status_of(&config.source, now));
         let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let readiness = Arc::new(readiness);
-        Ok(Self { metrics, state, journal, management, alive, readiness, status, capacity, certificates })
+        Ok(Self { metrics, state, journal, management, dashboard, alive, readiness, status, capacity, certificates })
     }
 
     fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> Control {
@@ -261,6 +274,7 @@ impl Parts {
                 metrics: self.metrics.clone(),
                 capacity: self.capacity.clone(),
                 certificates: Arc::clone(&self.certificates),
+                dashboard: self.dashboard.clone(),
                 phase: phase.clone(),
                 alive: Arc::clone(&self.alive),
                 ended: ended.clone(),

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc as orders, watch};
 
 use super::Certificates;
 use super::crew::{Order, Plan};
-use super::in_force::{InForce, Parts};
+use super::in_force::{DashboardParts, InForce, Parts};
 use super::phase::{Event, Phase, reached};
 use crate::audit::Journal;
 use crate::metrics::Metrics;
@@ -31,6 +31,7 @@ pub(super) struct Worker {
     pub(super) plan: Plan,
     pub(super) orders: orders::Receiver<Order>,
     pub(super) certificates: Arc<Certificates>,
+    pub(super) dashboard: Option<DashboardParts>,
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
@@ -102,6 +103,7 @@ impl Worker {
             metrics: self.metrics,
             capacity: self.capacity,
             certificates: self.certificates,
+            dashboard: self.dashboard,
         };
         let in_force = InForce::new(parts, &self.plan);
         tokio::task::spawn_local(obey(self.orders, in_force.clone()));
@@ -160,8 +162,8 @@ async fn serve(
         move |peer, handover| {
             let in_force = served.clone();
             service_fn(move |request| {
-                let (gateway, peer, handover) = (in_force.gateway(), Rc::clone(&peer), handover.clone());
-                async move { Ok::<_, Infallible>(gateway.handle(&peer, &handover, request).await) }
+                let (reception, peer, handover) = (in_force.reception(number), Rc::clone(&peer), handover.clone());
+                async move { Ok::<_, Infallible>(reception.answer(&peer, &handover, request).await) }
             })
         },
     )

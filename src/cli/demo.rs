@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::clock;
 use crate::config::Config;
 use crate::identity::{OrgId, UserId};
-use crate::management::{ApiKey, Management, Operation, Reply};
+use crate::management::{ApiKey, Management, ManagementError, Operation, Reply};
 use crate::query_store::service::Caller;
 use crate::query_store::{self, Service};
 use crate::telemetry;
@@ -28,6 +28,8 @@ use crate::telemetry;
 /// Queries in the demo: enough for thirteen pages of the default size.
 const QUERIES: u32 = 250;
 const ORG: &str = "demo";
+/// Who manages the demo's organization.
+const ADMIN: &str = "admin@demo.example";
 /// Where `/metrics` is, unless the port is taken.
 const ADMIN_PORT: u16 = 9090;
 const KEYS_FILE: &str = "demo-keys.json";
@@ -71,7 +73,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             removed.unwrap_or_else(|error| tracing::warn!(%error, "{} cannot be removed", dir.path.display()));
         }
     })?;
-    super::output::line(page(&app, &dir.path, args.listen, &keys))?;
+    let link = link(&app.management, keys.org)?;
+    super::output::line(page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
     // SIGHUP too: the terminal that the demo ran in was closed. Nobody takes over from a demo: no lame duck.
     signals.next();
     super::output::note("stopping; everything stays in the directory");
@@ -81,6 +84,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 fn start(dir: &Path, listen: SocketAddr) -> anyhow::Result<(App, Store, Keys)> {
     let store = Store::start(dir)?;
+    let listen = if listen.port() == 0 { free_address(listen.ip(), 0)? } else { listen };
     let app = App::start(configuration(dir, listen, store.address)?).map_err(|error| {
         let cause = error.root_cause().downcast_ref::<io::Error>();
         let in_use = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse);
@@ -169,7 +173,8 @@ fn settings(dir: &Path) -> query_store::Settings {
 
 /// Writes the gateway's configuration into the directory, where the other commands find it, and reads it back.
 fn configuration(dir: &Path, listen: SocketAddr, store: SocketAddr) -> anyhow::Result<Config> {
-    let admin = free_address(ADMIN_PORT)?;
+    let admin = free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)?;
+    let session = session_block(listen);
     let text = format!(
         r#"# Written by `keygate demo` at every start. Every key is explained in the project's config/keygate.yaml.
 listen:
@@ -185,7 +190,7 @@ limits:
   key: {{ requests: 1000, per: 1h, burst: 1000 }}
   org: {{ concurrent: 100 }}
 audit: {{ path: audit }}
-routes:
+{session}routes:
   - {{ name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }}
   - {{ name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }}
   - {{ name: queries.read, methods: [GET], path: "/api/queries/{{id}}", permission: "queries:read" }}
@@ -198,10 +203,18 @@ routes:
     Ok(Config::parse(&path, &text)?)
 }
 
-/// An address on this machine with a port that nobody has, the preferred one if possible.
-fn free_address(preferred: u16) -> anyhow::Result<SocketAddr> {
-    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind((loopback, preferred)).or_else(|_| TcpListener::bind((loopback, 0)));
+/// The dashboard, where browsers on this machine reach it: they keep no session for others without encryption.
+fn session_block(listen: SocketAddr) -> String {
+    let gateway = reachable(listen);
+    if !gateway.ip().is_loopback() {
+        return "# No dashboard: browsers keep sessions for https, or for this machine only.\n".into();
+    }
+    format!("session: {{ origin: \"http://{gateway}\" }}\n")
+}
+
+/// An address of this machine with a port that nobody has, the preferred one if possible.
+fn free_address(ip: IpAddr, preferred: u16) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((ip, preferred)).or_else(|_| TcpListener::bind((ip, 0)));
     Ok(listener.context("there is no free port")?.local_addr()?)
 }
 
@@ -247,12 +260,49 @@ fn create(management: &Management) -> anyhow::Result<Keys> {
     Ok(Keys { org: org.id, writer_id, reader, writer })
 }
 
+/// A link to the dashboard for the demo's admin; none when there is no dashboard.
+fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let perform = |operation| runtime.block_on(management.perform(operation, clock::now()));
+    let org = org.to_string();
+    let linked = || perform(Operation::LinkSession { org: org.clone(), user: ADMIN.into() });
+    let linked = match linked() {
+        Err(ManagementError::NoUser(_)) => {
+            let permissions = ["org:admin", "queries:read", "queries:write"];
+            let permissions = permissions.map(|permission| permission.parse().expect("these are permissions")).to_vec();
+            perform(Operation::CreateUser { org: org.clone(), email: ADMIN.into(), permissions })?;
+            linked()
+        }
+        linked => linked,
+    };
+    match linked {
+        Ok(Reply::Link { link }) => Ok(Some(link.url.expose().to_owned())),
+        Ok(_) => bail!("no link was made"),
+        Err(ManagementError::NoSessions) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the demo prints of the dashboard.
+fn dashboard(keygate: &str, config: &str, org: OrgId, link: Option<&str>) -> String {
+    let Some(link) = link else { return String::new() };
+    format!(
+        r"The dashboard, as the organization's admin; the link is good once, for five minutes:
+{link}
+Another one:
+{keygate} session link --config {config} --org {org} {ADMIN}
+
+"
+    )
+}
+
 /// What the demo prints: where everything is, the keys, and lines to paste.
-fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys) -> String {
+fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link: Option<&str>) -> String {
     let (gateway, admin) = (reachable(app.addresses[0]), app.admin_address);
     let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
     let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quoted(&path));
     let (shown, config, quoted) = (dir.display(), quoted(&dir.join("keygate.yaml")), quoted(dir));
+    let dashboard = dashboard(&keygate, &config, keys.org, link);
     let listen = if listen.to_string() == LISTEN { String::new() } else { format!(" --listen {listen}") };
     format!(
         r#"keygate demo: gateway and query-store are running, with {QUERIES} queries of one organization
@@ -266,7 +316,7 @@ Keys, one for each user:
   may read             {reader}
   may read and write   {writer}
 
-The first page:
+{dashboard}The first page:
 curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'
 
 The next page, by the cursor of the first:

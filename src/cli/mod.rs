@@ -29,6 +29,7 @@ mod audit;
 mod org;
 mod user;
 mod key;
+mod session;
 mod state;
 
 // What they share.
@@ -78,6 +79,8 @@ enum Command {
     User(user::Args),
     /// Manage API keys
     Key(key::Args),
+    /// Sign people in to the dashboard by a link, see who is signed in, and sign them out
+    Session(session::Args),
     /// Move the state to where several gateways share it
     State(state::Args),
     /// Read the audit journal
@@ -119,6 +122,7 @@ impl Cli {
             Command::Org(args) => args.run(&config()?),
             Command::User(args) => args.run(&config()?),
             Command::Key(args) => args.run(&config()?),
+            Command::Session(args) => args.run(&config()?),
             Command::State(args) => args.run(&self.config, &config()?),
             Command::Audit(args) => args.run(&config()?),
             Command::Explain(args) => args.run(&config()?),

@@ -18,7 +18,8 @@ pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Rep
     telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
     let metrics = Metrics::new();
     let (state, journal) = app::open(config, &metrics).await.map_err(|e| not_opened(config, e))?;
-    let management = Management::new(Arc::clone(&state), journal.clone(), &metrics.state);
+    let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+    let management = management.with_sessions(config.sessions());
     let performed = management.perform(operation, clock::now()).await;
     journal.close().await;
     state.close().await;
@@ -52,7 +53,7 @@ fn refused(error: ManagementError) -> Failure {
     let exit = match error.kind() {
         Kind::Unavailable => Exit::Temporary,
         Kind::Invalid => Exit::Usage,
-        Kind::NotFound | Kind::Conflict => Exit::Failed,
+        Kind::NotFound | Kind::NotAllowed | Kind::Conflict => Exit::Failed,
     };
     Failure::new(exit, error)
 }

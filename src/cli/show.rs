@@ -1,10 +1,13 @@
 //! Replies as people and programs read them.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
+use crate::audit::Record;
 use crate::identity::Permission;
-use crate::management::{Explanation, Key, Limit, Org, Reply, User};
+use crate::key::KeyId;
+use crate::management::{Activity, Explanation, Key, Limit, Org, Reply, Session, User};
 
 /// Whether people or programs read the result.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -38,6 +41,13 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
             line(api_key.expose())
         }
         Reply::Explanation { explanation } => self::explanation(&explanation),
+        Reply::Uses { uses, .. } => show_uses(&uses),
+        Reply::Activity { keys, .. } => show_activity(&keys),
+        Reply::Link { link } => {
+            note(format_args!("signs {} in, once, until {}:", link.email, seconds(&link.expires)));
+            line(link.url.expose())
+        }
+        Reply::Sessions { sessions } => show_sessions(&sessions),
     }
 }
 
@@ -90,6 +100,33 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
     table(header, &rows, "this organization has no keys yet")?;
     legend(keys.iter().any(|key| key.limits.own));
     Ok(())
+}
+
+fn show_uses(uses: &[Record]) -> io::Result<()> {
+    let row = |record: &Record| {
+        let status = or_dash(record.status);
+        [seconds(&record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
+    };
+    let rows: Vec<_> = uses.iter().map(row).collect();
+    table(["TIME", "ACTION", "OUTCOME", "STATUS", "IP"], &rows, "there are no uses of this key")
+}
+
+fn show_activity(keys: &BTreeMap<KeyId, Activity>) -> io::Result<()> {
+    let row = |(id, activity): (&KeyId, &Activity)| {
+        [id.to_string(), activity.requests().to_string(), activity.refusals().to_string()]
+    };
+    let rows: Vec<_> = keys.iter().map(row).collect();
+    table(["KEY", "REQUESTS", "REFUSALS"], &rows, "no key was used in the last 24 hours")
+}
+
+fn show_sessions(sessions: &[Session]) -> io::Result<()> {
+    let row = |session: &Session| {
+        let by = session.provider.clone().unwrap_or_else(|| "link".into());
+        let (seen, expires) = (seconds(&session.seen), seconds(&session.expires));
+        [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
+    };
+    let rows: Vec<_> = sessions.iter().map(row).collect();
+    table(["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"], &rows, "nobody is signed in")
 }
 
 /// Shows where a key stands.

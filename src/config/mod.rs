@@ -9,10 +9,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::admission::RouteSettings;
+use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Problems, Section};
 use crate::upstream::Protocol;
-use crate::{audit, state, telemetry, transport, upstream};
+use crate::{audit, dashboard, state, telemetry, transport, upstream};
 
 mod network;
 mod forwarding;
@@ -20,12 +21,13 @@ mod limits;
 mod redis;
 mod journal;
 mod routes;
+mod session;
 mod process;
 mod tls;
 mod source;
 mod restart;
 
-pub use network::{Admin, Listener};
+pub use network::{Admin, Listener, Serves};
 pub use source::{Hash, Source};
 
 /// Everything that can be configured, checked.
@@ -63,6 +65,8 @@ pub struct Config {
     pub audit: audit::Settings,
     /// The routes; when there are none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
+    /// The dashboard and its web sessions; none: there are none.
+    pub session: Option<dashboard::Settings>,
     /// How long nothing may go through a tunnel.
     pub tunnel_idle: Duration,
     /// How long everything goes on after the signal to stop, while clients are told to go elsewhere.
@@ -89,6 +93,11 @@ impl Config {
     pub fn proxies(&self) -> Vec<IpNet> {
         let proxies = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
         self.trusted_proxies.iter().chain(proxies).copied().collect()
+    }
+
+    /// How web sessions are, where there are any.
+    pub fn sessions(&self) -> Option<SessionSettings> {
+        self.session.as_ref().map(dashboard::Settings::sessions)
     }
 
     /// Takes a text as the content of a file at a path.
@@ -125,9 +134,10 @@ fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
     let state = file.section("state", |section| limits::state(section, limits)).flatten();
     let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
     let routes = file.optional("routes", Vec::new(), routes::routes);
+    let session = file.maybe("session", |value| Some(value.section(session::session)));
     let telemetry = file.section("telemetry", process::telemetry);
     refuse_upgrades(file, upstream.as_ref().map(|upstream| upstream.protocol), &routes);
-    refuse_later_versions(file);
+    refuse_dashboard_only(file, session.is_some(), listen.as_deref());
 
     let (timeouts, (state, copy_from), (http, connections)) = (timeouts?, state?, http?);
     Some(Config {
@@ -146,6 +156,7 @@ fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
         bad_keys: limits?.bad_keys,
         audit: journal?,
         routes,
+        session: session.map_or(Some(None), |session| session.map(Some))?,
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
@@ -160,7 +171,13 @@ fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[Rou
     }
 }
 
-/// Blocks that the design has and this version does not.
-fn refuse_later_versions(file: &mut Section<'_>) {
-    file.refuse("session", "is not supported by this version; remove the block, and have users present API keys");
+/// A listener for the dashboard alone has nothing to serve without one; and without any for the API there is no gateway.
+fn refuse_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
+    let Some(listen) = listen else { return };
+    if !has_dashboard && listen.iter().any(|listener| listener.serves == Serves::Dashboard) {
+        file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
+    }
+    if listen.iter().all(|listener| listener.serves == Serves::Dashboard) {
+        file.report("listen", "serves nothing but the dashboard; add a listener for the API");
+    }
 }

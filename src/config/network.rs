@@ -26,6 +26,19 @@ pub struct Listener {
     pub proxy_protocol: Vec<IpNet>,
     /// How it is encrypted; none for plain HTTP.
     pub tls: Option<ServerSettings>,
+    /// What is to be had there.
+    pub serves: Serves,
+}
+
+/// What is to be had at a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// The dashboard under its path, and what is behind the gateway under all others.
+    All,
+    /// What is behind the gateway; under the dashboard's path there is nothing.
+    Api,
+    /// The dashboard, and nothing else.
+    Dashboard,
 }
 
 /// Where operators and their tools connect.
@@ -52,7 +65,10 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Lis
     let http2 = section.optional("http2", Http2::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
     let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
-    Some(Listener { address: address?, http2, proxy_protocol, tls: tls.map_or(Some(None), |tls| tls.map(Some))? })
+    let serves = [("all", Serves::All), ("api", Serves::Api), ("dashboard", Serves::Dashboard)];
+    let serves = section.optional("serves", Serves::All, |value| value.choice(&serves));
+    let tls = tls.map_or(Some(None), |tls| tls.map(Some));
+    Some(Listener { address: address?, http2, proxy_protocol, tls: tls?, serves })
 }
 
 fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAddr> {

@@ -17,6 +17,7 @@ impl Config {
             state,
             audit,
             telemetry,
+            session,
             // What can change while it runs.
             source: _,
             trusted_proxies: _,
@@ -39,6 +40,7 @@ impl Config {
         changed.state(state, &new.state);
         changed.audit(audit, &new.audit);
         changed.telemetry(telemetry, &new.telemetry);
+        changed.note("session", session == &new.session);
         changed.0
     }
 }

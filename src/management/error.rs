@@ -47,6 +47,33 @@ pub enum ManagementError {
     /// The key is revoked.
     #[error("key {0} is revoked, for good; create another")]
     Revoked(KeyId),
+    /// Somebody may not have this done.
+    #[error("you may not do this; ask an administrator of your organization")]
+    NotAllowed,
+    /// There are no web sessions.
+    #[error("there are no web sessions: the configuration has no block `session`")]
+    NoSessions,
+    /// Sign-in links are switched off.
+    #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
+    NoLinks,
+    /// A link that is good for nothing.
+    #[error("this link was used already, or has expired; ask for another")]
+    BadLink,
+    /// Somebody who belongs nowhere.
+    #[error("{0} belongs to no organization here; ask an administrator to add them with `keygate user create`")]
+    NoMembership(String),
+    /// What a seat is found by, for a key.
+    #[error("sha256 is not the SHA-256 of a key")]
+    SeatDigest,
+    /// A page of another size.
+    #[error("limit must be 1 to 200")]
+    PageSize,
+    /// Not a place in a list.
+    #[error("`before` is no cursor of this list; begin without one")]
+    Cursor(#[from] audit::InvalidCursor),
+    /// The journal cannot be read.
+    #[error("the audit journal cannot be read; look at the audit directory")]
+    JournalUnread(#[source] std::io::Error),
     /// Another record has this already.
     #[error("this {0} is in use already; choose another")]
     Taken(&'static str),
@@ -71,6 +98,8 @@ pub enum Kind {
     Invalid,
     /// What it names is not there: 404.
     NotFound,
+    /// Whoever asks may not: 403.
+    NotAllowed,
     /// It cannot be with things as they are: 409.
     Conflict,
     /// It cannot be now: 503.
@@ -82,15 +111,21 @@ impl ManagementError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => Kind::NotFound,
-            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) => Kind::Conflict,
-            Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => Kind::Unavailable,
+            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::NoSessions | Self::NoLinks => Kind::Conflict,
+            Self::NotAllowed | Self::BadLink | Self::NoMembership(_) => Kind::NotAllowed,
+            Self::JournalUnread(_) | Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => {
+                Kind::Unavailable
+            }
             Self::Name
             | Self::NameLikeId
             | Self::Email(_)
             | Self::Concurrent
             | Self::Quota(_)
             | Self::Overlap
-            | Self::Digest(_) => Kind::Invalid,
+            | Self::Digest(_)
+            | Self::SeatDigest
+            | Self::PageSize
+            | Self::Cursor(_) => Kind::Invalid,
         }
     }
 
@@ -101,14 +136,21 @@ impl ManagementError {
             Self::Email(_) => "invalid_email",
             Self::Concurrent | Self::Quota(_) => "invalid_limits",
             Self::Overlap => "invalid_overlap",
-            Self::Digest(_) => "invalid_digest",
+            Self::Digest(_) | Self::SeatDigest => "invalid_digest",
+            Self::PageSize => "invalid_limit",
+            Self::Cursor(_) => "invalid_cursor",
+            Self::NotAllowed => "not_allowed",
+            Self::NoSessions => "no_sessions",
+            Self::NoLinks => "no_links",
+            Self::BadLink => "invalid_link",
+            Self::NoMembership(_) => "no_membership",
             Self::NoOrg(_) => "no_such_org",
             Self::NoUser(_) => "no_such_user",
             Self::NoKey(_) => "no_such_key",
             Self::NoSession(_) => "no_such_session",
             Self::Revoked(_) => "key_revoked",
             Self::Taken(_) | Self::Present(_) => "taken",
-            Self::Audit(_) => "audit_unavailable",
+            Self::Audit(_) | Self::JournalUnread(_) => "audit_unavailable",
             Self::State(_) | Self::StateAway(_) => "state_unavailable",
             Self::Randomness(_) => "no_randomness",
         }
@@ -120,6 +162,7 @@ impl Kind {
     pub fn status(self) -> http::StatusCode {
         match self {
             Self::Invalid => http::StatusCode::BAD_REQUEST,
+            Self::NotAllowed => http::StatusCode::FORBIDDEN,
             Self::NotFound => http::StatusCode::NOT_FOUND,
             Self::Conflict => http::StatusCode::CONFLICT,
             Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,

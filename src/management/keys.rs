@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::actor::By;
 use super::recording::Subject;
 use super::{ApiKey, Key, KeyStatus, Limits, Management, ManagementError, Reply, checks};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, PlainKey};
 use crate::quota::Quota;
-use crate::state::{self, Change};
+use crate::state::{self, Change, Membership};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
 const TRIES: usize = 5;
+/// What the records of seats are called.
+const SEAT: &str = "web sessions";
 /// The longest time that two secrets of a key may be valid.
 const OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -30,15 +33,15 @@ impl Management {
         org: &str,
         user: &str,
         name: &str,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let (org, user, name) = self.owner(org, user, name).await?;
         let mut tries = 0;
         loop {
             tries += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = record(plain.id(), &user, name.clone(), false, now);
-            match self.add("key.create", key.clone(), plain.digest(), now).await {
+            let key = record(plain.id(), &user, name.clone(), false, by.now);
+            match self.add("key.create", key.clone(), plain.digest(), by).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
                 added => return added.map(|()| self.new_key(&plain, &Owned::by(key, user, org))),
             }
@@ -51,15 +54,18 @@ impl Management {
         user: &str,
         sha256: &str,
         name: &str,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let digest = KeyDigest::from_hex(sha256)?;
+        if state::is_seat(&digest) {
+            return Err(ManagementError::SeatDigest);
+        }
         let (org, user, name) = self.owner(org, user, name).await?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let key = record(KeyId::generate(org.tag)?, &user, name.clone(), true, now);
-            match self.add("key.import", key.clone(), digest, now).await {
+            let key = record(KeyId::generate(org.tag)?, &user, name.clone(), true, by.now);
+            match self.add("key.import", key.clone(), digest, by).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.present(&digest).await),
                 added => return added.map(|()| self.reply_key(&Owned::by(key, user, org))),
@@ -68,24 +74,25 @@ impl Management {
     }
 
     /// Users and the organization are looked up once, not per key.
-    pub(super) async fn list_keys(&self, org: &str) -> Result<Reply, ManagementError> {
+    pub(super) async fn list_keys(&self, org: &str, by: By<'_>) -> Result<Reply, ManagementError> {
         let org = self.org(org).await?;
         let users = self.state.users(org.id).await?;
         let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
         let keys = self.state.keys(org.id).await?;
+        let keys = keys.into_iter().filter(|key| by.actor.only().is_none_or(|only| only == key.user));
         let shown = |key: state::Key| self.shown_key(&key, users.get(&key.user), Some(&org));
-        Ok(Reply::Keys { keys: keys.into_iter().map(shown).collect() })
+        Ok(Reply::Keys { keys: keys.map(shown).collect() })
     }
 
     pub(super) async fn show_key(&self, id: KeyId) -> Result<Reply, ManagementError> {
         Ok(self.reply_key(&self.owned(id).await?))
     }
 
-    pub(super) async fn revoke_key(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
+    pub(super) async fn revoke_key(&self, id: KeyId, by: By<'_>) -> Result<Reply, ManagementError> {
         let mut owned = self.owned(id).await?;
-        self.change("key.revoke", subject(&owned.key), Change::RevokeKey { key: id, at: now }, now).await?;
+        self.change("key.revoke", subject(&owned.key), Change::RevokeKey { key: id, at: by.now }, by).await?;
         // The first time stands.
-        owned.key.revoked.get_or_insert(now);
+        owned.key.revoked.get_or_insert(by.now);
         Ok(self.reply_key(&owned))
     }
 
@@ -94,7 +101,7 @@ impl Management {
         &self,
         id: KeyId,
         overlap: Option<Duration>,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let overlap = overlap.unwrap_or_default();
         if overlap > OVERLAP {
@@ -102,10 +109,10 @@ impl Management {
         }
         let mut owned = self.owned(id).await?;
         let plain = PlainKey::generate(id)?;
-        let previous_until = now.after(overlap);
-        let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
-        self.change("key.rotate", subject(&owned.key), change, now).await?;
-        owned.key.rotated = Some(now);
+        let previous_until = by.now.after(overlap);
+        let change = Change::RotateKey { key: id, digest: plain.digest(), at: by.now, previous_until };
+        self.change("key.rotate", subject(&owned.key), change, by).await?;
+        owned.key.rotated = Some(by.now);
         owned.key.previous_until = Some(previous_until);
         Ok(self.new_key(&plain, &owned))
     }
@@ -114,11 +121,11 @@ impl Management {
         &self,
         id: KeyId,
         limits: Option<Limits>,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let mut owned = self.owned(id).await?;
         let quota = limits.map(|limits| limits.over(self.quota(&owned.key)).checked()).transpose()?;
-        self.change("key.limits", subject(&owned.key), Change::LimitKey { key: id, quota }, now).await?;
+        self.change("key.limits", subject(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
         Ok(self.reply_key(&owned))
     }
@@ -136,6 +143,28 @@ impl Management {
         Ok((org, user, name))
     }
 
+    /// The change that makes a user's seat.
+    pub(super) async fn new_seat(&self, membership: Membership, now: Micros) -> Result<Change, ManagementError> {
+        let missing = || ManagementError::NoOrg(membership.org.to_string());
+        let org = self.state.orgs().await?.into_iter().find(|org| org.id == membership.org).ok_or_else(missing)?;
+        let key = state::Key {
+            id: KeyId::generate(org.tag)?,
+            org: membership.org,
+            user: membership.user,
+            name: SEAT.to_owned(),
+            imported: false,
+            seat: true,
+            created: now,
+            rotated: None,
+            previous_until: None,
+            revoked: None,
+            quota: None,
+            last_used: None,
+            uses: 0,
+        };
+        Ok(Change::CreateKey { key, digest: state::seat(membership.user) })
+    }
+
     /// Names the key that has, or had, a digest.
     async fn present(&self, digest: &KeyDigest) -> ManagementError {
         match self.state.key_of(digest).await {
@@ -144,13 +173,13 @@ impl Management {
         }
     }
 
-    async fn add(&self, action: &str, key: state::Key, digest: KeyDigest, now: Micros) -> Result<(), ManagementError> {
-        self.change(action, subject(&key), Change::CreateKey { key, digest }, now).await
+    async fn add(&self, action: &str, key: state::Key, digest: KeyDigest, by: By<'_>) -> Result<(), ManagementError> {
+        self.change(action, subject(&key), Change::CreateKey { key, digest }, by).await
     }
 
     /// The key with this id, revoked or not, and whose it is.
     pub(super) async fn owned(&self, id: KeyId) -> Result<Owned, ManagementError> {
-        let key = self.state.key(id).await?.ok_or(ManagementError::NoKey(id))?;
+        let key = self.state.key(id).await?.filter(|key| !key.seat).ok_or(ManagementError::NoKey(id))?;
         let org = self.state.orgs().await?.into_iter().find(|org| org.id == key.org);
         let user = self.state.users(key.org).await?.into_iter().find(|user| user.id == key.user);
         Ok(Owned { key, user, org })

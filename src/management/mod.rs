@@ -1,17 +1,18 @@
-//! What can be done to organizations, users and keys: one function each, checked and audited.
+//! What can be done to organizations, users, keys and sessions: one function each, checked and audited.
 //!
-//! An [`Operation`] goes in, a [`Reply`] or a [`ManagementError`] comes out, whether it came over the admin socket or
-//! from the command line with no gateway running.
+//! An [`Operation`] goes in, a [`Reply`] or a [`ManagementError`] comes out, whether it came over the admin socket, from
+//! the command line with no gateway running, or from a person on the dashboard, who may do less ([`Actor`]).
 //!
 //! - No change without a record: its audit entry is begun before the change and closed with what became of it.
 //! - A change that was acknowledged is durable, and holds in the very next request.
 //! - A plain key leaves once, in the reply to its making; `Debug` never shows it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Histogram;
 
-use crate::audit::Journal;
+use crate::audit::{self, Journal};
 use crate::clock::Micros;
 use crate::metrics::StateMetrics;
 use crate::state::State;
@@ -19,33 +20,62 @@ use crate::state::State;
 mod operation;
 mod reply;
 mod error;
+mod actor;
 mod checks;
 mod orgs;
 mod users;
 mod keys;
 mod explain;
+mod sessions;
+mod uses;
 mod recording;
 
+pub use actor::{ADMIN, Actor, Origin, Person};
 pub use error::{Kind, ManagementError};
 pub use operation::{Limits, Operation};
-pub use reply::{ApiKey, Explanation, Key, KeyStatus, Limit, Org, Reply, Standing, User};
+pub use reply::{
+    Activity, ApiKey, Explanation, Hour, Key, KeyStatus, LastUse, Limit, Link, Org, Reply, Session, Standing, User,
+};
+pub use sessions::{Belongs, SessionSettings, SignIn};
+pub use uses::Uses;
+
+use actor::By;
 
 /// The one who makes changes; shared by all connections of the admin socket.
 #[derive(Debug)]
 pub struct Management {
     state: Arc<State>,
     journal: Journal,
+    /// Where the journal is read.
+    journal_directory: PathBuf,
+    /// The name of this gateway, whose journal it is.
+    gateway: String,
+    /// How web sessions are; none: there are none.
+    sessions: Option<SessionSettings>,
     /// Seconds that a change takes until it is durable.
     duration: Histogram,
 }
 
 impl Management {
-    /// Management of a state, recorded in a journal.
-    pub fn new(state: Arc<State>, journal: Journal, metrics: &StateMetrics) -> Self {
-        Self { state, journal, duration: metrics.change.clone() }
+    /// Management of a state, recorded in a journal that is set up like this.
+    pub fn new(state: Arc<State>, journal: Journal, settings: &audit::Settings, metrics: &StateMetrics) -> Self {
+        Self {
+            state,
+            journal,
+            journal_directory: settings.path.clone(),
+            gateway: settings.gateway.clone(),
+            sessions: None,
+            duration: metrics.change.clone(),
+        }
     }
 
-    /// Performs one operation, all of it or nothing.
+    /// The same, where people have web sessions.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Option<SessionSettings>) -> Self {
+        Self { sessions, ..self }
+    }
+
+    /// Performs one operation for the operator, all of it or nothing.
     ///
     /// Run it to its end: when the future is dropped on the way, the change may have been made, and its record says
     /// `aborted`.
@@ -53,25 +83,41 @@ impl Management {
     /// # Errors
     /// [`ManagementError`] says what was wrong and what to do; nothing was changed then, unless it says so.
     pub async fn perform(&self, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
+        self.perform_as(&Actor::Operator, operation, now).await
+    }
+
+    /// Performs one operation for somebody, if they may have it done, all of it or nothing.
+    ///
+    /// # Errors
+    /// As [`Management::perform`]; what somebody may not see is not there for them.
+    pub async fn perform_as(&self, actor: &Actor, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
+        self.allow(actor, &operation).await?;
+        let by = By { actor, now };
         match operation {
-            Operation::CreateOrg { name } => self.create_org(&name, now).await,
+            Operation::CreateOrg { name } => self.create_org(&name, by).await,
             Operation::ListOrgs {} => self.list_orgs().await,
             Operation::ShowOrg { org } => self.show_org(&org).await,
-            Operation::SuspendOrg { org } => self.suspend_org(&org, true, now).await,
-            Operation::ResumeOrg { org } => self.suspend_org(&org, false, now).await,
-            Operation::LimitOrg { org, concurrent } => self.limit_org(&org, concurrent, now).await,
-            Operation::CreateUser { org, email, permissions } => self.create_user(&org, &email, permissions, now).await,
+            Operation::SuspendOrg { org } => self.suspend_org(&org, true, by).await,
+            Operation::ResumeOrg { org } => self.suspend_org(&org, false, by).await,
+            Operation::LimitOrg { org, concurrent } => self.limit_org(&org, concurrent, by).await,
+            Operation::CreateUser { org, email, permissions } => self.create_user(&org, &email, permissions, by).await,
             Operation::ListUsers { org } => self.list_users(&org).await,
-            Operation::PermitUser { org, user, permissions } => self.permit_user(&org, &user, permissions, now).await,
-            Operation::RemoveUser { org, user } => self.remove_user(&org, &user, now).await,
-            Operation::CreateKey { org, user, name } => self.create_key(&org, &user, &name, now).await,
-            Operation::ListKeys { org } => self.list_keys(&org).await,
+            Operation::PermitUser { org, user, permissions } => self.permit_user(&org, &user, permissions, by).await,
+            Operation::RemoveUser { org, user } => self.remove_user(&org, &user, by).await,
+            Operation::CreateKey { org, user, name } => self.create_key(&org, &user, &name, by).await,
+            Operation::ListKeys { org } => self.list_keys(&org, by).await,
             Operation::ShowKey { key } => self.show_key(key).await,
-            Operation::RevokeKey { key } => self.revoke_key(key, now).await,
-            Operation::RotateKey { key, overlap } => self.rotate_key(key, overlap, now).await,
-            Operation::LimitKey { key, limits } => self.limit_key(key, limits, now).await,
-            Operation::ImportKey { org, user, sha256, name } => self.import_key(&org, &user, &sha256, &name, now).await,
+            Operation::RevokeKey { key } => self.revoke_key(key, by).await,
+            Operation::RotateKey { key, overlap } => self.rotate_key(key, overlap, by).await,
+            Operation::LimitKey { key, limits } => self.limit_key(key, limits, by).await,
+            Operation::ImportKey { org, user, sha256, name } => self.import_key(&org, &user, &sha256, &name, by).await,
             Operation::Explain { key } => self.explain(key, now).await,
+            Operation::ListUses { key, uses } => self.list_uses(key, uses).await,
+            Operation::Activity { org } => self.activity(&org, by).await,
+            Operation::LinkSession { org, user } => self.link_session(&org, &user, by).await,
+            Operation::ListSessions { org } => self.list_sessions(org.as_deref(), by).await,
+            Operation::EndSession { session } => self.end_session(session, by).await,
+            Operation::EndSessions { org, user } => self.end_sessions(&org, &user, by).await,
         }
     }
 }

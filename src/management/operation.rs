@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::Permission;
+use super::Uses;
+use crate::identity::{Permission, SessionId};
 use crate::key::KeyId;
 
 /// One thing to do. Organizations are given by id or name, users by id or email address.
@@ -70,6 +71,28 @@ pub enum Operation {
     /// Why a key is, or would be, refused.
     #[serde(rename = "explain")]
     Explain { key: KeyId },
+    /// The uses of a key that this gateway has recorded, newest first.
+    #[serde(rename = "key.uses")]
+    ListUses {
+        key: KeyId,
+        #[serde(default)]
+        uses: Uses,
+    },
+    /// What happened with the keys of an organization in the last day, as far as this gateway has recorded it.
+    #[serde(rename = "org.activity")]
+    Activity { org: String },
+    /// A link that signs a user in to the dashboard, once.
+    #[serde(rename = "session.link")]
+    LinkSession { org: String, user: String },
+    /// All web sessions, or those of people of one organization.
+    #[serde(rename = "session.list")]
+    ListSessions { org: Option<String> },
+    /// End a web session, everywhere at once.
+    #[serde(rename = "session.end")]
+    EndSession { session: SessionId },
+    /// End all web sessions of a user.
+    #[serde(rename = "session.end_all")]
+    EndSessions { org: String, user: String },
 }
 
 /// New limits of a key. What is not given stays as it is in force, but for `burst`, which follows new `requests`.

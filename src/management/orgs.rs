@@ -1,8 +1,8 @@
 //! Organizations.
 
+use super::actor::By;
 use super::recording::Subject;
 use super::{Management, ManagementError, Reply, checks, reply};
-use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::OrgTag;
 use crate::state::{Change, Org};
@@ -13,14 +13,14 @@ const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 const TRIES: usize = 20;
 
 impl Management {
-    pub(super) async fn create_org(&self, name: &str, now: Micros) -> Result<Reply, ManagementError> {
+    pub(super) async fn create_org(&self, name: &str, by: By<'_>) -> Result<Reply, ManagementError> {
         let name = checks::org_name(name)?;
         let mut tries = 0;
         loop {
             tries += 1;
             let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
-            let org = Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
-            match self.change("org.create", subject(id), Change::CreateOrg(org.clone()), now).await {
+            let org = Org { id, tag, name: name.clone(), created: by.now, suspended: false, concurrent: None };
+            match self.change("org.create", subject(id), Change::CreateOrg(org.clone()), by).await {
                 Err(ManagementError::Taken("tag")) if tries < TRIES => {}
                 changed => return changed.map(|()| self.reply(org)),
             }
@@ -36,10 +36,10 @@ impl Management {
         self.org(org).await.map(|org| self.reply(org))
     }
 
-    pub(super) async fn suspend_org(&self, org: &str, suspended: bool, now: Micros) -> Result<Reply, ManagementError> {
+    pub(super) async fn suspend_org(&self, org: &str, suspended: bool, by: By<'_>) -> Result<Reply, ManagementError> {
         let org = self.org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
-        self.change(action, subject(org.id), Change::SuspendOrg { org: org.id, suspended }, now).await?;
+        self.change(action, subject(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
         Ok(self.reply(Org { suspended, ..org }))
     }
 
@@ -47,13 +47,13 @@ impl Management {
         &self,
         org: &str,
         concurrent: Option<u32>,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
             return Err(ManagementError::Concurrent);
         }
         let org = self.org(org).await?;
-        self.change("org.limits", subject(org.id), Change::LimitOrg { org: org.id, concurrent }, now).await?;
+        self.change("org.limits", subject(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
         Ok(self.reply(Org { concurrent, ..org }))
     }
 

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use uuid::Uuid;
 
+use super::actor::By;
 use super::{Kind, Management, ManagementError};
 use crate::audit::{End, Outcome, Use};
-use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::Change;
@@ -29,9 +29,9 @@ impl Management {
         action: &str,
         subject: Subject,
         change: Change,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<(), ManagementError> {
-        let entry = self.journal.begin(&opening(action, subject, now)).await?;
+        let entry = self.journal.begin(&opening(action, subject, by)).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
@@ -40,18 +40,20 @@ impl Management {
     }
 }
 
-/// The record's beginning. There is no request, so the action stands for the path, and `ADMIN` for the method.
-fn opening(action: &str, subject: Subject, now: Micros) -> Use<'_> {
+/// The record's beginning. `ADMIN` stands for the method and the action for the path: what was done is known by its action,
+/// whichever way it was asked for. The user is who did it, where that is a person, and else whom it was done to.
+fn opening<'a>(action: &'a str, subject: Subject, by: By<'a>) -> Use<'a> {
+    let origin = by.actor.origin();
     Use {
         id: Uuid::now_v7(),
-        time: now,
+        time: by.now,
         number: None,
         key_id: subject.key,
-        user_id: subject.user,
+        user_id: by.actor.user().or(subject.user),
         org_id: Some(subject.org),
-        auth_method: AuthMethod::AdminSocket,
-        ip: None,
-        user_agent: None,
+        auth_method: if origin.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
+        ip: origin.and_then(|origin| origin.ip),
+        user_agent: origin.and_then(|origin| origin.user_agent.as_deref()).map(str::as_bytes),
         action,
         method: "ADMIN",
         path: action,

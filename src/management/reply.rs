@@ -1,9 +1,14 @@
 //! The replies, as they travel over the admin socket and as `--json` prints them. Times are RFC 3339, UTC.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::audit::{self, Outcome, Record};
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, SessionId, UserId};
 use crate::key::{KeyId, OrgTag, PlainKey};
 use crate::quota::{self, Quota};
 use crate::secret::Secret;
@@ -29,6 +34,14 @@ pub enum Reply {
     Keys { keys: Vec<Key> },
     /// A key with a new secret: the only time that it is shown.
     NewKey { api_key: ApiKey, key: Key },
+    /// What a key was used for, newest first, as one gateway has recorded it.
+    Uses { uses: Vec<Record>, next: Option<String>, gateway: String },
+    /// What happened with keys in the last day, as one gateway has recorded it.
+    Activity { keys: BTreeMap<KeyId, Activity>, gateway: String },
+    /// A link that signs somebody in, once.
+    Link { link: Link },
+    /// Web sessions, oldest first.
+    Sessions { sessions: Vec<Session> },
     /// Where a key stands.
     Explanation { explanation: Box<Explanation> },
 }
@@ -128,6 +141,71 @@ pub struct Explanation {
     pub standing: Standing,
 }
 
+/// What a key did in the last day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// The hour that is going on, last, and the 23 before it, oldest first.
+    pub hours: Vec<Hour>,
+    /// The last use that was admitted, however long ago, as far as the journal reaches.
+    pub last: Option<LastUse>,
+}
+
+/// How often a key was used within an hour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hour {
+    /// When it began.
+    pub start: String,
+    /// Uses that were admitted.
+    pub requests: u64,
+    /// Uses that were refused.
+    pub refusals: u64,
+}
+
+/// The last use of a key that was admitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in audit::Record")]
+pub struct LastUse {
+    pub id: Uuid,
+    pub time: String,
+    pub ip: Option<IpAddr>,
+    pub user_agent: Option<String>,
+    pub action: String,
+    pub outcome: Outcome,
+    pub status: Option<u16>,
+}
+
+/// A link that signs a user in, once. `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Where to go.
+    #[serde(with = "exposed")]
+    pub url: Secret,
+    /// The user's email address.
+    pub email: String,
+    /// Until when.
+    pub expires: String,
+}
+
+/// A web session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Session")]
+pub struct Session {
+    pub id: SessionId,
+    pub email: String,
+    /// The organization that the person acts in.
+    pub org: OrgId,
+    /// All organizations that they may act in.
+    pub orgs: Vec<OrgId>,
+    pub provider: Option<String>,
+    pub created: String,
+    /// When it was last used, to about a minute.
+    pub seen: String,
+    /// When it ends, whatever happens.
+    pub expires: String,
+    pub ip: Option<IpAddr>,
+    pub user_agent: Option<String>,
+}
+
 /// The bucket of a key and the slots of its organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
@@ -167,6 +245,62 @@ impl Serialize for ApiKey {
 impl<'de> Deserialize<'de> for ApiKey {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
+    }
+}
+
+impl Activity {
+    /// Uses that were admitted.
+    pub fn requests(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.requests).sum()
+    }
+
+    /// Uses that were refused.
+    pub fn refusals(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.refusals).sum()
+    }
+}
+
+impl From<audit::Activity> for Activity {
+    fn from(activity: audit::Activity) -> Self {
+        let hour = |hour: audit::Hour| {
+            let audit::Hour { start, requests, refusals } = hour;
+            Hour { start: start.to_string(), requests, refusals }
+        };
+        let last = activity.last.map(|last| {
+            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
+            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
+        });
+        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
+    }
+}
+
+impl Link {
+    pub(super) fn new(url: Secret, email: &str, expires: Micros) -> Self {
+        Self { url, email: email.to_owned(), expires: expires.to_string() }
+    }
+}
+
+/// A secret on its way to whoever it is for.
+mod exposed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::secret::Secret;
+
+    pub(super) fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(secret.expose())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        String::deserialize(deserializer).map(Secret::new)
+    }
+}
+
+impl From<state::Session> for Session {
+    fn from(session: state::Session) -> Self {
+        let orgs = session.memberships.iter().map(|membership| membership.org).collect();
+        let state::Session { id, email, chosen, provider, created, seen, expires, ip, user_agent, .. } = session;
+        let [created, seen, expires] = [created, seen, expires].map(|time| time.to_string());
+        Self { id, email, org: chosen, orgs, provider, created, seen, expires, ip, user_agent }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Users.
 
+use super::actor::By;
 use super::recording::Subject;
 use super::{Management, ManagementError, Reply, checks};
-use crate::clock::Micros;
-use crate::identity::{Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId};
 use crate::state::{Change, User};
 
 impl Management {
@@ -12,14 +12,28 @@ impl Management {
         org: &str,
         email: &str,
         permissions: Vec<Permission>,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let email = checks::email(email)?;
         let org = self.org(org).await?.id;
         let permissions = checks::permissions(permissions);
-        let user = User { id: UserId::generate(), org, email, permissions, created: now, removed: None };
-        self.change("user.create", subject(&user), Change::CreateUser(user.clone()), now).await?;
+        let user = User { id: UserId::generate(), org, email, permissions, created: by.now, removed: None };
+        self.change("user.create", subject(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(Reply::User { user: user.into() })
+    }
+
+    /// Enters a user that a provider speaks for.
+    pub(super) async fn enter_user(
+        &self,
+        org: OrgId,
+        email: &str,
+        permissions: Vec<Permission>,
+        by: By<'_>,
+    ) -> Result<UserId, ManagementError> {
+        let (id, email, permissions) = (UserId::generate(), email.to_owned(), checks::permissions(permissions));
+        let user = User { id, org, email, permissions, created: by.now, removed: None };
+        self.change("user.create", subject(&user), Change::CreateUser(user), by).await?;
+        Ok(id)
     }
 
     pub(super) async fn list_users(&self, org: &str) -> Result<Reply, ManagementError> {
@@ -32,20 +46,20 @@ impl Management {
         org: &str,
         user: &str,
         permissions: Vec<Permission>,
-        now: Micros,
+        by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let user = self.user(self.org(org).await?.id, user).await?;
         let permissions = checks::permissions(permissions);
         let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
-        self.change("user.permit", subject(&user), change, now).await?;
+        self.change("user.permit", subject(&user), change, by).await?;
         Ok(Reply::User { user: User { permissions, ..user }.into() })
     }
 
-    pub(super) async fn remove_user(&self, org: &str, user: &str, now: Micros) -> Result<Reply, ManagementError> {
+    pub(super) async fn remove_user(&self, org: &str, user: &str, by: By<'_>) -> Result<Reply, ManagementError> {
         let user = self.user(self.org(org).await?.id, user).await?;
-        let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
-        self.change("user.remove", subject(&user), change, now).await?;
-        Ok(Reply::User { user: User { removed: Some(now), ..user }.into() })
+        let change = Change::RemoveUser { org: user.org, user: user.id, at: by.now };
+        self.change("user.remove", subject(&user), change, by).await?;
+        Ok(Reply::User { user: User { removed: Some(by.now), ..user }.into() })
     }
 }
 

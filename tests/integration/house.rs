@@ -43,7 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state"]),
     ("admin", &["management", "transport", "audit", "state"]),
-    ("dashboard", &["management", "oidc", "audit", "state"]),
+    ("dashboard", &["management", "forward", "oidc", "audit", "state"]),
     ("admission", &["state"]),
     ("management", &["audit", "state"]),
     ("transport", &[]),

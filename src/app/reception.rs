@@ -1,0 +1,45 @@
+//! Whose a request is: the gateway's, or the dashboard's.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use crate::config::Serves;
+use crate::dashboard::Dashboard;
+use crate::gateway::{Gateway, GuardedBody};
+use crate::identity::Peer;
+use crate::transport::Handover;
+
+/// What the requests to a listener are answered by.
+///
+/// - What is under the dashboard's path never reaches the upstream, at no listener.
+pub(super) struct Reception {
+    pub(super) gateway: Rc<Gateway>,
+    pub(super) dashboard: Option<Rc<Dashboard>>,
+    pub(super) serves: Serves,
+}
+
+impl Reception {
+    /// Answers one request.
+    pub(super) async fn answer(
+        &self,
+        peer: &Rc<Peer>,
+        handover: &Handover,
+        request: Request<Incoming>,
+    ) -> Response<GuardedBody> {
+        let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, handover, request).await };
+        let is_dashboards = dashboard.is_under(request.uri().path());
+        match (self.serves, is_dashboards) {
+            (Serves::All, true) | (Serves::Dashboard, _) => own(dashboard.handle(peer, request).await),
+            (Serves::Api, true) => own(dashboard.nothing()),
+            (Serves::All | Serves::Api, false) => self.gateway.handle(peer, handover, request).await,
+        }
+    }
+}
+
+fn own(response: Response<Bytes>) -> Response<GuardedBody> {
+    response.map(|body| GuardedBody::Own(Full::new(body)))
+}

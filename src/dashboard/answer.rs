@@ -1,0 +1,95 @@
+//! Answers, and the fields that all of them have.
+//!
+//! - Nothing of a page may come from elsewhere, run inline, or be shown within another page (Content Security Policy 3).
+//! - Nothing is kept by caches but the assets, whose names change with their content.
+
+use bytes::Bytes;
+use cookie::{Cookie, SameSite};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use crate::session::{COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
+
+/// An answer, whole.
+pub(super) type Answer = Response<Bytes>;
+
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
+     frame-ancestors 'none'; base-uri 'none'",
+);
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// An answer with a body of this type.
+pub(super) fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    // With less, browsers would send `Origin: null` with our own forms.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    answer
+}
+
+/// A page.
+pub(super) fn page(status: StatusCode, html: String) -> Answer {
+    of(status, "text/html; charset=utf-8", html)
+}
+
+/// Sends the browser to a path of this origin, by `GET` (RFC 9110, section 15.4.4).
+pub(super) fn see_other(path: &str) -> Answer {
+    let mut answer = of(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("See {path}\n"));
+    let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/"));
+    answer.headers_mut().insert(LOCATION, path);
+    answer
+}
+
+/// The same answer, naming the methods that there are (RFC 9110, section 10.2.1).
+pub(super) fn allowing(mut answer: Answer, methods: &'static str) -> Answer {
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    answer
+}
+
+/// The same answer, for a while: come back soon.
+pub(super) fn retrying(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    answer
+}
+
+/// The same answer, with a session for the browser to hold.
+pub(super) fn with_session(answer: Answer, token: &Token, seconds: u64) -> Answer {
+    with_cookie(answer, COOKIE_NAME, token.expose(), seconds)
+}
+
+/// The same answer, after which the browser holds no session.
+pub(super) fn without_session(answer: Answer) -> Answer {
+    with_cookie(answer, COOKIE_NAME, "", 0)
+}
+
+/// The same answer, with what binds a sign-in to this browser.
+pub(super) fn with_sign_in(answer: Answer, token: &Token, seconds: u64) -> Answer {
+    with_cookie(answer, SIGN_IN_COOKIE_NAME, token.expose(), seconds)
+}
+
+/// The same answer, after which no sign-in is under way.
+pub(super) fn without_sign_in(answer: Answer) -> Answer {
+    with_cookie(answer, SIGN_IN_COOKIE_NAME, "", 0)
+}
+
+fn with_cookie(mut answer: Answer, name: &str, value: &str, seconds: u64) -> Answer {
+    let age = cookie::time::Duration::seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
+    let cookie =
+        Cookie::build((name, value)).path("/").secure(true).http_only(true).same_site(SameSite::Lax).max_age(age);
+    let cookie = HeaderValue::try_from(cookie.to_string()).expect("names and tokens are visible ASCII");
+    answer.headers_mut().append(SET_COOKIE, cookie);
+    answer
+}

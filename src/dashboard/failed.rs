@@ -1,0 +1,260 @@
+//! Why there is no page, and the page that says so.
+
+use http::StatusCode;
+use uuid::Uuid;
+
+use super::answer::{self, Answer};
+use super::people::Nobody;
+use super::visit::Visit;
+use super::{Dashboard, pages};
+use crate::management::{Kind, ManagementError};
+use crate::oidc;
+
+/// Why a request is not answered with what it asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failed {
+    #[error("nobody is signed in")]
+    SignedOut,
+    #[error("there is nothing at this address")]
+    NotFound,
+    #[error("this address is not for this method")]
+    Method(&'static str),
+    #[error("the request does not come from a page of this origin")]
+    CrossSite,
+    #[error("there is more than one session cookie")]
+    Ambiguous,
+    #[error("the request's body is too large, or broke off")]
+    Body,
+    #[error("the request's body did not arrive in time")]
+    Slow,
+    #[error("the form lacks something, or has something wrong")]
+    Form(&'static str),
+    #[error(transparent)]
+    Refused(Refused),
+    #[error(transparent)]
+    Provider(Box<oidc::Error>),
+    #[error(transparent)]
+    Management(Box<ManagementError>),
+    #[error("the operating system gave no randomness")]
+    Randomness(#[from] getrandom::Error),
+    #[error("a page could not be written")]
+    Page(#[from] askama::Error),
+    #[error("the dashboard failed")]
+    Internal,
+}
+
+/// Why somebody who comes back from a provider is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("there is no state in the answer")]
+    NoState,
+    #[error("no sign-in with this state is under way: it was used, has expired, or never was")]
+    UnknownState,
+    #[error("the sign-in was begun in another browser")]
+    OtherBrowser,
+    #[error("the sign-in was begun with another provider")]
+    OtherProvider,
+    #[error(transparent)]
+    Nobody(#[from] Nobody),
+}
+
+/// What a page says of a failure.
+pub(super) struct Words {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) title: &'static str,
+    /// What happened.
+    pub(super) happened: String,
+    /// What to do.
+    pub(super) advice: &'static str,
+}
+
+impl Failed {
+    /// The stable word for logs and programs.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Provider(error) => error.reason(),
+            _ => self.words().code,
+        }
+    }
+
+    /// What was wrong, and why, on one line.
+    pub(super) fn in_full(&self) -> String {
+        match self {
+            Self::Provider(error) => error.in_full(),
+            failed => failed.to_string(),
+        }
+    }
+
+    #[rustfmt::skip]
+    pub(super) fn words(&self) -> Words {
+        let words = |status, code, title, happened: &str, advice| {
+            Words { status, code, title, happened: happened.to_owned(), advice }
+        };
+        match self {
+            Self::SignedOut => words(StatusCode::UNAUTHORIZED, "unauthenticated", "You are signed out",
+                "Your session has ended, or you have not signed in yet.", "Sign in to go on."),
+            Self::NotFound => words(StatusCode::NOT_FOUND, "not_found", "There is nothing here",
+                "No page has this address.", "Look at the address, or go back to your API keys."),
+            Self::Method(_) => words(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This does not work this way",
+                "This address is not for requests of this kind.", "Go back to your API keys and try from there."),
+            Self::CrossSite => words(StatusCode::FORBIDDEN, "cross_site_request", "This came from another site",
+                "Your browser says that another site sent this form, so nothing was done.",
+                "If it was you, do the same from the pages here."),
+            Self::Ambiguous => words(StatusCode::BAD_REQUEST, "invalid_request", "Your browser sent two sessions",
+                "It is not clear which of them is meant.", "Delete this site's cookies and sign in again."),
+            Self::Body => words(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "That was too much",
+                "What was sent is too large, or broke off on the way.", "Try again with less."),
+            Self::Slow => words(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long",
+                "What was sent did not arrive in time.", "Try again."),
+            Self::Form(what) => words(StatusCode::BAD_REQUEST, "invalid_request", "Something is missing",
+                what, "Go back, correct it, and try again."),
+            Self::Refused(refused) => refused.words(),
+            Self::Provider(error) => provider_words(error),
+            Self::Management(error) => management_words(error),
+            Self::Randomness(_) | Self::Page(_) | Self::Internal => words(StatusCode::INTERNAL_SERVER_ERROR, "internal_error",
+                "Something went wrong here", "This is our fault, not yours. What you asked for may or may not have been done.",
+                "Look whether it was done before you try again, and tell whoever runs this gateway the number below."),
+        }
+    }
+}
+
+impl Refused {
+    #[rustfmt::skip]
+    fn words(self) -> Words {
+        let (status, code, happened) = match self {
+            Self::NoState => (StatusCode::BAD_REQUEST, "no_state", "The answer of the identity provider is incomplete."),
+            Self::UnknownState => (StatusCode::BAD_REQUEST, "unknown_state",
+                "This sign-in took too long, or was finished already."),
+            Self::OtherBrowser => (StatusCode::BAD_REQUEST, "other_browser",
+                "This sign-in was begun in another browser, or this browser keeps no cookies."),
+            Self::OtherProvider => (StatusCode::BAD_REQUEST, "other_provider",
+                "This sign-in was begun with another identity provider."),
+            Self::Nobody(Nobody::NoEmail) => (StatusCode::FORBIDDEN, "no_email",
+                "The identity provider does not say which email address you have."),
+            Self::Nobody(Nobody::Unverified) => (StatusCode::FORBIDDEN, "unverified_email",
+                "The identity provider has not verified your email address."),
+        };
+        let advice = match self {
+            Self::Nobody(_) => "Ask an administrator of your organization.",
+            _ => "Sign in once more, from here.",
+        };
+        Words { status, code, title: "You could not be signed in", happened: happened.to_owned(), advice }
+    }
+}
+
+fn provider_words(error: &oidc::Error) -> Words {
+    let (status, title, happened, advice) = match error.fault() {
+        oidc::Fault::ProviderAway => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The identity provider does not answer",
+            "It cannot be reached, or does not answer as it should.",
+            "Try again in a few minutes. If you cannot wait, ask whoever runs this gateway for a sign-in link.",
+        ),
+        oidc::Fault::Declined => (
+            StatusCode::FORBIDDEN,
+            "You were not signed in",
+            "The identity provider says that you, or it, declined.",
+            "Sign in once more, or ask an administrator of your organization.",
+        ),
+        oidc::Fault::Browser => (
+            StatusCode::BAD_REQUEST,
+            "You could not be signed in",
+            "What your browser brought back from the identity provider is of no use.",
+            "Sign in once more, from here.",
+        ),
+        oidc::Fault::Own => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "You could not be signed in",
+            "This gateway cannot speak to the identity provider as it is set up.",
+            "Tell whoever runs this gateway the number below.",
+        ),
+        oidc::Fault::Provider => (
+            StatusCode::BAD_GATEWAY,
+            "You could not be signed in",
+            "What the identity provider says of you cannot be trusted.",
+            "Sign in once more. If that does not help, tell whoever runs this gateway the number below.",
+        ),
+    };
+    Words { status, code: error.reason(), title, happened: happened.to_owned(), advice }
+}
+
+fn management_words(error: &ManagementError) -> Words {
+    let (title, happened, advice) = match error {
+        ManagementError::StateAway(_) | ManagementError::State(_) => (
+            "The gateway's state does not answer",
+            "What is kept of organizations and keys cannot be read or changed at the moment.".to_owned(),
+            "Try again in a moment. If you were changing something, look first whether it was done.",
+        ),
+        ManagementError::Audit(_) | ManagementError::JournalUnread(_) => (
+            "The audit journal cannot be used",
+            "Every change is recorded, and at the moment nothing can be.".to_owned(),
+            "Try again in a moment, or tell whoever runs this gateway.",
+        ),
+        ManagementError::BadLink => (
+            "This link is of no use any more",
+            "It was used already, or is older than five minutes.".to_owned(),
+            "Ask for another.",
+        ),
+        ManagementError::NoMembership(email) => (
+            "You belong to no organization here",
+            format!("You are signed in at the identity provider as {email}, whom no organization here knows."),
+            "Ask an administrator of your organization.",
+        ),
+        error => (said(error.kind()), sentence(error), "Go back and try again."),
+    };
+    Words { status: error.kind().status(), code: error.code(), title, happened, advice }
+}
+
+fn said(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Invalid => "That cannot be done like this",
+        Kind::NotAllowed => "You may not do this",
+        Kind::NotFound => "That is not here",
+        Kind::Conflict => "That cannot be done now",
+        Kind::Unavailable => "That cannot be done at the moment",
+    }
+}
+
+/// An error's text as a sentence, without what is for the command line.
+fn sentence(error: &ManagementError) -> String {
+    let text = error.to_string();
+    let text = text.split("; see `keygate").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+impl Dashboard {
+    /// The page for a failure of a request that could not be read.
+    pub(super) fn failed(&self, id: Uuid, failed: &Failed) -> Answer {
+        let words = failed.words();
+        let page = pages::failure(&self.settings.path, &words, &id.to_string());
+        match page {
+            Ok(page) => answer::page(words.status, page),
+            Err(_) => answer::of(words.status, "text/plain; charset=utf-8", format!("{}\n", words.happened)),
+        }
+    }
+
+    /// The page for a failure: for those who are signed out, the way to sign in and back.
+    pub(super) fn failed_for(&self, visit: &Visit, failed: &Failed) -> Answer {
+        let answer = self.failed(visit.id, failed);
+        match failed {
+            Failed::SignedOut if visit.verb() == "GET" => answer::see_other(&self.way_back(visit)),
+            Failed::Method(methods) => answer::allowing(answer, methods),
+            _ if answer.status() == StatusCode::SERVICE_UNAVAILABLE => answer::retrying(answer),
+            _ => answer,
+        }
+    }
+
+    fn way_back(&self, visit: &Visit) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        let mut target = format!("{}/{}", self.settings.path, visit.path);
+        if !visit.query.is_empty() {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&visit.query).finish();
+            target = format!("{target}?{query}");
+        }
+        query.append_pair("return_to", &target);
+        format!("{}/sign-in?{}", self.settings.path, query.finish())
+    }
+}

@@ -1,0 +1,173 @@
+//! The dashboard: *Organization Settings > API Keys* for people, and the same operations for programs that have a session.
+//!
+//! - Everything is under one path, which is never forwarded. A path goes to the sign-in, to a page, or to the API.
+//! - Only a web session opens it; an API key never does. Who somebody is and what they may do is read from the state for
+//!   each request.
+//! - What changes something must come from a page of this origin, as the browser says.
+//! - Each operation has one implementation, in `management`; pages and API are its faces.
+//! - Every failure is a page, or a problem (RFC 9457), with words and the request's id; none is an empty one or a stack.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use uuid::Uuid;
+
+use crate::forward::TrustedProxies;
+use crate::identity::{Peer, X_REQUEST_ID};
+use crate::management::{Management, ManagementError, Person};
+use crate::metrics::{Metrics, RouteMetrics};
+use crate::oidc;
+use crate::session;
+
+mod settings;
+mod people;
+mod visit;
+mod answer;
+mod return_path;
+mod sign_in;
+mod failed;
+mod desk;
+mod api;
+mod assets;
+pub mod pages;
+
+pub use people::{Claim, Nobody, People};
+pub use return_path::return_path;
+pub use settings::{ProviderSettings, Settings};
+
+use answer::Answer;
+use failed::Failed;
+use visit::{Unread, Visit};
+
+/// The metrics' name of all of the dashboard's requests.
+const ROUTE: &str = "dashboard";
+
+/// The dashboard, for one worker.
+#[derive(Debug)]
+pub struct Dashboard {
+    settings: Arc<Settings>,
+    providers: Arc<Providers>,
+    management: Arc<Management>,
+    trusted: TrustedProxies,
+    metrics: RouteMetrics,
+}
+
+/// The identity providers, shared by all workers: what is known of them is fetched once.
+#[derive(Debug)]
+pub struct Providers(Vec<(oidc::Provider, People)>);
+
+impl Providers {
+    /// Those of the settings. Nothing is asked of them yet.
+    ///
+    /// # Errors
+    /// [`oidc::Error`] when one cannot be spoken to as configured, such as for its certificates.
+    pub fn new(settings: &Settings) -> Result<Self, oidc::Error> {
+        let provider =
+            |provider: &ProviderSettings| Ok((oidc::Provider::new(provider.oidc.clone())?, provider.people.clone()));
+        settings.providers.iter().map(provider).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn named(&self, name: &str) -> Option<&(oidc::Provider, People)> {
+        self.0.iter().find(|(provider, _)| provider.name() == name)
+    }
+}
+
+impl Dashboard {
+    /// A worker's dashboard.
+    pub fn new(
+        settings: Arc<Settings>,
+        providers: Arc<Providers>,
+        management: Arc<Management>,
+        trusted: TrustedProxies,
+        metrics: &Metrics,
+    ) -> Self {
+        Self { settings, providers, management, trusted, metrics: metrics.route(ROUTE) }
+    }
+
+    /// Whether a path is the dashboard's.
+    pub fn is_under(&self, path: &str) -> bool {
+        self.settings.is_under(path)
+    }
+
+    /// Answers one request. Never fails; and what it has begun it ends, also when whoever asked has gone.
+    pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
+        let id = Uuid::now_v7();
+        let is_head = request.method() == http::Method::HEAD;
+        let (this, peer) = (Rc::clone(self), Rc::clone(peer));
+        let answering = tokio::task::spawn_local(async move { this.answer(id, &peer, request).await });
+        let mut answer = answering.await.unwrap_or_else(|error| {
+            tracing::error!(request_id = %id, %error, "the dashboard failed in the middle of a request");
+            self.failed(id, &Failed::Internal)
+        });
+        let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
+        answer.headers_mut().insert(X_REQUEST_ID, value);
+        self.metrics.answered(answer.status());
+        if is_head {
+            let length = answer.body().len();
+            answer.headers_mut().insert(http::header::CONTENT_LENGTH, length.into());
+            *answer.body_mut() = Bytes::new();
+        }
+        answer
+    }
+
+    /// What is under the dashboard's path at a listener that does not serve it.
+    pub fn nothing(&self) -> Response<Bytes> {
+        self.failed(Uuid::now_v7(), &Failed::NotFound)
+    }
+
+    async fn answer(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        if path == "/" {
+            return answer::see_other(&self.settings.path);
+        }
+        if !self.is_under(path) {
+            return self.failed(id, &Failed::NotFound);
+        }
+        match Visit::read(&self.settings.path, id, peer, &self.trusted, request).await {
+            Ok(visit) => self.answer_visit(&visit).await,
+            Err(Unread::Slow) => self.failed(id, &Failed::Slow),
+            Err(Unread::Body) => self.failed(id, &Failed::Body),
+        }
+    }
+
+    async fn answer_visit(&self, visit: &Visit) -> Answer {
+        let segments = visit.segments();
+        match segments.as_slice() {
+            ["assets", name] => assets::answer(visit, name).unwrap_or_else(|| self.failed(visit.id, &Failed::NotFound)),
+            ["api", rest @ ..] => api::answer(self, visit, rest).await,
+            _ => match self.paged(visit, &segments).await {
+                Ok(answer) => answer,
+                Err(failed) => self.failed_for(visit, &failed),
+            },
+        }
+    }
+
+    async fn paged(&self, visit: &Visit, segments: &[&str]) -> Result<Answer, Failed> {
+        let is_own = session::is_own_doing(&visit.method, &visit.headers, &self.settings.origin);
+        if !is_own {
+            return Err(Failed::CrossSite);
+        }
+        match sign_in::answer(self, visit, segments).await {
+            Some(answer) => answer,
+            None => desk::answer(self, visit, segments).await,
+        }
+    }
+
+    /// The person whose session a request presents.
+    async fn person(&self, visit: &Visit) -> Result<Option<Person>, Failed> {
+        let Some(digest) = visit.session.map_err(|_| Failed::Ambiguous)? else { return Ok(None) };
+        Ok(self.management.person(&digest, visit.origin.clone(), visit.now).await?)
+    }
+}
+
+impl From<ManagementError> for Failed {
+    fn from(error: ManagementError) -> Self {
+        Self::Management(Box::new(error))
+    }
+}
+
+/// The status of a page that is as it should be.
+const OK: StatusCode = StatusCode::OK;

@@ -1,0 +1,206 @@
+//! Signing in and out: by an identity provider, or by a link.
+//!
+//! A sign-in under way is kept as a ticket under the SHA-256 of its `state`, and is taken when the browser comes back.
+//!
+//! - It is good once: a callback that is played again finds nothing.
+//! - It is good for the browser that began it, which holds a cookie of its own (login CSRF, stolen `state`), and for the
+//!   provider that it was begun with.
+//! - The session is a new one, whatever cookie the browser came with (session fixation).
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{self, Answer};
+use super::failed::{Failed, Refused};
+use super::pages;
+use super::return_path::return_path;
+use super::visit::Visit;
+use super::{Dashboard, OK};
+use crate::management::SignIn;
+use crate::oidc::{self, Callback};
+use crate::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
+
+/// How long somebody may take to sign in at the provider.
+const PENDING: Duration = Duration::from_secs(10 * 60);
+
+/// A sign-in under way.
+#[derive(Serialize, Deserialize)]
+struct Pending {
+    provider: String,
+    /// The SHA-256 of the cookie of the browser that began it.
+    browser: String,
+    /// Where to go then.
+    return_to: String,
+    oidc: oidc::Pending,
+}
+
+/// The answer to what belongs to signing in and out; none for anything else.
+pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&str]) -> Option<Result<Answer, Failed>> {
+    let answered = match (visit.verb(), segments) {
+        ("GET", ["sign-in"]) => dashboard.offer(visit).await,
+        ("POST", ["sign-in", provider]) => dashboard.begin(visit, provider).await,
+        ("GET", ["callback", provider]) => Ok(dashboard.call_back(visit, provider).await),
+        ("GET", ["link", _]) => dashboard.offer_link(visit),
+        ("POST", ["link", token]) => dashboard.take_link(visit, token).await,
+        ("POST", ["sign-out"]) => dashboard.sign_out(visit).await,
+        ("GET", ["signed-out"]) => dashboard.signed_out(),
+        ("POST", ["org"]) => dashboard.choose_org(visit).await,
+        _ => return None,
+    };
+    Some(answered)
+}
+
+impl Dashboard {
+    /// Where the provider sends the browser back to. Each has an address of its own, so that none can answer for another
+    /// (RFC 9700, section 2.1).
+    fn callback(&self, provider: &str) -> String {
+        format!("{}/callback/{provider}", self.settings.url())
+    }
+
+    /// The page to go to, of those that may be asked for.
+    fn return_to(&self, asked: &str) -> String {
+        let home = || format!("{}/keys", self.settings.path);
+        return_path(&self.settings.origin, asked).filter(|path| path != "/").unwrap_or_else(home)
+    }
+
+    async fn offer(&self, visit: &Visit) -> Result<Answer, Failed> {
+        let return_to = self.return_to(visit.parameter("return_to").unwrap_or_default());
+        if self.person(visit).await?.is_some() {
+            return Ok(answer::see_other(&return_to));
+        }
+        let offered = |(provider, _): &(oidc::Provider, _)| (provider.name().to_owned(), provider.label().to_owned());
+        let providers = self.providers.0.iter().map(offered).collect();
+        let ended = visit.session != Ok(None);
+        Ok(answer::page(OK, pages::sign_in(&self.settings.path, providers, &return_to, ended)?))
+    }
+
+    async fn begin(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
+        let (provider, _) = self.providers.named(name).ok_or(Failed::NotFound)?;
+        let begun = provider.begin(&self.callback(name)).await.map_err(|error| self.absent(visit, name, error))?;
+        let browser = Token::generate()?;
+        let pending = Pending {
+            provider: name.to_owned(),
+            browser: URL_SAFE_NO_PAD.encode(browser.digest().as_bytes()),
+            return_to: self.return_to(visit.form().field("return_to")),
+            oidc: begun.pending,
+        };
+        let content = serde_json::to_vec(&pending).expect("texts are JSON");
+        let digest = TokenDigest::of(begun.state.expose().as_bytes());
+        self.management.put_pending(digest, content, visit.now.after(PENDING)).await?;
+        let page = pages::onward(&self.settings.path, provider.label(), &begun.url, true)?;
+        Ok(answer::with_sign_in(answer::page(OK, page), &browser, PENDING.as_secs()))
+    }
+
+    /// The browser comes back from the provider.
+    async fn call_back(&self, visit: &Visit, name: &str) -> Answer {
+        let answered = self.finish(visit, name).await;
+        answer::without_sign_in(answered.unwrap_or_else(|failed| self.failed_for(visit, &failed)))
+    }
+
+    async fn finish(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
+        let (provider, people) = self.providers.named(name).ok_or(Failed::NotFound)?;
+        let pending = self.pending(visit, name).await.map_err(|failed| logged(visit, name, failed))?;
+        let parameter = |name: &str| visit.parameter(name).map(str::to_owned);
+        let callback = Callback {
+            code: parameter("code").map(crate::secret::Secret::new),
+            iss: parameter("iss"),
+            error: parameter("error"),
+            error_description: parameter("error_description"),
+        };
+        let verified = provider.finish(pending.oidc, &self.callback(name), callback).await;
+        let verified = verified.map_err(|error| self.absent(visit, name, error))?;
+        let email = people.email(&verified.claims);
+        let email = email.map_err(|nobody| logged(visit, name, Failed::Refused(Refused::Nobody(nobody))))?;
+        let sign_in = SignIn {
+            provider: name.to_owned(),
+            email,
+            belongs: people.belongs(&verified.claims),
+            id_token: Some(verified.id_token),
+            previous: visit.session.unwrap_or_default(),
+        };
+        let signed_in = self.management.sign_in(sign_in, visit.origin.clone(), visit.now).await;
+        let (token, session) = signed_in.map_err(|error| logged(visit, name, error.into()))?;
+        tracing::info!(provider = name, session = %session.id, org = %session.chosen, "somebody signed in");
+        let answer = answer::see_other(&pending.return_to);
+        Ok(answer::with_session(answer, &token, self.settings.lifetime.as_secs()))
+    }
+
+    /// The sign-in that a callback belongs to: once, and only in the browser that began it.
+    async fn pending(&self, visit: &Visit, name: &str) -> Result<Pending, Failed> {
+        let state = visit.parameter("state").ok_or(Failed::Refused(Refused::NoState))?;
+        let digest = TokenDigest::of(state.as_bytes());
+        let content = self.management.take_pending(&digest, visit.now).await?;
+        let content = content.ok_or(Failed::Refused(Refused::UnknownState))?;
+        let pending: Pending = serde_json::from_slice(&content).map_err(|_| Failed::Refused(Refused::UnknownState))?;
+        let browser = session::presented(&visit.headers, SIGN_IN_COOKIE_NAME).ok().flatten();
+        let browser = browser.map(|digest| URL_SAFE_NO_PAD.encode(digest.as_bytes()));
+        if browser.as_ref() != Some(&pending.browser) {
+            return Err(Failed::Refused(Refused::OtherBrowser));
+        }
+        if pending.provider != name {
+            return Err(Failed::Refused(Refused::OtherProvider));
+        }
+        Ok(pending)
+    }
+
+    fn absent(&self, visit: &Visit, name: &str, error: oidc::Error) -> Failed {
+        logged(visit, name, Failed::Provider(Box::new(error)))
+    }
+
+    /// A page before the link is taken: programs that look into links on their way do not send forms.
+    fn offer_link(&self, visit: &Visit) -> Result<Answer, Failed> {
+        Ok(answer::page(OK, pages::link(&self.settings.path, &visit.path)?))
+    }
+
+    async fn take_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
+        let (digest, previous) = (TokenDigest::of(token.as_bytes()), visit.session.unwrap_or_default());
+        let taken = self.management.sign_in_by_link(&digest, previous, visit.origin.clone(), visit.now).await;
+        let (token, session) = taken.map_err(|error| logged(visit, "link", error.into()))?;
+        tracing::info!(session = %session.id, org = %session.chosen, "somebody signed in by a link");
+        let answer = answer::see_other(&self.return_to(""));
+        Ok(answer::with_session(answer, &token, self.settings.lifetime.as_secs()))
+    }
+
+    /// Ends the session here, and then at the provider (OpenID Connect RP-Initiated Logout 1.0).
+    async fn sign_out(&self, visit: &Visit) -> Result<Answer, Failed> {
+        let person = self.person(visit).await?;
+        let mut onward = None;
+        if let Some(person) = &person {
+            self.management.sign_out(person, visit.now).await?;
+            onward = self.elsewhere(person).await;
+        }
+        let answer = match onward {
+            Some((label, url)) => answer::page(OK, pages::onward(&self.settings.path, &label, &url, false)?),
+            None => answer::see_other(&format!("{}/signed-out", self.settings.path)),
+        };
+        Ok(answer::without_session(answer))
+    }
+
+    /// Where a person signs out at their provider.
+    async fn elsewhere(&self, person: &crate::management::Person) -> Option<(String, String)> {
+        let (provider, _) = self.providers.named(person.session.provider.as_deref()?)?;
+        let id_token = person.session.id_token.clone().map(crate::secret::Secret::new);
+        let url = provider.sign_out_url(id_token.as_ref(), &format!("{}/signed-out", self.settings.url())).await?;
+        Some((provider.label().to_owned(), url))
+    }
+
+    fn signed_out(&self) -> Result<Answer, Failed> {
+        Ok(answer::page(OK, pages::signed_out(&self.settings.path)?))
+    }
+
+    async fn choose_org(&self, visit: &Visit) -> Result<Answer, Failed> {
+        let person = self.person(visit).await?.ok_or(Failed::SignedOut)?;
+        self.management.choose_org(&person, visit.form().field("org"), visit.now).await?;
+        Ok(answer::see_other(&self.return_to("")))
+    }
+}
+
+/// Says once, for the operator, why somebody could not sign in.
+fn logged(visit: &Visit, provider: &str, failed: Failed) -> Failed {
+    let cause = failed.in_full();
+    tracing::warn!(request_id = %visit.id, provider, reason = failed.reason(), cause, "a sign-in was refused");
+    failed
+}
