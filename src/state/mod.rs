@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation.
+    /// All keys of an organization, revoked ones too, in the order of their creation. Seats are not among them.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.

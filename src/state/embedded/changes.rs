@@ -89,8 +89,8 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
-                           burst, last_used, uses)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                           burst, last_used, uses, seat)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             key.id.as_str(),
             digest.as_bytes(),
@@ -106,6 +106,7 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
             burst,
             time(key.last_used),
             integer(key.uses),
+            key.seat,
         ],
     )
     .map(drop)
@@ -127,6 +128,9 @@ fn rotate_key(
     previous_until: Micros,
 ) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;
+    if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
+        return Err(ChangeError::NoKey(key));
+    }
     require_new_digest(sql, digest)?;
     execute(sql, "INSERT INTO replaced SELECT digest, id FROM keys WHERE id = ?1", [key.as_str()])?;
     execute(

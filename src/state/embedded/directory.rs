@@ -12,12 +12,12 @@ use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User};
+use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User, seat};
 
-use super::Replay;
 use super::grant::{Grant, Secrets};
 use super::live::{KeyRecord, UsedKeys};
 use super::permit::OrgRecord;
+use super::{Replay, Used};
 
 /// All records of the state.
 pub(super) struct Directory {
@@ -122,8 +122,9 @@ impl Directory {
         users.iter().map(|id| tree.user[id].user.clone()).collect()
     }
 
+    /// Keys only: no seats.
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        self.records(org).iter().map(|record| record.view()).collect()
+        self.records(org).iter().filter(|record| !record.seat).map(|record| record.view()).collect()
     }
 
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
@@ -155,10 +156,15 @@ impl Directory {
         self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
     }
 
-    /// Counts the uses, sorted by key and number, that the durable copy did not know of; says how many.
+    /// Counts the uses, sorted by whose they are and number, that the durable copy did not know of; says how many.
     pub(super) fn replay(&self, uses: &[Replay]) -> u64 {
-        let replayed =
-            |used: &&Replay| self.key(used.key).is_some_and(|record| record.replay(used.time, used.number, &self.used));
+        let record = |used: Used| match used {
+            Used::Key(key) => self.key(key),
+            Used::Seat(user) => self.by_digest(&seat(user)),
+        };
+        let replayed = |replay: &&Replay| {
+            record(replay.used).is_some_and(|record| record.replay(replay.time, replay.number, &self.used))
+        };
         uses.iter().filter(replayed).count() as u64
     }
 

@@ -248,7 +248,7 @@ impl Redis {
         reading(self.all_users(org)).await
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation.
+    /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
     ///
     /// # Errors
     /// [`Unavailable`].

@@ -109,6 +109,9 @@ impl Redis {
         previous_until: Micros,
     ) -> Result<u32, Obstacle> {
         let stored = self.live_key(id).await?;
+        if stored.key.seat {
+            return Err(ChangeError::NoKey(id).into());
+        }
         if stored.digest == *digest && stored.key.rotated == Some(at) {
             return self.change_key(id, &stored, |_, _| Ok(())).await;
         }
@@ -181,6 +184,7 @@ pub(in crate::state::redis) fn fields(
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
+    fields.extend(key.seat.then(|| ("seat", "1".to_owned())));
     fields
 }
 

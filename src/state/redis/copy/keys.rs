@@ -261,6 +261,7 @@ pub(super) fn differences(holdings: &KeyHoldings, stored: &StoredKey) -> Vec<&'s
         ("user", key.user == other.user),
         ("name", key.name == other.name),
         ("imported", key.imported == other.imported),
+        ("seat", key.seat == other.seat),
         ("created", key.created == other.created),
         ("rotated", key.rotated == other.rotated),
         ("previous_until", key.previous_until == other.previous_until),
