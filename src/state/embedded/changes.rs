@@ -11,6 +11,7 @@ use crate::quota::Quota;
 use crate::state::{Change, ChangeError, Key, Org, User};
 
 use super::store::integer;
+use super::{session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls back.
 pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
@@ -34,10 +35,10 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
-        Change::CreateSession { .. }
-        | Change::ChooseOrg { .. }
-        | Change::EndSession { .. }
-        | Change::PutTicket { .. } => Ok(()),
+        Change::CreateSession { session, digest } => session_rows::create(sql, session, digest),
+        Change::ChooseOrg { session, org } => session_rows::choose(sql, *session, *org),
+        Change::EndSession { session } => session_rows::end(sql, *session),
+        Change::PutTicket { digest, content, expires } => tickets::put(sql, digest, content, *expires),
     }
 }
 
@@ -184,12 +185,12 @@ fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool
     sql.prepare_cached(query).and_then(|mut query| query.exists(parameters)).map_err(classified)
 }
 
-fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
+pub(super) fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
     sql.prepare_cached(statement).and_then(|mut statement| statement.execute(parameters)).map_err(classified)
 }
 
 /// Tells what is taken from what went wrong.
-fn classified(error: Error) -> ChangeError {
+pub(super) fn classified(error: Error) -> ChangeError {
     let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error.into()) };
     let unique = failure.code == ErrorCode::ConstraintViolation && message.starts_with("UNIQUE");
     let taken = ["name", "email", "tag", "id", "digest"].into_iter().find(|column| message.ends_with(column));

@@ -1,4 +1,5 @@
-//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through.
+//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through;
+//! and the sessions.
 //!
 //! Only the writer changes it, after the change was committed. Decisions take one look-up by digest and nothing else of
 //! it; the rest is for management.
@@ -17,6 +18,7 @@ use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHolding
 use super::grant::{Grant, Secrets};
 use super::live::{KeyRecord, UsedKeys};
 use super::permit::OrgRecord;
+use super::sessions::Sessions;
 use super::{Replay, Used};
 
 /// All records of the state.
@@ -27,6 +29,7 @@ pub(super) struct Directory {
     tree: RwLock<Tree>,
     /// What is to be written back.
     pub(super) used: UsedKeys,
+    pub(super) sessions: Sessions,
 }
 
 /// - Whoever puts a limit in force reads the defaults under the same lock, so that none is put in force that was replaced
@@ -79,6 +82,7 @@ impl Directory {
             by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
             tree: RwLock::new(tree),
             used: UsedKeys::default(),
+            sessions: Sessions::default(),
         }
     }
 
@@ -187,16 +191,13 @@ impl Directory {
                 self.by_digest.insert(digest, Arc::clone(record));
                 record.live().secrets.rotate(digest, at, previous_until);
             }),
-            Change::CreateSession { .. }
-            | Change::ChooseOrg { .. }
-            | Change::EndSession { .. }
-            | Change::PutTicket { .. } => {}
             Change::LimitKey { key, quota } => {
                 let tree = self.read();
                 if let Some(record) = tree.key.get(&key) {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.used);
                 }
             }
+            of_session => self.sessions.apply(of_session),
         }
     }
 

@@ -4,6 +4,7 @@
 //! - A change is committed to the file, then applied to memory, then answered (`writer`).
 //! - What uses change about a key (bucket, Last Used, the number of its uses) is written back each second and at the
 //!   end. What a crash leaves out is made up for by [`Embedded::replay`], so a restart never fills a bucket.
+//! - Web sessions are found in memory too; tickets, which are taken once, are in the file only.
 //! - One process has the file at a time.
 
 use std::fmt;
@@ -24,6 +25,8 @@ mod directory;
 mod store;
 mod changes;
 mod sessions;
+mod session_rows;
+mod tickets;
 mod writer;
 
 use directory::Directory;
@@ -118,7 +121,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the state file, makes it when there is none, and reads it whole.
+    /// Opens the state file, makes it when there is none, brings an older one up to date, and reads it whole.
     ///
     /// # Errors
     /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.

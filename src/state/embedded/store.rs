@@ -24,7 +24,7 @@ use crate::state::{Key, Org, User};
 use super::directory::{Directory, StoredKey};
 use super::grant::Secrets;
 use super::live::Usage;
-use super::{OpenError, Settings};
+use super::{OpenError, Settings, session_rows};
 
 /// The steps of the schema, each from one version to the next; the first begins with an empty file. The version of a
 /// file is how many of them it has taken, kept in `PRAGMA user_version`. What was released is never changed.
@@ -146,6 +146,7 @@ pub(super) fn load(connection: &Connection, settings: &Settings) -> rusqlite::Re
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
     })?;
+    session_rows::load(connection, &directory.sessions)?;
     Ok(directory)
 }
 
@@ -189,7 +190,7 @@ fn micros(value: i64) -> Micros {
     Micros(u64::try_from(value).unwrap_or(0))
 }
 
-fn each(
+pub(super) fn each(
     connection: &Connection,
     sql: &str,
     mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
@@ -269,7 +270,7 @@ fn bucket(row: &Row<'_>) -> rusqlite::Result<Option<(Bucket, u64)>> {
     Ok(level.zip(at).zip(per).map(|((level, at), per)| (Bucket { level, at }, per)))
 }
 
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Micros>> {
+pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Micros>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(micros))
 }
 
@@ -278,7 +279,7 @@ fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
 }
 
 /// A column in the text form of its type.
-fn text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<T>
+pub(super) fn text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {
@@ -287,7 +288,11 @@ where
 }
 
 /// The error for a value that the file should not have.
-fn unreadable(row: &Row<'_>, column: &str, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+pub(super) fn unreadable(
+    row: &Row<'_>,
+    column: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
     let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
 }
