@@ -181,7 +181,7 @@ fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), Change
     if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }
 }
 
-fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
+pub(super) fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
     sql.prepare_cached(query).and_then(|mut query| query.exists(parameters)).map_err(classified)
 }
 

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::changes::{classified, execute};
+use super::changes::{classified, execute, exists};
 use super::sessions::{Aged, Sessions};
 use super::store::{each, integer, text, time, unreadable};
 use super::tickets;
@@ -12,6 +12,9 @@ use crate::session::TokenDigest;
 use crate::state::{ChangeError, Session};
 
 pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest) -> Result<(), ChangeError> {
+    if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
+        return Err(ChangeError::Taken("digest"));
+    }
     let record = serde_json::to_string(session).expect("a session is text, numbers and lists of them");
     let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
     execute(

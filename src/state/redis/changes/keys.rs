@@ -97,7 +97,7 @@ impl Redis {
                 Ok(())
             })
             .await?;
-        self.shared.common.revocations.add(Revocation { key: id, field: "revoked", at: first.unwrap_or(at) });
+        self.shared.common.revocations.add(Revocation::Key { key: id, field: "revoked", at: first.unwrap_or(at) });
         Ok(replicas)
     }
 
@@ -116,10 +116,10 @@ impl Redis {
             return self.change_key(id, &stored, |_, _| Ok(())).await;
         }
         self.claim(digest, id, at).await?;
-        let previous = layout::hex(&stored.digest);
+        let previous = layout::hex(stored.digest.as_bytes());
         self.change_key(id, &stored, |draft, record| {
             let until = [("rotated", at.0.to_string()), ("previous_until", previous_until.0.to_string())];
-            draft.set(record, &[("digest", layout::hex(digest)), ("previous", previous)]);
+            draft.set(record, &[("digest", layout::hex(digest.as_bytes())), ("previous", previous)]);
             draft.set(record, &until);
             Ok(())
         })
@@ -178,7 +178,7 @@ pub(in crate::state::redis) fn fields(
         ("name", key.name.clone()),
         ("imported", u8::from(key.imported).to_string()),
         ("created", key.created.0.to_string()),
-        ("digest", layout::hex(digest)),
+        ("digest", layout::hex(digest.as_bytes())),
         ("permissions", joined(permissions)),
     ];
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];

@@ -201,7 +201,7 @@ impl Redis {
         let [record, list, keys_of] = names.map(|name| draft.record(name));
         let used = key.last_used.unwrap_or_default().0;
         let mut fields = fields(key, digest, &user.permissions);
-        fields.extend(previous.map(|previous| ("previous", layout::hex(&previous))));
+        fields.extend(previous.map(|previous| ("previous", layout::hex(previous.as_bytes()))));
         fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
         draft.check(("absent", record));
         draft.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
