@@ -41,6 +41,7 @@ pub mod state;
 // The control plane.
 pub mod management;
 pub mod admin;
+pub mod oidc;
 
 // Putting it together.
 pub mod config;
