@@ -9,10 +9,14 @@ need cc gcc
 need curl curl
 need prlimit util-linux
 need redis-server redis-server
+need node nodejs
+need npm npm
+need chromium chromium
+need chromedriver chromium-driver
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state, node runs the identity provider, chromium looks at the pages)" >&2
         exit 1
     fi
     sudo=""
@@ -30,4 +34,10 @@ fi
 if ! command -v cargo >/dev/null 2>&1; then
     echo "setup: please install Rust 1.95 or newer, with rustfmt and clippy, from https://rustup.rs" >&2
     exit 1
+fi
+
+# The identity provider of the tests. npm writes its own lock file into what it installs.
+provider="$(dirname "$0")/../tests/oidc-provider"
+if [ "$provider/package-lock.json" -nt "$provider/node_modules/.package-lock.json" ]; then
+    (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
 fi

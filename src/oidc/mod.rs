@@ -1,80 +1,39 @@
-//! stub
-use crate::secret::Secret;
-use crate::tls::ClientSettings;
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub name: String,
-    pub label: String,
-    pub issuer: String,
-    pub client_id: String,
-    pub client_secret: Option<Secret>,
-    pub scopes: Vec<String>,
-    pub claims: Vec<String>,
-    pub tls: ClientSettings,
-}
-impl Settings {
-    pub fn check_issuer(_: &str) -> Result<(), Error> {
-        Ok(())
-    }
-}
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct Error;
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    ProviderAway,
-    Declined,
-    Browser,
-    Provider,
-    Own,
-}
-impl Error {
-    pub fn reason(&self) -> &'static str {
-        "x"
-    }
-    pub fn fault(&self) -> Fault {
-        Fault::Own
-    }
-    pub fn in_full(&self) -> String {
-        String::new()
-    }
-}
-#[derive(Debug)]
-pub struct Provider(Settings);
-#[derive(serde::Serialize, serde::Deserialize)]
-pub struct Pending;
-pub struct Begun {
-    pub url: String,
-    pub state: Secret,
-    pub pending: Pending,
-}
-pub struct Callback {
-    pub code: Option<Secret>,
-    pub iss: Option<String>,
-    pub error: Option<String>,
-    pub error_description: Option<String>,
-}
-pub struct Verified {
-    pub claims: serde_json::Map<String, serde_json::Value>,
-    pub id_token: Secret,
-}
-impl Provider {
-    pub fn new(s: Settings) -> Result<Self, Error> {
-        Ok(Self(s))
-    }
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-    pub fn label(&self) -> &str {
-        &self.0.label
-    }
-    pub async fn begin(&self, _: &str) -> Result<Begun, Error> {
-        Err(Error)
-    }
-    pub async fn finish(&self, _: Pending, _: &str, _: Callback) -> Result<Verified, Error> {
-        Err(Error)
-    }
-    pub async fn sign_out_url(&self, _: Option<&Secret>, _: &str) -> Option<String> {
-        None
-    }
-}
+//! OpenID Connect, as a relying party: people sign in where their company already has them.
+//!
+//! ```text
+//! Provider::begin    the address to send the browser to, and what must be remembered until it comes back
+//! Provider::finish   what it came back with, exchanged and verified: who it is
+//! Provider::sign_out_url   where to send it to be signed out there as well
+//! ```
+//!
+//! - Authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE S256 (RFC 7636), `state` and `nonce` of 256
+//!   bits each, and the `iss` of the response (RFC 9207).
+//! - ID tokens are believed only when signed, by a key of the provider, with an asymmetric algorithm of our list.
+//! - The documents of a provider are read when they are needed first, kept for an hour, and may then change in all they
+//!   say: its keys are read again as soon as a token names one that we do not know.
+//! - No state of a sign-in is kept here, and no task outlives a call: a [`Provider`] serves any number of runtimes.
+//! - No token, code, verifier or secret is in any text that an [`Error`] has.
+//!
+//! Parsing and verifying tokens and keys, and the address to sign in at, are `openidconnect`'s. The requests are our own:
+//! what a provider says that we do not need must not be able to fail a sign-in, and what it says wrongly has a name.
+
+mod provider;
+mod settings;
+mod sign_in;
+mod callback;
+mod exchange;
+mod id_token;
+mod userinfo;
+mod verified;
+mod documents;
+mod metadata;
+mod http;
+mod error;
+
+pub use callback::{Callback, InvalidCallback};
+pub use error::{Document, Error, Fault, Flaw};
+pub use http::HttpError;
+pub use provider::Provider;
+pub use settings::{InvalidIssuer, Settings};
+pub use sign_in::{Begun, Pending};
+pub use verified::Verified;

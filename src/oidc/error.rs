@@ -1,0 +1,287 @@
+//! Why somebody could not be signed in: a word for logs, whose fault it is, and what to do.
+//!
+//! - No text of a provider is repeated, but for an error's description in the authorization response, cut and cleaned.
+//! - A token, a code or a secret is in none of them.
+
+use std::fmt;
+
+use http::StatusCode;
+
+use super::callback::InvalidCallback;
+use super::http::HttpError;
+use super::settings::InvalidIssuer;
+use crate::tls;
+
+/// Why somebody could not be signed in, or sent to be.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configured issuer is none.
+    #[error("the provider's issuer {0}")]
+    Issuer(#[source] InvalidIssuer),
+    /// The address to come back to is none.
+    #[error("the address to come back to is not a URL")]
+    RedirectUri,
+    /// Our side of TLS cannot be set up.
+    #[error("TLS to the provider cannot be set up")]
+    Tls(#[source] tls::Error),
+    /// The operating system has no randomness to give.
+    #[error("the operating system has no randomness to give")]
+    Randomness(#[source] getrandom::Error),
+    /// The provider cannot be asked now.
+    #[error("the provider's {0} cannot be reached")]
+    Unreachable(Document, #[source] HttpError),
+    /// The provider answers, and what it says is of no use.
+    #[error("the provider's {0} is of no use")]
+    Invalid(Document, #[source] Flaw),
+    /// The provider's own document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
+    #[error("the discovery document names another issuer than the configured one; they must be equal to the letter")]
+    IssuerMismatch,
+
+    /// What the browser came back with is no answer to a sign-in.
+    #[error("the response cannot be read")]
+    Callback(#[source] InvalidCallback),
+    /// It comes from another provider than the one that was asked, or does not say from which (RFC 9207).
+    #[error("the response is not from the provider that was asked")]
+    ResponseIssuer,
+    /// The sign-in was begun at another provider.
+    #[error("the sign-in was begun at another provider")]
+    OtherProvider,
+    /// The person, or somebody who decides for them, said no.
+    #[error("the sign-in was declined at the provider{0}")]
+    Denied(Description),
+    /// The provider does not sign in anybody for now.
+    #[error("the provider cannot sign in anybody for now ({0}){1}")]
+    Unavailable(&'static str, Description),
+    /// The provider refused for another reason.
+    #[error("the provider refused the request ({0}){1}")]
+    Refused(&'static str, Description),
+
+    /// The code is not good: it was used, is too old, was made up, or another browser's (RFC 6749, section 5.2).
+    #[error("the provider did not accept the code: it was used before, is too old, or was not given to this sign-in")]
+    CodeRefused,
+    /// Our name or secret there is not good.
+    #[error("the provider does not accept the client; check `client_id` and `client_secret`")]
+    ClientRefused,
+
+    /// The ID token cannot be read.
+    #[error("the ID token is malformed")]
+    Malformed,
+    /// The ID token has no signature.
+    #[error("the ID token is not signed")]
+    Unsigned,
+    /// It is signed in a way that is not accepted.
+    #[error("the ID token is signed with an algorithm that is not accepted")]
+    Algorithm,
+    /// By a key that is not the provider's.
+    #[error("the ID token is signed with a key that is not among the provider's")]
+    UnknownKey,
+    /// Its signature is wrong.
+    #[error("the ID token's signature is wrong")]
+    Signature,
+    /// It is of another issuer.
+    #[error("the ID token is of another issuer")]
+    TokenIssuer,
+    /// It is for somebody else.
+    #[error("the ID token is not for this client alone")]
+    Audience,
+    /// It was issued to somebody else.
+    #[error("the ID token was issued to another client")]
+    AuthorizedParty,
+    /// It is over.
+    #[error("the ID token has expired; if it is new, the clocks differ")]
+    Expired,
+    /// It is from the future.
+    #[error("the ID token is from the future: the clocks differ")]
+    NotYet,
+    /// It answers another sign-in.
+    #[error("the ID token answers another sign-in")]
+    Nonce,
+    /// It came with another access token.
+    #[error("the ID token does not belong to the access token")]
+    AccessTokenHash,
+    /// It names nobody.
+    #[error("the ID token names nobody")]
+    Subject,
+    /// Userinfo is about somebody else (OpenID Connect Core 1.0, section 5.3.2).
+    #[error("userinfo is about somebody else than the ID token")]
+    UserinfoSubject,
+}
+
+/// Whose fault an [`Error`] is, and so what can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The provider is away: try later (503).
+    ProviderAway,
+    /// The person, or the provider for them, said no (403).
+    Declined,
+    /// What the browser brought is not good: begin again (400).
+    Browser,
+    /// The provider's answer is not good (502).
+    Provider,
+    /// Ours (500).
+    Own,
+}
+
+/// What was asked of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// Its metadata.
+    Discovery,
+    /// Its keys.
+    Keys,
+    /// Tokens for a code.
+    Token,
+    /// Claims of a person.
+    Userinfo,
+}
+
+/// What is wrong with an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Flaw {
+    /// It is an error's, or a redirect's.
+    #[error("the answer's status is {0}")]
+    Status(StatusCode),
+    /// It cannot be read as HTTP, or is too large.
+    #[error("the answer cannot be read")]
+    Http(#[source] HttpError),
+    /// Not the JSON it should be.
+    #[error("it is not the JSON that it should be ({what} at line {line}, column {column})")]
+    Json {
+        /// What kind of flaw.
+        what: &'static str,
+        /// Where, from 1.
+        line: usize,
+        /// Where, from 1.
+        column: usize,
+    },
+    /// An address that is not to be used.
+    #[error("its `{0}` is neither https nor, for a provider on this machine, on this machine")]
+    Insecure(&'static str),
+    /// No signature that we accept.
+    #[error("it offers no asymmetric signing algorithm that is accepted")]
+    Algorithms,
+    /// No way to say who we are that we know.
+    #[error("it offers neither client_secret_basic nor client_secret_post")]
+    ClientAuthentication,
+    /// Not a bearer token.
+    #[error("the access token is not a bearer token")]
+    TokenType,
+    /// There should be an ID token.
+    #[error("there is no ID token; the client must be one of OpenID Connect")]
+    NoIdToken,
+}
+
+/// What a provider said of its refusal, if anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description(String);
+
+impl Error {
+    /// A word for logs and metrics that stays the same.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Issuer(_) => "issuer",
+            Self::RedirectUri => "redirect_uri",
+            Self::Tls(_) => "tls",
+            Self::Randomness(_) => "randomness",
+            Self::Unreachable(..) => "unreachable",
+            Self::Invalid(document, _) => document.invalid(),
+            Self::IssuerMismatch => "issuer_mismatch",
+            Self::Callback(_) => "callback",
+            Self::ResponseIssuer => "response_issuer",
+            Self::OtherProvider => "other_provider",
+            Self::Denied(_) => "denied_by_user",
+            Self::Unavailable(..) => "unavailable",
+            Self::Refused(..) => "refused",
+            Self::CodeRefused => "code_refused",
+            Self::ClientRefused => "client_refused",
+            Self::Malformed => "malformed",
+            Self::Unsigned => "unsigned",
+            Self::Algorithm => "algorithm",
+            Self::UnknownKey => "unknown_key",
+            Self::Signature => "signature",
+            Self::TokenIssuer => "token_issuer",
+            Self::Audience => "audience",
+            Self::AuthorizedParty => "authorized_party",
+            Self::Expired => "expired",
+            Self::NotYet => "not_yet",
+            Self::Nonce => "nonce",
+            Self::AccessTokenHash => "access_token_hash",
+            Self::Subject => "subject",
+            Self::UserinfoSubject => "userinfo_subject",
+        }
+    }
+
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Unreachable(..) | Self::Unavailable(..) => Fault::ProviderAway,
+            Self::Denied(_) => Fault::Declined,
+            Self::Callback(_) | Self::ResponseIssuer | Self::OtherProvider | Self::CodeRefused => Fault::Browser,
+            Self::Issuer(_) | Self::RedirectUri | Self::Tls(_) | Self::Randomness(_) => Fault::Own,
+            _ => Fault::Provider,
+        }
+    }
+
+    /// What is wrong, and why, on one line.
+    pub fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text
+    }
+
+    /// Whether other keys of the provider could make the token good.
+    pub(super) fn is_of_keys(&self) -> bool {
+        matches!(self, Self::UnknownKey | Self::Signature)
+    }
+}
+
+impl Document {
+    fn invalid(self) -> &'static str {
+        match self {
+            Self::Discovery => "discovery_invalid",
+            Self::Keys => "keys_invalid",
+            Self::Token => "answer_invalid",
+            Self::Userinfo => "userinfo_invalid",
+        }
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discovery => "discovery document",
+            Self::Keys => "key set",
+            Self::Token => "token endpoint's answer",
+            Self::Userinfo => "userinfo",
+        })
+    }
+}
+
+impl Flaw {
+    /// What JSON is not as it should be; without the values that a parser likes to repeat.
+    pub(super) fn of_json(error: &serde_json::Error) -> Self {
+        let what = match error.classify() {
+            serde_json::error::Category::Data => "a member is missing or of the wrong type",
+            serde_json::error::Category::Eof => "it ends too early",
+            _ => "a syntax error",
+        };
+        Self::Json { what, line: error.line(), column: error.column() }
+    }
+}
+
+impl Description {
+    /// Its first 200 characters, of those that may be in it (RFC 6749, section 4.1.2.1).
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).take(200).collect())
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who it was: what an ID token and userinfo say together.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::secret::Secret;
+
+/// What an ID token and userinfo are about, rather than whom: userinfo has no say in it.
+const PROTOCOL: [&str; 12] =
+    ["iss", "sub", "aud", "exp", "iat", "nbf", "jti", "nonce", "azp", "at_hash", "c_hash", "auth_time"];
+
+/// Who signed in, as their provider says.
+///
+/// - `email_verified` is of this very `email`: said by whoever says the address, or by the other of the same one.
+/// - `claims` are those of the ID token, and those of userinfo that it does not have.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Who it is at this provider, for ever; never another there.
+    pub subject: String,
+    /// The email address.
+    pub email: Option<String>,
+    /// Whether the provider has seen to it that the address is theirs.
+    pub email_verified: bool,
+    /// What they are called.
+    pub name: Option<String>,
+    /// All claims.
+    pub claims: Map<String, Value>,
+    /// The ID token, for [`super::Provider::sign_out_url`].
+    pub id_token: Secret,
+}
+
+impl Verified {
+    /// From the claims of a verified ID token, and of userinfo if it was asked.
+    pub(super) fn new(id_token: Secret, token: Map<String, Value>, userinfo: Map<String, Value>) -> Self {
+        let email = text(&token, "email").or_else(|| text(&userinfo, "email"));
+        let email_verified = email.as_ref().is_some_and(|email| [&token, &userinfo].iter().any(|c| vouches(c, email)));
+        let subject = text(&token, "sub").unwrap_or_default();
+        let mut claims = token;
+        for (name, value) in userinfo {
+            if !PROTOCOL.contains(&name.as_str()) {
+                claims.entry(name).or_insert(value);
+            }
+        }
+        if email.is_some() {
+            claims.insert("email_verified".into(), email_verified.into());
+        }
+        Self { subject, email, email_verified, name: text(&claims, "name"), claims, id_token }
+    }
+}
+
+/// A claim that is a text and not empty.
+fn text(claims: &Map<String, Value>, name: &str) -> Option<String> {
+    claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Whether these claims say that this address is theirs; some providers write yes as a text.
+fn vouches(claims: &Map<String, Value>, email: &str) -> bool {
+    let verified = match claims.get("email_verified") {
+        Some(Value::Bool(verified)) => *verified,
+        Some(Value::String(verified)) => verified == "true",
+        _ => false,
+    };
+    verified && claims.get("email").and_then(Value::as_str) == Some(email)
+}
+
+impl fmt::Debug for Verified {
+    /// Only whether there is what: people are not for logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verified").field("email_verified", &self.email_verified).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn verified(token: Value, userinfo: Value) -> Verified {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        Verified::new(Secret::new(String::new()), map(token), map(userinfo))
+    }
+
+    #[test]
+    fn an_address_is_vouched_for_by_who_says_it() {
+        for (token, userinfo, email, is_verified) in [
+            (json!({"email": "a@x"}), json!({}), Some("a@x"), false),
+            (json!({"email": "a@x", "email_verified": true}), json!({}), Some("a@x"), true),
+            (json!({"email": "a@x", "email_verified": "true"}), json!({}), Some("a@x"), true),
+            (json!({"email": "a@x", "email_verified": "false"}), json!({}), Some("a@x"), false),
+            (json!({"email": "a@x", "email_verified": 1}), json!({}), Some("a@x"), false),
+            (json!({}), json!({"email": "a@x", "email_verified": true}), Some("a@x"), true),
+            (json!({"email": "a@x"}), json!({"email": "a@x", "email_verified": true}), Some("a@x"), true),
+            (json!({"email": "a@x"}), json!({"email": "b@x", "email_verified": true}), Some("a@x"), false),
+            (json!({"email_verified": true}), json!({"email": "b@x"}), Some("b@x"), false),
+            (json!({"email_verified": true}), json!({}), None, false),
+            (json!({"email": "", "email_verified": true}), json!({}), None, false),
+        ] {
+            let verified = verified(token.clone(), userinfo.clone());
+            assert_eq!(verified.email.as_deref(), email, "{token} {userinfo}");
+            assert_eq!(verified.email_verified, is_verified, "{token} {userinfo}");
+            if email.is_some() {
+                assert_eq!(verified.claims["email_verified"], is_verified, "{token} {userinfo}");
+            }
+        }
+    }
+
+    #[test]
+    fn userinfo_only_adds() {
+        let token = json!({"sub": "s", "iss": "i", "groups": ["a"]});
+        let userinfo = json!({"sub": "s", "groups": ["b"], "name": "N", "aud": "x", "exp": 1});
+        let verified = verified(token, userinfo);
+        assert_eq!(Value::from(verified.claims), json!({"sub": "s", "iss": "i", "groups": ["a"], "name": "N"}));
+        assert_eq!((verified.subject.as_str(), verified.name.as_deref()), ("s", Some("N")));
+    }
+}
