@@ -5,6 +5,7 @@
 //! the wall clock runs ahead, as it does after the machine slept.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -47,6 +48,21 @@ impl fmt::Display for Micros {
         let micros = i64::try_from(self.0).unwrap_or(i64::MAX).min(jiff::Timestamp::MAX.as_microsecond());
         let time = jiff::Timestamp::from_microsecond(micros).map_err(|_| fmt::Error)?;
         write!(f, "{time:.6}")
+    }
+}
+
+/// The text is not a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a time such as 2026-11-20T21:08:00Z")]
+pub struct InvalidTime;
+
+impl FromStr for Micros {
+    type Err = InvalidTime;
+
+    /// RFC 3339; what is before the epoch is none that this system has seen.
+    fn from_str(text: &str) -> Result<Self, InvalidTime> {
+        let time = text.parse::<jiff::Timestamp>().map_err(|_| InvalidTime)?;
+        u64::try_from(time.as_microsecond()).map(Self).map_err(|_| InvalidTime)
     }
 }
 

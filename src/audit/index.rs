@@ -234,7 +234,7 @@ pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<
         filter.org.map(|id| id.to_string()),
     ];
     let mut query = "SELECT segment, start, end FROM block WHERE latest >= ?1 AND earliest < ?2".to_owned();
-    let refused = if filter.refusals_only { " AND refused" } else { "" };
+    let refused = if filter.refused == Some(true) { " AND refused" } else { "" };
     for (n, _) in ids.iter().flatten().enumerate() {
         query.push_str(&format!(" AND id IN (SELECT block FROM member WHERE id = ?{}{refused})", n + 3));
     }

@@ -52,8 +52,8 @@ pub struct Filter {
     pub outcome: Option<Outcome>,
     /// Requests, and no changes made by management, on its socket or in a session.
     pub requests_only: bool,
-    /// Uses that were refused; see [`Outcome::is_refusal`].
-    pub refusals_only: bool,
+    /// Only those that were refused, or only the others; see [`Outcome::is_refusal`].
+    pub refused: Option<bool>,
 }
 
 /// A place in the journal: that of a record already listed. Text form `SEGMENT-OFFSET`.
@@ -85,7 +85,7 @@ impl Filter {
             && (self.user.is_none() || self.user == begun.user_id)
             && (self.org.is_none() || self.org == begun.org_id)
             && !(self.requests_only && event::is_change(begun.auth_method, &begun.method))
-            && !(self.refusals_only && !begun.outcome.is_some_and(Outcome::is_refusal))
+            && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
     }
 
     /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.

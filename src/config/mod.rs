@@ -134,7 +134,7 @@ fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
     let state = file.section("state", |section| limits::state(section, limits)).flatten();
     let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
     let routes = file.optional("routes", Vec::new(), routes::routes);
-    let session = file.maybe("session", |value| Some(value.section(session::session)));
+    let session = file.maybe("session", |value| Some(value.section(|section| session::session(section, &routes))));
     let telemetry = file.section("telemetry", process::telemetry);
     refuse_upgrades(file, upstream.as_ref().map(|upstream| upstream.protocol), &routes);
     refuse_dashboard_only(file, session.is_some(), listen.as_deref());

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use http::Uri;
+use http::{Method, Uri};
 
 use super::tls;
+use crate::admission::RouteSettings;
 use crate::dashboard::{Claim, People, ProviderSettings, Settings};
 use crate::identity::Permission;
 use crate::oidc;
@@ -20,7 +21,8 @@ const IDLE: Duration = HOUR.saturating_mul(2);
 /// How long a session lasts: a working day.
 const LIFETIME: Duration = HOUR.saturating_mul(12);
 
-pub(super) fn session(section: &mut Section<'_>) -> Option<Settings> {
+/// Reads the block; new keys are tried at the first of the routes that can be.
+pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Option<Settings> {
     let origin = section.required("origin", origin);
     let path = section.optional("path", PATH.to_owned(), path);
     let idle = section.optional("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
@@ -33,7 +35,26 @@ pub(super) fn session(section: &mut Section<'_>) -> Option<Settings> {
     if providers.is_empty() && !links {
         section.report("providers", "is empty and `links` is off, so nobody could sign in; list one");
     }
-    Some(Settings { origin: origin?, path, idle, lifetime, links, providers })
+    refuse_route_below(section, &path, routes);
+    Some(Settings { origin: origin?, path, idle, lifetime, links, sample: sample(routes), providers })
+}
+
+/// The first route whose path is whole and may be asked for by `GET`.
+fn sample(routes: &[RouteSettings]) -> String {
+    let is_whole = |route: &&RouteSettings| !route.path.contains('{') && !route.path.ends_with("/**");
+    let may_get = |route: &&RouteSettings| route.methods.is_empty() || route.methods.contains(&Method::GET);
+    routes.iter().filter(is_whole).find(may_get).map_or_else(|| "/".to_owned(), |route| route.path.clone())
+}
+
+/// A route that the dashboard hides.
+fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings]) {
+    let is_below = |route: &&RouteSettings| {
+        route.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if let Some(route) = routes.iter().find(is_below) {
+        let (name, below) = (&route.name, &route.path);
+        section.report("path", format_args!("is above {below}, which route `{name}` is for; choose another"));
+    }
 }
 
 /// An origin as browsers write it (RFC 6454, section 6.2): they leave out the scheme's own port.

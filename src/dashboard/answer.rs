@@ -1,16 +1,17 @@
 //! Answers, and the fields that all of them have.
 //!
 //! - Nothing of a page may come from elsewhere, run inline, or be shown within another page (Content Security Policy 3).
-//! - Nothing is kept by caches but the assets, whose names change with their content.
+//! - Nothing is kept by caches but the assets.
 
 use bytes::Bytes;
 use cookie::{Cookie, SameSite};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
+    RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
+use super::assets::Asset;
 use crate::session::{COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
 
 /// An answer, whole.
@@ -37,6 +38,18 @@ pub(super) fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>)
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    answer
+}
+
+/// A part of the binary that pages refer to. Browsers keep it for a while, and then ask whether it is still the same.
+pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> Answer {
+    let tag = format!("\"{:08x}\"", crc32fast::hash(asset.content.as_bytes()));
+    let same = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let (status, content) = if same { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, asset.content) };
+    let mut answer = of(status, asset.media_type, content);
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(ETAG, HeaderValue::try_from(tag).expect("hexadecimal digits are visible ASCII"));
     answer
 }
 

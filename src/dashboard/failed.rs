@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::answer::{self, Answer};
 use super::people::Nobody;
 use super::visit::Visit;
-use super::{Dashboard, pages};
+use super::{Dashboard, views};
 use crate::management::{Kind, ManagementError};
 use crate::oidc;
 
@@ -67,6 +67,13 @@ pub(super) struct Words {
     pub(super) happened: String,
     /// What to do.
     pub(super) advice: &'static str,
+}
+
+impl Words {
+    /// Whether signing in is the way on.
+    pub(super) fn is_about_sign_in(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED || self.title.contains("signed in") || self.title.contains("link")
+    }
 }
 
 impl Failed {
@@ -229,7 +236,7 @@ impl Dashboard {
     /// The page for a failure of a request that could not be read.
     pub(super) fn failed(&self, id: Uuid, failed: &Failed) -> Answer {
         let words = failed.words();
-        let page = pages::failure(&self.settings.path, &words, &id.to_string());
+        let page = views::failure(&self.settings.path, &words, id);
         match page {
             Ok(page) => answer::page(words.status, page),
             Err(_) => answer::of(words.status, "text/plain; charset=utf-8", format!("{}\n", words.happened)),

@@ -29,16 +29,18 @@ mod answer;
 mod return_path;
 mod sign_in;
 mod failed;
+mod views;
 mod desk;
 mod api;
-mod assets;
 pub mod pages;
+mod assets;
 
 pub use people::{Claim, Nobody, People};
 pub use return_path::return_path;
 pub use settings::{ProviderSettings, Settings};
 
 use answer::Answer;
+use assets::Asset;
 use failed::Failed;
 use visit::{Unread, Visit};
 
@@ -71,7 +73,7 @@ impl Providers {
     }
 
     fn named(&self, name: &str) -> Option<&(oidc::Provider, People)> {
-        self.0.iter().find(|(provider, _)| provider.name() == name)
+        self.0.iter().find(|(provider, _)| provider.settings().name == name)
     }
 }
 
@@ -136,7 +138,10 @@ impl Dashboard {
     async fn answer_visit(&self, visit: &Visit) -> Answer {
         let segments = visit.segments();
         match segments.as_slice() {
-            ["assets", name] => assets::answer(visit, name).unwrap_or_else(|| self.failed(visit.id, &Failed::NotFound)),
+            ["assets", name] => match Asset::named(name) {
+                Some(asset) => answer::asset(&asset, &visit.headers),
+                None => self.failed(visit.id, &Failed::NotFound),
+            },
             ["api", rest @ ..] => api::answer(self, visit, rest).await,
             _ => match self.paged(visit, &segments).await {
                 Ok(answer) => answer,

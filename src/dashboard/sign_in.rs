@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::{self, Answer};
 use super::failed::{Failed, Refused};
-use super::pages;
 use super::return_path::return_path;
+use super::views;
 use super::visit::Visit;
 use super::{Dashboard, OK};
-use crate::management::SignIn;
+use crate::management::{Person, SignIn};
 use crate::oidc::{self, Callback};
+use crate::secret::Secret;
 use crate::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
 
 /// How long somebody may take to sign in at the provider.
@@ -43,7 +44,7 @@ pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&st
         ("GET", ["sign-in"]) => dashboard.offer(visit).await,
         ("POST", ["sign-in", provider]) => dashboard.begin(visit, provider).await,
         ("GET", ["callback", provider]) => Ok(dashboard.call_back(visit, provider).await),
-        ("GET", ["link", _]) => dashboard.offer_link(visit),
+        ("GET", ["link", token]) => dashboard.offer_link(visit, token).await,
         ("POST", ["link", token]) => dashboard.take_link(visit, token).await,
         ("POST", ["sign-out"]) => dashboard.sign_out(visit).await,
         ("GET", ["signed-out"]) => dashboard.signed_out(),
@@ -71,15 +72,13 @@ impl Dashboard {
         if self.person(visit).await?.is_some() {
             return Ok(answer::see_other(&return_to));
         }
-        let offered = |(provider, _): &(oidc::Provider, _)| (provider.name().to_owned(), provider.label().to_owned());
-        let providers = self.providers.0.iter().map(offered).collect();
-        let ended = visit.session != Ok(None);
-        Ok(answer::page(OK, pages::sign_in(&self.settings.path, providers, &return_to, ended)?))
+        Ok(answer::page(OK, views::sign_in(&self.settings, return_to)?))
     }
 
     async fn begin(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, _) = self.providers.named(name).ok_or(Failed::NotFound)?;
-        let begun = provider.begin(&self.callback(name)).await.map_err(|error| self.absent(visit, name, error))?;
+        let begun =
+            provider.begin(&self.callback(name), visit.now).await.map_err(|error| self.absent(visit, name, error))?;
         let browser = Token::generate()?;
         let pending = Pending {
             provider: name.to_owned(),
@@ -88,9 +87,8 @@ impl Dashboard {
             oidc: begun.pending,
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
-        let digest = TokenDigest::of(begun.state.expose().as_bytes());
-        self.management.put_pending(digest, content, visit.now.after(PENDING)).await?;
-        let page = pages::onward(&self.settings.path, provider.label(), &begun.url, true)?;
+        self.management.put_pending(begun.state.digest(), content, visit.now.after(PENDING)).await?;
+        let page = views::leaving(&self.settings.path, &provider.settings().label, begun.url, false)?;
         Ok(answer::with_sign_in(answer::page(OK, page), &browser, PENDING.as_secs()))
     }
 
@@ -103,14 +101,8 @@ impl Dashboard {
     async fn finish(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, people) = self.providers.named(name).ok_or(Failed::NotFound)?;
         let pending = self.pending(visit, name).await.map_err(|failed| logged(visit, name, failed))?;
-        let parameter = |name: &str| visit.parameter(name).map(str::to_owned);
-        let callback = Callback {
-            code: parameter("code").map(crate::secret::Secret::new),
-            iss: parameter("iss"),
-            error: parameter("error"),
-            error_description: parameter("error_description"),
-        };
-        let verified = provider.finish(pending.oidc, &self.callback(name), callback).await;
+        let callback = Callback::parse(&visit.query_text).map_err(|error| self.absent(visit, name, error))?;
+        let verified = provider.finish(&pending.oidc, &self.callback(name), &callback, visit.now).await;
         let verified = verified.map_err(|error| self.absent(visit, name, error))?;
         let email = people.email(&verified.claims);
         let email = email.map_err(|nobody| logged(visit, name, Failed::Refused(Refused::Nobody(nobody))))?;
@@ -151,8 +143,9 @@ impl Dashboard {
     }
 
     /// A page before the link is taken: programs that look into links on their way do not send forms.
-    fn offer_link(&self, visit: &Visit) -> Result<Answer, Failed> {
-        Ok(answer::page(OK, pages::link(&self.settings.path, &visit.path)?))
+    async fn offer_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
+        let offer = self.management.look_at_link(&TokenDigest::of(token.as_bytes()), visit.now).await?;
+        Ok(answer::page(OK, views::link(&self.settings.path, offer, visit.now)?))
     }
 
     async fn take_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
@@ -170,25 +163,26 @@ impl Dashboard {
         let mut onward = None;
         if let Some(person) = &person {
             self.management.sign_out(person, visit.now).await?;
-            onward = self.elsewhere(person).await;
+            onward = self.elsewhere(person, visit).await;
         }
         let answer = match onward {
-            Some((label, url)) => answer::page(OK, pages::onward(&self.settings.path, &label, &url, false)?),
+            Some((label, url)) => answer::page(OK, views::leaving(&self.settings.path, &label, url, true)?),
             None => answer::see_other(&format!("{}/signed-out", self.settings.path)),
         };
         Ok(answer::without_session(answer))
     }
 
     /// Where a person signs out at their provider.
-    async fn elsewhere(&self, person: &crate::management::Person) -> Option<(String, String)> {
+    async fn elsewhere(&self, person: &Person, visit: &Visit) -> Option<(String, String)> {
         let (provider, _) = self.providers.named(person.session.provider.as_deref()?)?;
-        let id_token = person.session.id_token.clone().map(crate::secret::Secret::new);
-        let url = provider.sign_out_url(id_token.as_ref(), &format!("{}/signed-out", self.settings.url())).await?;
-        Some((provider.label().to_owned(), url))
+        let id_token = person.session.id_token.clone().map(Secret::new);
+        let return_to = format!("{}/signed-out", self.settings.url());
+        let url = provider.sign_out_url(id_token.as_ref(), &return_to, visit.now).await?;
+        Some((provider.settings().label.clone(), url))
     }
 
     fn signed_out(&self) -> Result<Answer, Failed> {
-        Ok(answer::page(OK, pages::signed_out(&self.settings.path)?))
+        Ok(answer::page(OK, views::signed_out(&self.settings.path)?))
     }
 
     async fn choose_org(&self, visit: &Visit) -> Result<Answer, Failed> {

@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGENT: usize = 1000;
 
 /// A request to the dashboard.
-#[derive(Debug)]
 pub(super) struct Visit {
     /// Its id, for the log and for people who ask.
     pub(super) id: Uuid,
@@ -35,6 +34,8 @@ pub(super) struct Visit {
     /// The path below the dashboard's, without the slash that it begins with.
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
+    /// The query as it came.
+    pub(super) query_text: String,
     pub(super) body: Bytes,
     /// Where it came from.
     pub(super) origin: Origin,
@@ -76,6 +77,7 @@ impl Visit {
             method: head.method,
             path: path.strip_prefix('/').unwrap_or(path).to_owned(),
             query: pairs(head.uri.query().unwrap_or_default().as_bytes()),
+            query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
             origin: Origin { ip: Some(client.ip), user_agent: agent.map(|agent| agent.chars().take(AGENT).collect()) },
             session: session::presented(&head.headers, session::COOKIE_NAME),

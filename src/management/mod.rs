@@ -36,7 +36,7 @@ pub use operation::{Limits, Operation};
 pub use reply::{
     Activity, ApiKey, Explanation, Hour, Key, KeyStatus, LastUse, Limit, Link, Org, Reply, Session, Standing, User,
 };
-pub use sessions::{Belongs, SessionSettings, SignIn};
+pub use sessions::{Belongs, LinkOffer, SessionSettings, SignIn};
 pub use uses::Uses;
 
 use actor::By;

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::actor::By;
 use super::recording::Subject;
 use super::{Actor, Link, Management, ManagementError, Origin, Person, Reply, checks};
@@ -33,6 +35,24 @@ pub struct SessionSettings {
     pub lifetime: Duration,
     /// Whether sign-in links are given out, and taken.
     pub links: bool,
+}
+
+/// What a link offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkOffer {
+    /// Whom it signs in.
+    pub email: String,
+    /// The name of the organization.
+    pub org: String,
+    /// Until when.
+    pub expires: Micros,
+}
+
+/// What a link is good for, as its ticket has it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Good {
+    membership: Membership,
+    expires: Micros,
 }
 
 /// What a provider says of a person, as the configuration reads it.
@@ -82,8 +102,8 @@ impl Management {
         let org = self.org(org).await?;
         let user = self.user(org.id, user).await?;
         let (token, expires) = (Token::generate()?, by.now.after(LINK));
-        let content = serde_json::to_vec(&Membership { org: org.id, user: user.id }).expect("ids are JSON");
-        let change = Change::PutTicket { digest: token.digest(), content, expires };
+        let good = Good { membership: Membership { org: org.id, user: user.id }, expires };
+        let change = good.ticket(token.digest());
         self.change("session.link", subject(org.id, user.id), change, by).await?;
         let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
         Ok(Reply::Link { link: Link::new(url, &user.email, expires) })
@@ -101,12 +121,50 @@ impl Management {
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
         self.links()?;
+        let Good { membership, .. } = self.take_link(link, now).await?;
+        let user = self.linked(membership).await?;
+        self.begin(vec![membership], user.email, None, None, previous, origin, now).await
+    }
+
+    /// What a link offers, for a page that asks before it is taken.
+    ///
+    /// It is taken, and put back as it was: somebody who takes it at the same moment may be told that it is gone.
+    ///
+    /// # Errors
+    /// As [`Management::sign_in_by_link`].
+    pub async fn look_at_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkOffer, ManagementError> {
+        self.links()?;
+        let good = self.take_link(link, now).await?;
+        self.state.change(good.ticket(*link)).await?;
+        let user = self.linked(good.membership).await?;
+        let org = self.state.orgs().await?.into_iter().find(|org| org.id == user.org);
+        let org = org.ok_or(ManagementError::BadLink)?.name;
+        Ok(LinkOffer { email: user.email, org, expires: good.expires })
+    }
+
+    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<Good, ManagementError> {
         let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::BadLink)?;
-        let membership: Membership = serde_json::from_slice(&content).map_err(|_| ManagementError::BadLink)?;
+        serde_json::from_slice(&content).map_err(|_| ManagementError::BadLink)
+    }
+
+    /// Whom a link signs in, unless they were removed meanwhile.
+    async fn linked(&self, membership: Membership) -> Result<state::User, ManagementError> {
         let users = self.state.users(membership.org).await?;
         let user = users.into_iter().find(|user| user.id == membership.user && user.removed.is_none());
-        let user = user.ok_or(ManagementError::BadLink)?;
-        self.begin(vec![membership], user.email, None, None, previous, origin, now).await
+        user.ok_or(ManagementError::BadLink)
+    }
+
+    /// The organizations that a person may act in, with their names.
+    ///
+    /// # Errors
+    /// [`ManagementError::StateAway`].
+    pub async fn orgs_of(&self, person: &Person) -> Result<Vec<(OrgId, String)>, ManagementError> {
+        if let [_] = person.session.memberships.as_slice() {
+            return Ok(vec![(person.org.id, person.org.name.clone())]);
+        }
+        let is_theirs = |org: &state::Org| person.session.memberships.iter().any(|member| member.org == org.id);
+        let orgs = self.state.orgs().await?.into_iter().filter(is_theirs);
+        Ok(orgs.map(|org| (org.id, org.name)).collect())
     }
 
     /// Signs in by a provider's word: a new session, and what its browser is to hold.
@@ -326,6 +384,13 @@ impl Management {
     /// [`ManagementError::State`].
     pub async fn take_pending(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ManagementError> {
         Ok(self.state.take_ticket(digest, now).await?)
+    }
+}
+
+impl Good {
+    fn ticket(self, digest: TokenDigest) -> Change {
+        let content = serde_json::to_vec(&self).expect("ids and times are JSON");
+        Change::PutTicket { digest, content, expires: self.expires }
     }
 }
 

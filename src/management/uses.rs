@@ -18,8 +18,8 @@ const LARGEST_PAGE: usize = 200;
 pub struct Uses {
     /// Those that ended like this.
     pub outcome: Option<Outcome>,
-    /// Only those that were refused.
-    pub refused: bool,
+    /// Only those that were refused, or only the others.
+    pub refused: Option<bool>,
     /// Those older than the page that this came with.
     pub before: Option<String>,
     /// How many: 1 to 200. Default: 50.
@@ -37,7 +37,7 @@ impl Management {
         let filter = Filter {
             key: Some(key),
             outcome: uses.outcome,
-            refusals_only: uses.refused,
+            refused: uses.refused,
             requests_only: true,
             ..Filter::default()
         };

@@ -1,0 +1,195 @@
+//! The page of one key.
+
+use super::super::answer::Answer;
+use super::super::failed::Failed;
+use super::super::pages::{
+    Gauge, KeyPage, KeyState, Limits, Outcome, Refusal, Section, Show, Standing, Use, UseFilter, Verdict, link,
+};
+use super::keys::state;
+use super::{Desk, page};
+use crate::audit::Record;
+use crate::key::KeyId;
+use crate::management::{self, Explanation, KeyStatus, Operation, Reply, Uses};
+
+/// Uses on a page.
+const PAGE: usize = 20;
+/// Refusals that are shown.
+const REFUSALS: usize = 5;
+
+impl Desk<'_> {
+    /// A key id of an address; one that cannot be is that of no key.
+    pub(super) fn key_id(id: &str) -> Result<KeyId, Failed> {
+        id.parse().map_err(|_| Failed::NotFound)
+    }
+
+    pub(super) async fn explanation(&self, id: &str) -> Result<Box<Explanation>, Failed> {
+        match self.perform(Operation::Explain { key: Self::key_id(id)? }).await? {
+            Reply::Explanation { explanation } => Ok(explanation),
+            _ => Err(Failed::Internal),
+        }
+    }
+
+    pub(super) async fn key(&self, id: &str) -> Result<Answer, Failed> {
+        let Explanation { verdict, key, user, org, standing } = *self.explanation(id).await?;
+        let activity = self.activity().await;
+        let own = activity.as_ref().map(|activity| activity.get(&key.id));
+        let filter = self.use_filter();
+        let before = self.visit.parameter("before").map(str::to_owned);
+        let refused = Uses { refused: Some(true), limit: Some(REFUSALS), ..Uses::default() };
+        let (refusals, _, _) = self.uses(key.id, refused).await.unwrap_or_default();
+        let wanted = Uses { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
+        let uses = self.uses(key.id, wanted).await;
+        let (older, gateway) =
+            uses.as_ref().map(|(_, next, gateway)| (next.clone(), gateway.clone())).unwrap_or_default();
+        let address = |before: &str| self.address(&key.id.to_string(), filter, before);
+        page(&KeyPage {
+            frame: self.frame(Section::Keys).await?,
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            own: key.user == self.person.user.id,
+            permissions: user.permissions.iter().map(ToString::to_string).collect(),
+            state: state(&key),
+            created: self.when(&key.created),
+            imported: key.imported,
+            last_use: self.last_use(&key, own.flatten()),
+            uses_ever: key.uses,
+            rotated: key.rotated.as_deref().map(|time| self.when(time)),
+            previous_until: self.overlap(&key),
+            revoked: key.revoked.as_deref().map(|time| self.when(time)),
+            limits: limits(&key, &org),
+            standing: (state(&key) != KeyState::Revoked).then(|| self.standing(&standing)),
+            verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
+            activity: own.map(|own| self.day(own)),
+            refusals: refusals.iter().map(|record| self.refusal(record)).collect(),
+            uses: uses.map(|(records, ..)| records.iter().map(|record| self.use_(record)).collect()),
+            filter,
+            newer: before.map(|_| address("")),
+            older: older.map(|cursor| address(&cursor)),
+            gateway,
+        })
+    }
+
+    fn use_filter(&self) -> UseFilter {
+        let parameter = |name| self.visit.parameter(name).unwrap_or_default();
+        let outcome = Outcome::named(parameter("outcome"));
+        UseFilter { show: Show::named(parameter("show")).unwrap_or(Show::All), outcome }
+    }
+
+    fn address(&self, id: &str, filter: UseFilter, before: &str) -> String {
+        let outcome = filter.outcome.map_or("", |outcome| outcome.name);
+        let query = [("show", filter.show.name()), ("outcome", outcome), ("before", before)];
+        format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
+    }
+
+    /// Uses, where older ones begin, and whose record they are; none when the journal cannot be read.
+    async fn uses(&self, key: KeyId, uses: Uses) -> Option<(Vec<Record>, Option<String>, String)> {
+        match self.perform(Operation::ListUses { key, uses }).await {
+            Ok(Reply::Uses { uses, next, gateway }) => Some((uses, next, gateway)),
+            Ok(_) => None,
+            Err(failed) => {
+                tracing::warn!(request_id = %self.visit.id, cause = failed.in_full(), "the uses of a key are not shown");
+                None
+            }
+        }
+    }
+
+    /// Until when the secret before the last rotation works, while it does.
+    fn overlap(&self, key: &management::Key) -> Option<super::super::pages::When> {
+        let until = key.previous_until.as_deref()?;
+        let is_on = until.parse::<crate::clock::Micros>().is_ok_and(|until| until > self.visit.now);
+        is_on.then(|| self.when(until))
+    }
+
+    fn standing(&self, standing: &management::Standing) -> Standing {
+        Standing {
+            bucket: Gauge::of(standing.remaining.into(), standing.burst.into()),
+            next: standing.next_token.as_deref().map(|time| self.when(time)),
+            full: standing.full.as_deref().map(|time| self.when(time)),
+            in_flight: Gauge::of(standing.in_flight.into(), standing.concurrent.into()),
+        }
+    }
+
+    fn refusal(&self, record: &Record) -> Refusal {
+        Refusal {
+            when: self.when(&record.time),
+            outcome: outcome(record),
+            status: record.status,
+            action: record.action.clone(),
+            ip: ip(record),
+        }
+    }
+
+    fn use_(&self, record: &Record) -> Use {
+        Use {
+            when: self.when(&record.time),
+            action: record.action.clone(),
+            status: record.status,
+            outcome: outcome(record),
+            ip: ip(record),
+            user_agent: record.user_agent.clone(),
+            request_id: record.id.to_string(),
+        }
+    }
+}
+
+/// What management is asked for.
+fn asked(filter: UseFilter) -> Uses {
+    let refused = match filter.show {
+        Show::All => None,
+        Show::Admitted => Some(false),
+        Show::Refused => Some(true),
+    };
+    let outcome = filter.outcome.and_then(|outcome| serde_json::from_value(outcome.name.into()).ok());
+    Uses { refused, outcome, ..Uses::default() }
+}
+
+fn outcome(record: &Record) -> &'static Outcome {
+    let name = serde_json::to_value(record.outcome).ok();
+    let named = name.as_ref().and_then(serde_json::Value::as_str).and_then(Outcome::named);
+    named.expect("every outcome has words; a test holds it")
+}
+
+fn ip(record: &Record) -> String {
+    record.ip.map(|ip| ip.to_string()).unwrap_or_default()
+}
+
+fn limits(key: &management::Key, org: &management::Org) -> Limits {
+    Limits {
+        requests: key.limits.requests.into(),
+        per: per(&key.limits.per),
+        burst: key.limits.burst.into(),
+        own: key.limits.own,
+        concurrent: org.concurrent_in_force.into(),
+    }
+}
+
+/// `1h` is `hour`; any other time stays as it is.
+fn per(text: &str) -> String {
+    match text {
+        "1s" => "second",
+        "1m" => "minute",
+        "1h" => "hour",
+        "1d" => "day",
+        other => other,
+    }
+    .to_owned()
+}
+
+fn is_admitted(key: &management::Key, standing: &management::Standing) -> bool {
+    key.status == KeyStatus::Active && standing.remaining > 0 && standing.in_flight < standing.concurrent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_words() {
+        for outcome in crate::audit::Outcome::ALL {
+            let name = serde_json::to_value(outcome).unwrap();
+            let words = Outcome::named(name.as_str().unwrap()).unwrap();
+            assert_eq!(words.is_refused(), outcome.is_refusal() || words.name == "unknown", "{name}");
+        }
+    }
+}

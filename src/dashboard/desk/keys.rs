@@ -1,0 +1,133 @@
+//! The table of keys.
+
+use std::collections::BTreeMap;
+
+use super::super::answer::Answer;
+use super::super::failed::Failed;
+use super::super::pages::{
+    self, Activity, Details, Hour, KeyFilter, KeyRow, KeyState, KeysPage, LastUse, Paging, Section, link,
+};
+use super::{Desk, page};
+use crate::clock::Micros;
+use crate::key::KeyId;
+use crate::management::{self, Key, KeyStatus, Operation, Reply};
+
+/// Keys on a page.
+const PAGE: usize = 25;
+
+impl Desk<'_> {
+    pub(super) async fn keys(&self) -> Result<Answer, Failed> {
+        let Reply::Keys { keys } = self.perform(Operation::ListKeys { org: self.org() }).await? else {
+            return Err(Failed::Internal);
+        };
+        let filter = self.filter();
+        let total = keys.len() as u64;
+        let mut found: Vec<Key> = keys.into_iter().filter(|key| is_found(key, &filter)).collect();
+        // What works comes first, and of that the newest.
+        found.sort_by(|a, b| b.created.cmp(&a.created));
+        found.sort_by_key(|key| state(key) != KeyState::Active);
+        let paging = self.paging(found.len() as u64, &filter);
+        let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE);
+        let activity = self.activity().await;
+        let rows = found.iter().skip(from).take(PAGE).map(|key| self.row(key, activity.as_ref()));
+        let rows = rows.collect();
+        page(&KeysPage {
+            frame: self.frame(Section::Keys).await?,
+            all: self.person.is_admin(),
+            suspended: self.person.org.suspended,
+            rows,
+            filter,
+            found: found.len() as u64,
+            total,
+            paging,
+        })
+    }
+
+    fn filter(&self) -> KeyFilter {
+        let text = self.visit.parameter("q").unwrap_or_default().trim().chars().take(100).collect();
+        KeyFilter { text, state: self.visit.parameter("state").and_then(KeyState::named) }
+    }
+
+    fn paging(&self, found: u64, filter: &KeyFilter) -> Paging {
+        let asked = self.visit.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1);
+        let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
+        let address = |page: u64| {
+            let page = if page == 1 { String::new() } else { page.to_string() };
+            link(&path, &[("q", &filter.text), ("state", state), ("page", &page)])
+        };
+        Paging::of(asked, found, PAGE as u64, address)
+    }
+
+    /// What happened with the keys lately; none when the journal cannot be read, which is no reason to show no keys.
+    pub(super) async fn activity(&self) -> Option<BTreeMap<KeyId, management::Activity>> {
+        match self.perform(Operation::Activity { org: self.org() }).await {
+            Ok(Reply::Activity { keys, .. }) => Some(keys),
+            Ok(_) => None,
+            Err(failed) => {
+                tracing::warn!(request_id = %self.visit.id, cause = failed.in_full(), "the activity of keys is not shown");
+                None
+            }
+        }
+    }
+
+    fn row(&self, key: &Key, activity: Option<&BTreeMap<KeyId, management::Activity>>) -> KeyRow {
+        let own = activity.map(|activity| activity.get(&key.id));
+        KeyRow {
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            own: key.user == self.person.user.id,
+            created: self.when(&key.created),
+            last_use: self.last_use(key, own.flatten()),
+            state: state(key),
+            activity: own.map(|own| self.day(own)),
+        }
+    }
+
+    /// The last use. The state knows when it was; the journal of this gateway may know more of it.
+    pub(super) fn last_use(&self, key: &Key, activity: Option<&management::Activity>) -> Option<LastUse> {
+        let time = key.last_used.as_deref()?;
+        let recorded = activity.and_then(|activity| activity.last.as_ref());
+        let details = recorded.filter(|last| is_same_use(&last.time, time)).map(|last| Details {
+            ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            user_agent: last.user_agent.clone(),
+        });
+        Some(LastUse { when: self.when(time), details })
+    }
+
+    /// The last 24 hours; all quiet for a key that the journal does not know.
+    pub(super) fn day(&self, activity: Option<&management::Activity>) -> Activity {
+        let time = |text: &str| text.parse().unwrap_or(Micros(0));
+        let hour = |hour: &management::Hour| Hour {
+            start: time(&hour.start),
+            requests: hour.requests,
+            refusals: hour.refusals,
+        };
+        let hours: Vec<Hour> = activity.iter().flat_map(|activity| &activity.hours).map(hour).collect();
+        Activity::of(&hours)
+    }
+}
+
+/// Whether the journal's last use is the state's, whose clock may be another one.
+fn is_same_use(recorded: &str, known: &str) -> bool {
+    /// How far the clocks of a gateway and its Redis may be apart.
+    const APART_US: u64 = 2_000_000;
+    let [recorded, known] = [recorded, known].map(|time| time.parse::<Micros>().unwrap_or(Micros(0)));
+    recorded.since(known).max(known.since(recorded)) <= APART_US
+}
+
+pub(super) fn state(key: &Key) -> pages::KeyState {
+    match key.status {
+        KeyStatus::Active => KeyState::Active,
+        KeyStatus::Revoked => KeyState::Revoked,
+        KeyStatus::UserRemoved => KeyState::OwnerRemoved,
+        KeyStatus::OrgSuspended => KeyState::OrgSuspended,
+    }
+}
+
+fn is_found(key: &Key, filter: &KeyFilter) -> bool {
+    let text = filter.text.to_lowercase();
+    let holds = |field: &str| field.to_lowercase().contains(&text);
+    let named = text.is_empty() || holds(&key.name) || holds(&key.email) || key.id.to_string().contains(&filter.text);
+    named && filter.state.is_none_or(|wanted| wanted == state(key))
+}

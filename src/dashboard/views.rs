@@ -1,0 +1,58 @@
+//! The pages for those who are not signed in, and those that say why there is no other.
+
+use askama::{Error, Template as _};
+use uuid::Uuid;
+
+use super::failed::Words;
+use super::pages::{
+    Back, Frame, LeavingPage, LinkPage, MessagePage, ProviderChoice, Section, SignInPage, SignedOutPage, When,
+};
+use super::settings::{ProviderSettings, Settings};
+use crate::clock::Micros;
+use crate::management::LinkOffer;
+
+/// Where to sign in.
+pub(super) fn sign_in(settings: &Settings, return_to: String) -> Result<String, Error> {
+    let choice = |provider: &ProviderSettings| ProviderChoice {
+        name: provider.oidc.name.clone(),
+        label: provider.oidc.label.clone(),
+    };
+    let providers = settings.providers.iter().map(choice).collect();
+    SignInPage { frame: frame(&settings.path), providers, links: settings.links, return_to }.render()
+}
+
+/// On the way to an identity provider. It is no redirect, because browsers hold `form-action` against where a form's
+/// answer redirects to as well.
+pub(super) fn leaving(base: &str, label: &str, url: String, signing_out: bool) -> Result<String, Error> {
+    LeavingPage { frame: frame(base), label: label.to_owned(), url, signing_out }.render()
+}
+
+/// Before a link is taken.
+pub(super) fn link(base: &str, offer: LinkOffer, now: Micros) -> Result<String, Error> {
+    let LinkOffer { email, org, expires } = offer;
+    LinkPage { frame: frame(base), email, org, expires: When::of(expires, now) }.render()
+}
+
+/// After the end of a session.
+pub(super) fn signed_out(base: &str) -> Result<String, Error> {
+    SignedOutPage { frame: frame(base) }.render()
+}
+
+/// Why there is no other page.
+pub(super) fn failure(base: &str, words: &Words, id: Uuid) -> Result<String, Error> {
+    let page = MessagePage {
+        frame: frame(base),
+        status: words.status.as_u16(),
+        title: words.title.to_owned(),
+        happened: words.happened.clone(),
+        advice: words.advice.to_owned(),
+        back: if words.is_about_sign_in() { Back::SignIn } else { Back::Keys },
+        request_id: id.to_string(),
+    };
+    page.render()
+}
+
+/// What is around a page of nobody.
+fn frame(base: &str) -> Frame {
+    Frame { base: base.to_owned(), person: None, section: Section::Elsewhere, notice: None }
+}
