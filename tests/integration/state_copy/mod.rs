@@ -61,7 +61,7 @@ fn everything_arrives_and_decides_as_before() {
     let redis = Redis::start();
     let (installation, digests) = furnished(&[redis.url()], "");
     let report = installation.copy();
-    assert_eq!(counts(&report, "copied"), [4, 7, 23, digests.len() as u64]);
+    assert_eq!(counts(&report, "copied"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(counts(&report, "already_there"), [0; 4]);
     assert_same(&installation, &digests);
 }
@@ -70,9 +70,9 @@ fn everything_arrives_and_decides_as_before() {
 fn everything_arrives_on_a_cluster() {
     let cluster = Cluster::start(3, 0);
     let (installation, digests) = furnished(&cluster.urls(), "");
-    assert_eq!(counts(&installation.copy(), "copied"), [4, 7, 23, digests.len() as u64]);
+    assert_eq!(counts(&installation.copy(), "copied"), [4, 7, 25, digests.len() as u64]);
     let before = content(cluster.nodes());
-    assert_eq!(counts(&installation.copy(), "already_there"), [4, 7, 23, digests.len() as u64]);
+    assert_eq!(counts(&installation.copy(), "already_there"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(content(cluster.nodes()), before);
     assert_same(&installation, &digests);
 }
@@ -102,10 +102,10 @@ fn a_second_copy_changes_nothing() {
     let before = content(std::slice::from_ref(&redis));
     let report = installation.copy();
     assert_eq!(counts(&report, "copied"), [0; 4]);
-    assert_eq!(counts(&report, "already_there"), [4, 7, 23, digests.len() as u64]);
+    assert_eq!(counts(&report, "already_there"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(content(std::slice::from_ref(&redis)), before);
     let told = installation.run(COPY);
-    assert!(told.out.contains("keys           0       23\n"), "{told:?}");
+    assert!(told.out.contains("keys           0       25\n"), "{told:?}");
     assert!(told.out.ends_with("all of it was read back and is the same\n"), "{told:?}");
     assert_eq!((told.code, told.err.as_str()), (0, ""));
 }
@@ -441,7 +441,7 @@ fn replicas_are_waited_for_as_configured() {
     replica.cli::<()>(&["REPLICAOF", "127.0.0.1", &redis.port().to_string()]);
     until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));
     let report = installation.copy();
-    assert_eq!(counts(&report, "already_there"), [4, 7, 23, digests.len() as u64]);
+    assert_eq!(counts(&report, "already_there"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(replica.cli::<u64>(&["DBSIZE"]), redis.cli::<u64>(&["DBSIZE"]));
 }
 
