@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use keygate::clock;
-use keygate::state::redis::{Address, OnUnavailable, Servers, Settings};
+use keygate::secret::Secret;
+use keygate::state::redis::{Address, Login, OnUnavailable, Servers, Settings};
 use keygate::state::{Change, Redis as RedisState, Session, State, Unavailable};
 
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
+use super::tenancy::{admit, tenant};
 use crate::redis::{Proxy, Redis, until};
 
 fn open(settings: Settings) -> State {
@@ -154,4 +156,39 @@ fn an_end_that_a_failover_lost_is_asserted_again() {
     proxy.refuse(false);
     until("the service is back", || block_on(state.session(&other, kept.created)).ok().flatten());
     assert_eq!(block_on(find(&state, &digest, ended.created)), None);
+}
+
+/// What an operator is told to allow.
+#[test]
+fn the_rights_that_the_configuration_names_are_enough() {
+    let _entered = enter();
+    let text = include_str!("../../../config/keygate.yaml");
+    let told = &text[text.find("What it must be allowed").unwrap()..text.find("# user: keygate").unwrap()];
+    let rights =
+        told.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).filter(|word| word.starts_with('+'));
+    let server = Redis::start();
+    let mut user = vec!["ACL", "SETUSER", "keygate", "on", ">secret", "~keygate:*"];
+    user.extend(rights);
+    server.cli::<()>(&user);
+    let login = Login { user: Some("keygate".into()), password: Some(Secret::new("secret".to_owned())) };
+    let state = open(Settings { login, ..settings(Servers::Single(at(&server))) });
+    block_on(async {
+        let (tenancy, key) = tenant(&state).await;
+        admit(&state, &key, clock::now()).await;
+        admit(&state, &tenancy.seat(&state, tenancy.user).await, clock::now()).await;
+        let (session, digest) = new_session();
+        let over = Session { expires: clock::now().before(Duration::from_secs(1)), ..session };
+        create(&state, &over, digest).await.unwrap();
+        let (session, digest) = created(&state).await;
+        let now = session.created.after(Duration::from_secs(120));
+        assert!(find(&state, &digest, now).await.is_some());
+        assert_eq!(state.sessions(now).await.unwrap()[0].seen, now, "the use was written");
+        let org = session.memberships[1].org;
+        state.change(Change::ChooseOrg { session: session.id, org }).await.unwrap();
+        end(&state, session.id).await;
+        let ticket = put(&state, b"x", session.expires).await;
+        assert!(take(&state, &ticket, now).await.is_some());
+        assert!(!server.cli::<String>(&["INFO", "errorstats"]).contains("NOPERM"));
+        state.close().await;
+    });
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use keygate::app;
 use keygate::audit::Use;
-use keygate::identity::AuthMethod;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::state::redis::Progress;
-use keygate::state::{Ask, Change, Decision, Holdings, OrgHoldings, Refusal, State};
+use keygate::state::{Ask, Change, Decision, Holdings, OrgHoldings, Refusal, State, is_seat};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -227,22 +226,26 @@ fn uses_that_only_the_journal_knows_of_are_copied() {
     let (installation, digests) = furnished(&[redis.url()], "");
     let file = |name: &str| installation.directory.path().join(name);
     let old = std::fs::read(file("state.db")).unwrap();
-    let digest = digests[1];
-    use_with_journal(&installation, &digest, 5);
+    // A key, and the seat of somebody who is signed in.
+    let used = [digests[1], *digests.iter().find(|digest| is_seat(digest)).unwrap()];
+    used.iter().for_each(|digest| use_with_journal(&installation, digest, 5));
     let uses = |state: &State| {
-        runtime().block_on(async {
-            let key = state.key_of(&digest).await.unwrap().unwrap();
-            state.key(key).await.unwrap().unwrap().uses
+        used.map(|digest| {
+            runtime().block_on(async {
+                let key = state.key_of(&digest).await.unwrap().unwrap();
+                state.key(key).await.unwrap().unwrap().uses
+            })
         })
     };
     let known = uses(&State::Embedded(installation.source()));
     // A crash: the file is as it was before.
     std::fs::remove_file(file("state.db-wal")).ok();
     std::fs::write(file("state.db"), old).unwrap();
-    assert_eq!(uses(&State::Embedded(installation.source())) + 5, known);
+    assert_eq!(uses(&State::Embedded(installation.source())).map(|uses| uses + 5), known);
     installation.copy();
     assert_same(&installation, &digests);
-    assert!(uses(&State::Embedded(installation.source())) >= known);
+    let counted = uses(&State::Embedded(installation.source()));
+    assert!(counted.iter().zip(known).all(|(counted, known)| *counted >= known));
 }
 
 /// Uses a key as a gateway does that serves from the state file.
@@ -260,7 +263,7 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
                 key_id: admitted.principal.key_id,
                 user_id: Some(admitted.principal.user_id),
                 org_id: Some(admitted.principal.org_id),
-                auth_method: AuthMethod::ApiKey,
+                auth_method: admitted.principal.method,
                 ip: None,
                 user_agent: None,
                 action: "GET /",
