@@ -1,11 +1,13 @@
 //! What the Redis state promises of sessions and tickets: many gateways, one truth.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate::clock;
 use keygate::secret::Secret;
-use keygate::state::redis::{Address, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, Redis as RedisState, Session, State, Unavailable};
+use keygate::session::Token;
+use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
+use keygate::state::{Change, ChangeError, Redis as RedisState, Session, State, Unavailable};
 
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
@@ -156,6 +158,33 @@ fn an_end_that_a_failover_lost_is_asserted_again() {
     proxy.refuse(false);
     until("the service is back", || block_on(state.session(&other, kept.created)).ok().flatten());
     assert_eq!(block_on(find(&state, &digest, ended.created)), None);
+}
+
+/// Repeating it does not make it more: as long as no replica has it, nobody is told that it is safe.
+#[test]
+fn what_no_replica_has_is_not_acknowledged() {
+    let _entered = enter();
+    let server = Redis::start();
+    let durability = Durability { replicas: 1, timeout: Duration::from_millis(20) };
+    let state = Arc::new(open(Settings { durability, ..settings(Servers::Single(at(&server))) }));
+    block_on(async {
+        let state = State::for_thread(&state).await;
+        let lacks = |made: Result<(), ChangeError>| {
+            assert!(matches!(made, Err(ChangeError::NotReplicated { wanted: 1, reached: 0 })), "{made:?}");
+        };
+        let ((session, digest), token) = (new_session(), Token::generate().unwrap().digest());
+        let id = session.id;
+        lacks(create(&state, &session, digest).await);
+        lacks(state.change(Change::ChooseOrg { session: id, org: session.memberships[1].org }).await);
+        lacks(state.change(Change::EndSession { session: id }).await);
+        assert_eq!(find(&state, &digest, session.created).await, None);
+        lacks(state.change(Change::EndSession { session: id }).await);
+        let content = b"x".to_vec();
+        lacks(state.change(Change::PutTicket { digest: token, content, expires: session.expires }).await);
+        let taken = state.take_ticket(&token, session.created).await;
+        assert!(matches!(taken, Err(ChangeError::Unavailable(_))), "{taken:?}");
+        assert_eq!(state.take_ticket(&token, session.created).await.unwrap(), None);
+    });
 }
 
 /// What an operator is told to allow.
