@@ -75,12 +75,6 @@ impl Redis {
         fields.map(|fields| fields.session()).transpose()
     }
 
-    /// The session with a digest as the index has it.
-    async fn indexed_session(&self, digest: String) -> Result<Option<Session>, Failure> {
-        let digest = layout::token_digest(&digest).ok_or(Failure::Nonsense)?;
-        self.stored_session(&digest).await
-    }
-
     /// Writes that a session was used, if it is still there.
     async fn see_session(&self, digest: &TokenDigest, now: Micros) -> Result<(), Failure> {
         let name = self.shared.layout.session(digest);
@@ -96,7 +90,10 @@ impl Redis {
         get.arg(self.shared.layout.sessions());
         let index = self.servers.send(layout::sessions_slot(), &get).await?;
         let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| Failure::Nonsense)?;
-        let reads = index.into_values().map(|digest| self.indexed_session(digest));
+        let reads = index.into_values().map(async |digest| match layout::token_digest(&digest) {
+            Some(digest) => self.stored_session(&digest).await,
+            None => Err(Failure::Nonsense),
+        });
         let found: Vec<Option<Session>> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
         let mut live: Vec<Session> = found.into_iter().flatten().filter(|session| session.is_live(now)).collect();
         live.sort_by_key(|session| (session.created, session.id));
