@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::event::{Glance, Kind, UseEvent};
-use super::index::{self, Point};
-use super::segment::{self, Block, Segment};
+use super::index;
+use super::segment::{self, Block};
 use super::tally::{self, Counts, HOUR, Last, Tally};
 use super::{Outcome, frame, join};
 use crate::clock::Micros;
@@ -90,9 +90,8 @@ pub(super) fn of(directory: &Path, org: OrgId, now: Micros) -> io::Result<HashMa
     });
     // Listed after the index was read, so that the segments reach at least as far.
     let segments = segment::list(directory)?;
-    let fits = |point: Point| segments.iter().any(|s: &Segment| s.number == point.0 && s.length >= point.1);
     let unindexed = || (Tally::new(first, FxHashMap::default()), (0, 0));
-    let (mut tally, covered) = counted.filter(|(_, point)| fits(*point)).unwrap_or_else(unindexed);
+    let (mut tally, covered) = counted.filter(|(_, point)| segment::reach(&segments, *point)).unwrap_or_else(unindexed);
     let mut piece = Vec::new();
     for block in segment::beyond(&segments, covered) {
         count(directory, block, org, &mut piece, &mut tally)?;

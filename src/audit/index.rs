@@ -112,6 +112,7 @@ impl Indexer {
         if first_hour > self.first_hour {
             counts::forget_before(&transaction, first_hour)?;
         }
+        cover(&transaction, covered)?;
         transaction.commit()?;
         self.covered = covered;
         self.open = tally.open;
@@ -214,10 +215,14 @@ fn insert(database: &Connection, block: Block, members: &Members) -> rusqlite::R
 }
 
 fn covered(database: &Connection) -> rusqlite::Result<Option<Point>> {
-    let last = "SELECT segment, end FROM block ORDER BY id DESC LIMIT 1";
     let point =
         |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()));
-    database.query_row(last, [], point).optional()
+    database.query_row("SELECT segment, end FROM covered", [], point).optional()
+}
+
+fn cover(database: &Connection, (segment, end): Point) -> rusqlite::Result<()> {
+    let point = params![segment.cast_signed(), end.cast_signed()];
+    database.execute("INSERT OR REPLACE INTO covered (one, segment, end) VALUES (1, ?1, ?2)", point).map(drop)
 }
 
 /// The blocks that may hold what a filter asks for, oldest first, and up to where that is all there is.

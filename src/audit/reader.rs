@@ -20,7 +20,7 @@ use super::follow::Follow;
 use super::frame;
 use super::index::{self, Point};
 use super::join::Scan;
-use super::segment::{self, Block, Segment};
+use super::segment::{self, Block};
 use super::verify::{self, Report};
 use super::{Outcome, Record};
 use crate::clock::Micros;
@@ -187,8 +187,8 @@ impl Reader {
         });
         // Listed after the index was read, so that the segments reach at least as far.
         let segments = segment::list(&self.directory)?;
-        let fits = |point: Point| segments.iter().any(|s: &Segment| s.number == point.0 && s.length >= point.1);
-        let (mut blocks, covered) = indexed.filter(|(_, point)| fits(*point)).unwrap_or_default();
+        let fitting = indexed.filter(|(_, point)| segment::reach(&segments, *point));
+        let (mut blocks, covered) = fitting.unwrap_or_default();
         blocks.extend(segment::beyond(&segments, covered));
         Ok((Scan::new(self.directory.clone(), segments), blocks))
     }

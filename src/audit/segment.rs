@@ -105,6 +105,12 @@ fn append(file: &File, from: u64, length: u64, piece: &mut Vec<u8>) -> io::Resul
     Ok(filled > before)
 }
 
+/// Whether a journal has a point, or had it in a segment that retention has removed since.
+pub(super) fn reach(segments: &[Segment], (number, offset): (u64, u64)) -> bool {
+    let at = segments.partition_point(|segment| segment.number < number);
+    segments.get(at).is_some_and(|segment| segment.length >= offset || (segment.number > number && at == 0))
+}
+
 /// What lies beyond a point of a journal, in blocks, oldest first.
 pub(super) fn beyond(segments: &[Segment], (number, offset): (u64, u64)) -> impl Iterator<Item = Block> {
     segments.iter().filter(move |segment| segment.number >= number).flat_map(move |segment| {

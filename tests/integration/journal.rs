@@ -18,6 +18,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+mod activity;
+
 const END: End =
     End { outcome: Outcome::Completed, status: Some(200), duration_us: 1500, request_bytes: 0, response_bytes: 4096 };
 

@@ -12,6 +12,7 @@ use super::FILE;
 /// `first` or `last` in `block`, and makes its own index anew, so what one version covers was never covered by another.
 const VERSION: i64 = 1;
 /// - `block`: which lines it is of, and when its first and last uses began.
+/// - `covered`: one row, up to where the journal is indexed; it stays when the blocks before it go.
 /// - `member`: the keys, users and organizations with uses in a block, and whether one of them was refused.
 /// - `hour`: requests and refusals of a key. Hours are numbered from the epoch.
 /// - `last`: the line of the last admitted use of a key, and, once it has ended elsewhere, that of its end.
@@ -20,6 +21,7 @@ const SCHEMA: &str = "
     CREATE TABLE block (
         id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
         earliest INTEGER, latest INTEGER);
+    CREATE TABLE covered (one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL);
     CREATE TABLE member (
         id TEXT NOT NULL, block INTEGER NOT NULL, refused INTEGER NOT NULL, PRIMARY KEY (id, block)) WITHOUT ROWID;
     CREATE TABLE hour (
