@@ -27,8 +27,6 @@ pub(super) enum Failed {
     Body,
     #[error("the request's body did not arrive in time")]
     Slow,
-    #[error("the form lacks something, or has something wrong")]
-    Form(&'static str),
     #[error(transparent)]
     Refused(Refused),
     #[error(transparent)]
@@ -114,8 +112,6 @@ impl Failed {
                 "What was sent is too large, or broke off on the way.", "Try again with less."),
             Self::Slow => words(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long",
                 "What was sent did not arrive in time.", "Try again."),
-            Self::Form(what) => words(StatusCode::BAD_REQUEST, "invalid_request", "Something is missing",
-                what, "Go back, correct it, and try again."),
             Self::Refused(refused) => refused.words(),
             Self::Provider(error) => provider_words(error),
             Self::Management(error) => management_words(error),

@@ -112,10 +112,8 @@ impl Management {
     ) -> Result<Option<Person>, ManagementError> {
         let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
         let Some(id) = session.user() else { return Ok(None) };
-        let org = self.state.orgs().await?.into_iter().find(|org| org.id == session.chosen);
-        let user = self.state.users(session.chosen).await?.into_iter().find(|user| user.id == id);
-        let user = user.filter(|user| user.removed.is_none());
-        Ok(org.zip(user).map(|(org, user)| Person { session, user, org, origin }))
+        let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.removed.is_none());
+        Ok(member.map(|(org, user)| Person { session, user, org, origin }))
     }
 
     /// Whether this actor may have this done.

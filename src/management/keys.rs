@@ -146,7 +146,7 @@ impl Management {
     /// The change that makes a user's seat.
     pub(super) async fn new_seat(&self, membership: Membership, now: Micros) -> Result<Change, ManagementError> {
         let missing = || ManagementError::NoOrg(membership.org.to_string());
-        let org = self.state.orgs().await?.into_iter().find(|org| org.id == membership.org).ok_or_else(missing)?;
+        let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
         let key = state::Key {
             id: KeyId::generate(org.tag)?,
             org: membership.org,
@@ -180,8 +180,7 @@ impl Management {
     /// The key with this id, revoked or not, and whose it is.
     pub(super) async fn owned(&self, id: KeyId) -> Result<Owned, ManagementError> {
         let key = self.state.key(id).await?.filter(|key| !key.seat).ok_or(ManagementError::NoKey(id))?;
-        let org = self.state.orgs().await?.into_iter().find(|org| org.id == key.org);
-        let user = self.state.users(key.org).await?.into_iter().find(|user| user.id == key.user);
+        let (org, user) = self.state.member(key.org, key.user).await?.unzip();
         Ok(Owned { key, user, org })
     }
 

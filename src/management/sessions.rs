@@ -122,7 +122,7 @@ impl Management {
     ) -> Result<(Token, Session), ManagementError> {
         self.links()?;
         let Good { membership, .. } = self.take_link(link, now).await?;
-        let user = self.linked(membership).await?;
+        let (_, user) = self.linked(membership).await?;
         self.begin(vec![membership], user.email, None, None, previous, origin, now).await
     }
 
@@ -136,10 +136,8 @@ impl Management {
         self.links()?;
         let good = self.take_link(link, now).await?;
         self.state.change(good.ticket(*link)).await?;
-        let user = self.linked(good.membership).await?;
-        let org = self.state.orgs().await?.into_iter().find(|org| org.id == user.org);
-        let org = org.ok_or(ManagementError::BadLink)?.name;
-        Ok(LinkOffer { email: user.email, org, expires: good.expires })
+        let (org, user) = self.linked(good.membership).await?;
+        Ok(LinkOffer { email: user.email, org: org.name, expires: good.expires })
     }
 
     async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<Good, ManagementError> {
@@ -148,10 +146,9 @@ impl Management {
     }
 
     /// Whom a link signs in, unless they were removed meanwhile.
-    async fn linked(&self, membership: Membership) -> Result<state::User, ManagementError> {
-        let users = self.state.users(membership.org).await?;
-        let user = users.into_iter().find(|user| user.id == membership.user && user.removed.is_none());
-        user.ok_or(ManagementError::BadLink)
+    async fn linked(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
+        let member = self.state.member(membership.org, membership.user).await?;
+        member.filter(|(_, user)| user.removed.is_none()).ok_or(ManagementError::BadLink)
     }
 
     /// The organizations that a person may act in, with their names.

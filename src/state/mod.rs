@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, Principal};
+use crate::identity::{OrgId, Permission, Principal, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
@@ -195,6 +195,17 @@ impl State {
         match self {
             Self::Embedded(state) => Ok(state.users(org)),
             Self::Redis(state) => state.users(org).await,
+        }
+    }
+
+    /// An organization and one of its users, removed or not; none when there is no such organization or no such user in it.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.member(org, user)),
+            Self::Redis(state) => state.member(org, user).await,
         }
     }
 

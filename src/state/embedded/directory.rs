@@ -127,6 +127,12 @@ impl Directory {
     }
 
     /// Keys only: no seats.
+    pub(super) fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
+        let tree = self.read();
+        let user = tree.user.get(&user).filter(|entry| entry.user.org == org)?;
+        Some((tree.org.get(&org)?.view(), user.user.clone()))
+    }
+
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
         self.records(org).iter().filter(|record| !record.seat).map(|record| record.view()).collect()
     }

@@ -180,6 +180,11 @@ impl Embedded {
         self.directory.users(org)
     }
 
+    /// An organization and one of its users. See [`super::State::member`].
+    pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
+        self.directory.member(org, user)
+    }
+
     /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
         self.directory.keys(org)

@@ -66,6 +66,12 @@ impl Redis {
         fields.map(|fields| fields.user()).transpose()
     }
 
+    pub(super) async fn stored_member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Failure> {
+        let Some(tag) = self.tag(org).await? else { return Ok(None) };
+        let (org, user) = (self.stored_org(tag).await?, self.stored_user(tag, user).await?);
+        Ok(org.zip(user))
+    }
+
     pub(super) async fn stored_key(&self, key: KeyId) -> Result<Option<StoredKey>, Failure> {
         let fields = self.fields(layout::slot(key.tag().as_str()), self.shared.layout.key(key)).await?;
         fields.map(|fields| fields.key()).transpose()

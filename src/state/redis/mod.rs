@@ -69,7 +69,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Micros;
-use crate::identity::OrgId;
+use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::{Quota, Standing};
 use crate::tls;
@@ -249,6 +249,14 @@ impl Redis {
     /// [`Unavailable`].
     pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
         reading(self.all_users(org)).await
+    }
+
+    /// An organization and one of its users. See [`super::State::member`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
+        reading(self.stored_member(org, user)).await
     }
 
     /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
