@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keygate::clock;
+use keygate::clock::{self, Micros};
+use keygate::key::KeyId;
 use keygate::secret::Secret;
 use keygate::session::Token;
 use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, ChangeError, Redis as RedisState, Session, State, Unavailable};
+use keygate::state::{Change, ChangeError, Key, Redis as RedisState, Session, State, Unavailable, seat};
 
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
-use super::tenancy::{admit, tenant};
+use super::tenancy::{admit, new_key, tenant};
 use crate::redis::{Proxy, Redis, until};
 
 fn open(settings: Settings) -> State {
@@ -184,6 +185,37 @@ fn what_no_replica_has_is_not_acknowledged() {
         let taken = state.take_ticket(&token, session.created).await;
         assert!(matches!(taken, Err(ChangeError::Unavailable(_))), "{taken:?}");
         assert_eq!(state.take_ticket(&token, session.created).await.unwrap(), None);
+    });
+}
+
+/// Whoever is told that a seat is taken relies on it: one that was only claimed, by a gateway that died, is not there.
+#[test]
+fn a_seat_is_taken_when_it_is_there() {
+    let _entered = enter();
+    let server = Redis::start();
+    let [one, other] = [gateway(&server), gateway(&server)];
+    block_on(async {
+        let (tenancy, key) = tenant(&one).await;
+        let digest = seat(tenancy.user);
+        let create = |state| {
+            let (key, _) = new_key(tenancy.tag, tenancy.org, tenancy.user);
+            State::change(state, Change::CreateKey { key: Key { seat: true, ..key }, digest })
+        };
+        let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let claim = |at: Micros| {
+            let (name, nobody) = (format!("keygate:digest:{hex}"), KeyId::generate(tenancy.tag).unwrap());
+            server.cli::<u64>(&["HSET", &name, "key", nobody.as_str(), "at", &at.0.to_string()])
+        };
+        claim(clock::now());
+        let made = create(&one).await;
+        assert!(matches!(made, Err(ChangeError::Unavailable(_))), "{made:?}");
+        claim(clock::now().before(Duration::from_secs(61)));
+        let (first, second) = tokio::join!(create(&one), create(&other));
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        let taken = first.and(second);
+        assert!(matches!(taken, Err(ChangeError::Taken("digest"))), "{taken:?}");
+        let there = one.key_of(&digest).await.unwrap();
+        assert!(there.is_some_and(|there| there != key.id));
     });
 }
 

@@ -2,7 +2,11 @@
 
 use super::orgs::written;
 use super::*;
+use crate::state::is_seat;
 use crate::state::redis::stored::StoredKey;
+
+/// How long to wait for the record of a seat that somebody else is making: a few round trips.
+const SEATING: Duration = Duration::from_millis(10);
 
 impl Redis {
     pub(super) async fn create_key(&self, key: &Key, digest: &KeyDigest) -> Result<u32, Obstacle> {
@@ -67,8 +71,11 @@ impl Redis {
         }
         let claimed = claimed.parse().map_or(Micros(0), Micros);
         let other = holder.parse().map_err(|_| Failure::Nonsense)?;
-        if self.stored_key(other).await?.is_some() || claimed.after(CLAIM) > clock::now() {
+        if self.stored_key(other).await?.is_some() {
             return Err(ChangeError::Taken("digest").into());
+        }
+        if claimed.after(CLAIM) > clock::now() {
+            return Err(being_claimed(digest).await);
         }
         let mut draft = self.draft();
         let at = draft.record(name);
@@ -164,6 +171,16 @@ impl Redis {
         }
         Ok(stored)
     }
+}
+
+/// What a claim that is not old enough to be anybody's means. Whoever is told that a seat is taken takes it for there:
+/// so that its record is waited for.
+async fn being_claimed(digest: &KeyDigest) -> Obstacle {
+    if !is_seat(digest) {
+        return ChangeError::Taken("digest").into();
+    }
+    tokio::time::sleep(SEATING).await;
+    Obstacle::Conflict
 }
 
 pub(in crate::state::redis) fn fields(
