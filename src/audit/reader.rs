@@ -85,7 +85,7 @@ impl Filter {
             && (self.user.is_none() || self.user == begun.user_id)
             && (self.org.is_none() || self.org == begun.org_id)
             && !(self.requests_only && event::is_change(begun.auth_method, &begun.method))
-            && !(self.refusals_only && !begun.outcome.is_some_and(Outcome::is_refusal))
+            && (!self.refusals_only || begun.outcome.is_some_and(Outcome::is_refusal))
     }
 
     /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.
