@@ -52,7 +52,7 @@ impl Lively {
             }
             if open.len() > 40 {
                 let entry = open.swap_remove(n as usize * 7 % 40);
-                let outcome = if n % 3 == 0 { Outcome::UpstreamError } else { Outcome::Completed };
+                let outcome = if n.is_multiple_of(3) { Outcome::UpstreamError } else { Outcome::Completed };
                 entry.close(End { outcome, status: Some(200 + (n % 300) as u16), ..END });
             }
         }
@@ -62,7 +62,7 @@ impl Lively {
 
     /// Seven keys come and go, the last is only ever refused, and the first is used no more after the first hours.
     fn nth(&self, n: u64, time: Micros) -> Use<'static> {
-        let i = if n % 10 == 0 && n % 3 == 0 { 7 } else { (n / 700 + n % 5) as usize % 7 };
+        let i = if n.is_multiple_of(30) { 7 } else { (n / 700 + n % 5) as usize % 7 };
         let i = if i == 0 && n > 700 { 1 } else { i };
         let uses = self.who[i].uses_at(time);
         match n % 13 {
@@ -322,11 +322,11 @@ fn refusals_and_requests_are_found_by_themselves() {
                 records.iter().filter(of).filter(|record| wanted(record)).cloned().collect()
             };
             let refused = |record: &Record| REFUSALS.contains(&record.outcome);
-            let refusals = Filter { refusals_only: true, ..filter };
+            let refusals = Filter { refused: Some(true), ..filter };
             assert_eq!(exported(&lively.settings, refusals), expected(&refused));
             let requests = Filter { requests_only: true, ..filter };
             assert_eq!(exported(&lively.settings, requests), expected(&|record| !change(record)));
-            let both = Filter { requests_only: true, refusals_only: true, ..filter };
+            let both = Filter { requests_only: true, refused: Some(true), ..filter };
             let listed = reader(&lively.settings).list(&both, 20, None).unwrap().records;
             let newest = expected(&|record| refused(record) && !change(record)).into_iter().rev().take(20);
             assert_eq!(listed, newest.collect::<Vec<_>>());
