@@ -20,6 +20,9 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { Provider } from 'oidc-provider';
 
+// Nobody reads the output any more once the provider listens.
+console.info = console.error;
+
 const options = JSON.parse(process.env.OPTIONS ?? '{}');
 const algorithm = options.signing_algorithm ?? 'RS256';
 

@@ -33,6 +33,7 @@ async fn people_sign_in_with_their_claims_and_out_again() {
     let provider = Provider::new(real.settings()).unwrap();
     let mut browser = Browser::new();
     let ada = sign_in(&provider, &mut browser, "ada").await.unwrap();
+    assert_eq!(ada.claims["iss"], real.issuer());
     assert_eq!(
         (ada.subject.as_str(), ada.email.as_deref(), ada.email_verified),
         ("ada", Some("ada@example.com"), true)
@@ -48,11 +49,15 @@ async fn people_sign_in_with_their_claims_and_out_again() {
     let page = browser.submit(&action, &fields);
     assert_eq!(browser.follow(page).unwrap_err().as_str(), SIGNED_OUT);
 
+    // What is said of a person may change, and counts from then on.
+    let mut accounts = people();
+    accounts["bob"]["email"] = json!("robert@example.com");
+    real.set_accounts(&accounts);
     // Signed out, so another may sign in with the same browser.
     let bob = sign_in(&provider, &mut browser, "bob").await.unwrap();
     assert_eq!(
         (bob.subject.as_str(), bob.email.as_deref(), bob.email_verified),
-        ("bob", Some("bob@example.com"), false)
+        ("bob", Some("robert@example.com"), false)
     );
     assert_eq!((bob.name, bob.claims.get("groups")), (None, None));
 }

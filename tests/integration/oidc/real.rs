@@ -66,6 +66,7 @@ impl Real {
         Self { issuer: issuer.to_owned(), child, client, accounts: file }
     }
 
+    /// Its address.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
