@@ -36,8 +36,9 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-# The identity provider of the tests. npm writes its own lock file into what it installs.
+# The identity provider of the tests. npm writes a lock file of its own into what it installs.
 provider="$(dirname "$0")/../tests/oidc-provider"
-if [ "$provider/package-lock.json" -nt "$provider/node_modules/.package-lock.json" ]; then
+installed="$provider/node_modules/.package-lock.json"
+if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
     (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
 fi

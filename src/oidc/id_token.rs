@@ -47,7 +47,9 @@ impl Expected<'_> {
         if claims.subject().is_empty() || claims.subject().len() > LONGEST_SUBJECT {
             return Err(Error::Subject);
         }
-        payload(raw)
+        let claims = payload(raw)?;
+        self.check_begun(&claims)?;
+        Ok(claims)
     }
 
     fn verifier(&self, keys: &CoreJsonWebKeySet) -> CoreIdTokenVerifier<'static> {
@@ -70,9 +72,18 @@ impl Expected<'_> {
 
     /// Step 10, as far as it is certain: nothing is from the future.
     fn check_issued(&self, claims: &CoreIdTokenClaims) -> Result<(), Error> {
-        let issued = claims.issue_time().timestamp_micros();
         let latest = i64::try_from(self.now.after(LEEWAY).0).unwrap_or(i64::MAX);
-        if issued > latest { Err(Error::NotYet) } else { Ok(()) }
+        if claims.issue_time().timestamp_micros() > latest { Err(Error::NotYet) } else { Ok(()) }
+    }
+
+    /// RFC 7519, section 4.1.5: a token may say from when on it is good, in seconds.
+    fn check_begun(&self, claims: &Map<String, Value>) -> Result<(), Error> {
+        let latest = Duration::from_micros(self.now.after(LEEWAY).0).as_secs_f64();
+        match claims.get("nbf").map(Value::as_f64) {
+            Some(Some(begins)) if begins > latest => Err(Error::NotYet),
+            Some(None) => Err(Error::Malformed),
+            _ => Ok(()),
+        }
     }
 
     /// Section 3.1.3.8: when the token names an access token, it is the one that came with it.

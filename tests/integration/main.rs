@@ -29,6 +29,7 @@ mod state_contract;
 mod management;
 mod command_line;
 mod state_copy;
+mod oidc;
 
 // The service behind it.
 mod query_store;

@@ -20,6 +20,9 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { Provider } from 'oidc-provider';
 
+// Nobody reads the output any more once the provider listens.
+console.info = console.error;
+
 const options = JSON.parse(process.env.OPTIONS ?? '{}');
 const algorithm = options.signing_algorithm ?? 'RS256';
 
@@ -61,6 +64,8 @@ const provider = new Provider(issuer, {
   },
   scopes: ['openid', 'email', 'profile', 'groups'],
   conformIdTokenClaims: !options.claims_in_id_token,
+  // What clients are registered with, so that what the metadata offer is what they can use.
+  clientAuthMethods: clients.map((client) => client.token_endpoint_auth_method ?? 'client_secret_basic'),
   pkce: { required: () => true },
   features: { devInteractions: { enabled: true }, rpInitiatedLogout: { enabled: true } },
 });

@@ -1,6 +1,6 @@
 //! TLS: what clients are shown and asked for, what changes while serving, and whom the gateway believes upstream.
 
-mod authority;
+pub mod authority;
 mod handshake;
 
 // The listeners' side, handshake by handshake.

@@ -1,0 +1,161 @@
+//! The certified provider signs people in.
+
+use std::sync::Arc;
+
+use keygate::clock;
+use keygate::oidc::{Callback, Error, Provider, Settings, Verified};
+use openidconnect::url::Url;
+use serde_json::{Value, json};
+use tokio::runtime::LocalOptions;
+
+use super::REDIRECT;
+use super::browser::Browser;
+use super::real::{Real, SIGNED_OUT};
+
+fn people() -> Value {
+    json!({
+        "ada": {"email": "ada@example.com", "email_verified": true, "name": "Ada", "groups": ["staff", "admins"]},
+        "bob": {"email": "bob@example.com", "email_verified": false},
+    })
+}
+
+async fn sign_in(provider: &Provider, browser: &mut Browser, name: &str) -> Result<Verified, Error> {
+    let begun = provider.begin(REDIRECT, clock::now()).await?;
+    let back = browser.sign_in(&begun.url, name);
+    let callback = Callback::parse(back.query().unwrap()).unwrap();
+    assert_eq!(callback.state.as_ref().unwrap().expose(), begun.state.expose());
+    provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await
+}
+
+#[tokio::test]
+async fn people_sign_in_with_their_claims_and_out_again() {
+    let real = Real::start(&[REDIRECT], people());
+    let provider = Provider::new(real.settings()).unwrap();
+    let mut browser = Browser::new();
+    let ada = sign_in(&provider, &mut browser, "ada").await.unwrap();
+    assert_eq!(ada.claims["iss"], real.issuer());
+    assert_eq!(
+        (ada.subject.as_str(), ada.email.as_deref(), ada.email_verified),
+        ("ada", Some("ada@example.com"), true)
+    );
+    assert_eq!((ada.name.as_deref(), &ada.claims["groups"]), (Some("Ada"), &json!(["staff", "admins"])));
+    assert_eq!(format!("{ada:?}"), "Verified { email_verified: true, .. }");
+
+    let out = provider.sign_out_url(Some(&ada.id_token), SIGNED_OUT, clock::now()).await.unwrap();
+    let page = browser.get(&out.parse().unwrap());
+    let (action, mut fields) = page.form().unwrap();
+    fields.push(("logout".into(), "yes".into()));
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let page = browser.submit(&action, &fields);
+    assert_eq!(browser.follow(page).unwrap_err().as_str(), SIGNED_OUT);
+
+    // What is said of a person may change, and counts from then on.
+    let mut accounts = people();
+    accounts["bob"]["email"] = json!("robert@example.com");
+    real.set_accounts(&accounts);
+    // Signed out, so another may sign in with the same browser.
+    let bob = sign_in(&provider, &mut browser, "bob").await.unwrap();
+    assert_eq!(
+        (bob.subject.as_str(), bob.email.as_deref(), bob.email_verified),
+        ("bob", Some("robert@example.com"), false)
+    );
+    assert_eq!((bob.name, bob.claims.get("groups")), (None, None));
+}
+
+#[tokio::test]
+async fn every_kind_of_client_and_signature_works() {
+    for (method, algorithm) in [("client_secret_post", "PS256"), ("client_secret_basic", "ES256"), ("none", "EdDSA")] {
+        let metadata = json!({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": method});
+        let options = json!({"claims_in_id_token": true, "signing_algorithm": algorithm});
+        let real = Real::start_with(metadata, people(), options);
+        let mut settings = real.settings();
+        if method == "none" {
+            settings.client_secret = None;
+        }
+        let ada = sign_in(&Provider::new(settings).unwrap(), &mut Browser::new(), "ada").await;
+        assert_eq!(ada.unwrap().email.as_deref(), Some("ada@example.com"), "{method} {algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_may_decline() {
+    let real = Real::start(&[REDIRECT], people());
+    let provider = Provider::new(real.settings()).unwrap();
+    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let mut browser = Browser::new();
+    let page = browser.get(&begun.url.parse().unwrap());
+    let page = browser.follow(page).unwrap();
+    let abort: Url = format!("{}/abort", page.url).parse().unwrap();
+    let page = browser.get(&abort);
+    let back = browser.follow(page).unwrap_err();
+    let callback = Callback::parse(back.query().unwrap()).unwrap();
+    let error = provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    assert_eq!((error.reason(), error.fault()), ("denied_by_user", keygate::oidc::Fault::Declined));
+    assert!(error.in_full().contains("End-User aborted interaction"), "{}", error.in_full());
+}
+
+#[tokio::test]
+async fn a_code_is_good_once_and_for_who_began() {
+    let real = Real::start(&[REDIRECT], people());
+    let provider = Provider::new(real.settings()).unwrap();
+    let mut browser = Browser::new();
+    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let other = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let back = browser.sign_in(&begun.url, "ada");
+    let callback = Callback::parse(back.query().unwrap()).unwrap();
+    let stolen = provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    assert_eq!((stolen.reason(), stolen.fault()), ("code_refused", keygate::oidc::Fault::Browser));
+
+    let back = browser.sign_in(&other.url, "ada");
+    let callback = Callback::parse(back.query().unwrap()).unwrap();
+    provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap();
+    let again = provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    assert_eq!(again.reason(), "code_refused");
+}
+
+#[tokio::test]
+async fn a_wrong_secret_is_told_apart() {
+    let real = Real::start(&[REDIRECT], people());
+    let wrong = keygate::secret::Secret::new(uuid::Uuid::new_v4().to_string());
+    let provider = Provider::new(Settings { client_secret: Some(wrong), ..real.settings() }).unwrap();
+    let error = sign_in(&provider, &mut Browser::new(), "ada").await.unwrap_err();
+    assert_eq!((error.reason(), error.fault()), ("client_refused", keygate::oidc::Fault::Provider));
+}
+
+#[test]
+fn one_provider_serves_runtimes_that_come_and_go() {
+    let real = Real::start(&[REDIRECT], people());
+    let provider = Arc::new(Provider::new(real.settings()).unwrap());
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let provider = Arc::clone(&provider);
+            std::thread::spawn(move || {
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
+                runtime.block_on(sign_in(&provider, &mut Browser::new(), "ada")).unwrap().subject
+            })
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), "ada");
+    }
+}
+
+#[test]
+fn the_provider_ends_with_the_process_that_started_it() {
+    let mut child = std::process::Command::new("node")
+        .arg("tests/oidc-provider/provider.js")
+        .env("CLIENTS", "[]")
+        .env("ACCOUNTS", "/dev/null")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert!(line.starts_with("listening http://127.0.0.1:"), "{line}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}

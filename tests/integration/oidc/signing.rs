@@ -1,0 +1,76 @@
+//! Keys of a provider of the test's own, and tokens that are signed with them, well or badly.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use openidconnect::PrivateSigningKey as _;
+use openidconnect::core::{CoreHmacKey, CoreJwsSigningAlgorithm};
+use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SigningKey as _};
+use serde_json::{Value, json};
+use x509_parser::prelude::FromDer as _;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+/// An RSA key with a name.
+pub struct SigningKey {
+    pub id: String,
+    pair: KeyPair,
+}
+
+impl SigningKey {
+    /// A new one.
+    pub fn generate() -> Self {
+        Self::named(&uuid::Uuid::new_v4().to_string())
+    }
+
+    /// A new one under a name that another may have as well.
+    pub fn named(id: &str) -> Self {
+        let pair = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        Self { id: id.to_owned(), pair }
+    }
+
+    /// Its public half, as it is in a key set (RFC 7517).
+    pub fn public(&self) -> Value {
+        let info = self.pair.subject_public_key_info();
+        let (_, info) = SubjectPublicKeyInfo::from_der(&info).unwrap();
+        let PublicKey::RSA(key) = info.parsed().unwrap() else { panic!("an RSA key is one") };
+        let modulus = key.modulus.strip_prefix(&[0]).unwrap_or(key.modulus);
+        json!({
+            "kty": "RSA", "use": "sig", "alg": "RS256", "kid": self.id,
+            "n": URL_SAFE_NO_PAD.encode(modulus), "e": URL_SAFE_NO_PAD.encode(key.exponent),
+        })
+    }
+
+    /// What everybody knows of it, as text.
+    pub fn public_pem(&self) -> String {
+        self.pair.public_key_pem()
+    }
+
+    /// A token signed with RS256.
+    pub fn signed(&self, claims: &Value) -> String {
+        let input = input(&json!({"alg": "RS256", "kid": self.id}), claims);
+        let signature = self.pair.sign(input.as_bytes()).unwrap();
+        join(&input, &signature)
+    }
+}
+
+/// A token that nobody signed.
+pub fn unsigned(claims: &Value) -> String {
+    join(&input(&json!({"alg": "none"}), claims), b"")
+}
+
+/// A token signed with a secret that two know, or all (RFC 8725, section 2.1).
+pub fn with_shared_secret(secret: &str, key_id: &str, claims: &Value) -> String {
+    let input = input(&json!({"alg": "HS256", "kid": key_id}), claims);
+    let key = CoreHmacKey::new(secret);
+    let signature = key.sign(&CoreJwsSigningAlgorithm::HmacSha256, input.as_bytes()).unwrap();
+    join(&input, &signature)
+}
+
+fn input(header: &Value, claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}", part(header), part(claims))
+}
+
+fn join(input: &str, signature: &[u8]) -> String {
+    format!("{input}.{}", URL_SAFE_NO_PAD.encode(signature))
+}

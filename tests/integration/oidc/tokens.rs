@@ -1,0 +1,187 @@
+//! Each bad ID token is refused, with the word for it.
+
+use keygate::clock;
+use serde_json::{Value, json};
+
+use super::hostile::{Hostile, SECRET, SUBJECT, Signing};
+use super::signing::SigningKey;
+use super::{provider_at, refusal, settings_at, sign_in};
+
+fn seconds() -> i64 {
+    i64::try_from(clock::now().0 / 1_000_000).unwrap()
+}
+
+#[tokio::test]
+async fn a_good_one_is_believed() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    let person = sign_in(&provider).await.unwrap();
+    assert_eq!((person.subject.as_str(), person.email.as_deref()), (SUBJECT, Some("person@example.com")));
+    assert!(person.email_verified);
+    // All that was wanted was in it.
+    assert_eq!((hostile.asked("/userinfo"), hostile.asked("/jwks")), (0, 1));
+    sign_in(&provider).await.unwrap();
+    assert_eq!((hostile.asked("/.well-known/openid-configuration"), hostile.asked("/jwks")), (1, 1));
+}
+
+#[tokio::test]
+async fn each_wrong_claim_has_its_word() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    let refused: [(&str, Value, &str); 26] = [
+        ("aud", json!("another client"), "audience"),
+        ("aud", json!(["client 1", "another client"]), "audience"),
+        ("aud", json!([]), "audience"),
+        ("aud", Value::Null, "malformed"),
+        ("azp", json!("another client"), "authorized_party"),
+        ("iss", json!("https://other.example"), "token_issuer"),
+        ("iss", json!(hostile.issuer() + "/"), "token_issuer"),
+        ("iss", json!("not a URL"), "malformed"),
+        ("nonce", json!("another sign-in's"), "nonce"),
+        ("nonce", Value::Null, "nonce"),
+        ("nonce", json!(""), "nonce"),
+        ("exp", json!(seconds() - 61), "expired"),
+        ("exp", json!(0), "expired"),
+        ("exp", json!(-1e300), "malformed"),
+        ("exp", Value::Null, "malformed"),
+        ("exp", json!("soon"), "malformed"),
+        ("exp", json!(1e300), "malformed"),
+        ("iat", json!(seconds() + 120), "not_yet"),
+        ("iat", json!(8_000_000_000_000_i64), "not_yet"),
+        ("iat", Value::Null, "malformed"),
+        ("nbf", json!(seconds() + 120), "not_yet"),
+        ("at_hash", json!("AAAAAAAAAAAAAAAAAAAAAA"), "access_token_hash"),
+        ("sub", Value::Null, "malformed"),
+        ("sub", json!(""), "subject"),
+        ("sub", json!("s".repeat(256)), "subject"),
+        ("sub", json!(1), "malformed"),
+    ];
+    for (name, value, reason) in refused {
+        let what = format!("{name}: {value}");
+        hostile.behave(|now| now.claims = Box::new(move |claims| claims[name] = value.clone()));
+        assert_eq!(refusal(&provider).await, reason, "{what}");
+    }
+    // What differs by less than clocks do, or need not be there, is believed.
+    let believed: [(&str, Value); 5] = [
+        ("exp", json!(seconds() - 30)),
+        ("iat", json!(seconds() + 30)),
+        ("aud", json!(["client 1"])),
+        ("azp", json!("client 1")),
+        ("at_hash", Value::Null),
+    ];
+    for (name, value) in believed {
+        let what = format!("{name}: {value}");
+        hostile.behave(|now| now.claims = Box::new(move |claims| claims[name] = value.clone()));
+        assert_eq!(
+            sign_in(&provider).await.map(|person| person.subject).map_err(|e| e.in_full()),
+            Ok(SUBJECT.into()),
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_the_providers_own_signature_is_believed() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    let mut id = String::new();
+    let mut pem = String::new();
+    hostile.behave(|now| (id, pem) = (now.keys[0].id.clone(), now.keys[0].public_pem()));
+    for (signing, reason) in [
+        (Signing::None, "unsigned"),
+        (Signing::Shared(SECRET.into()), "algorithm"),
+        (Signing::Shared(pem), "algorithm"),
+        (Signing::Hidden(SigningKey::named(&id)), "signature"),
+        (Signing::Hidden(SigningKey::generate()), "unknown_key"),
+        (Signing::Broken, "signature"),
+    ] {
+        hostile.behave(|now| now.signing = signing);
+        assert_eq!(refusal(&provider).await, reason);
+    }
+    hostile.behave(|now| now.signing = Signing::Good);
+    sign_in(&provider).await.unwrap();
+}
+
+#[tokio::test]
+async fn bad_tokens_do_not_make_us_burden_the_provider() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    hostile.behave(|now| now.signing = Signing::Hidden(SigningKey::generate()));
+    for _ in 0..5 {
+        assert_eq!(refusal(&provider).await, "unknown_key");
+    }
+    // Once to know them, and once because one was not known.
+    assert_eq!(hostile.asked("/jwks"), 2);
+}
+
+#[tokio::test]
+async fn keys_may_change_while_somebody_signs_in() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    sign_in(&provider).await.unwrap();
+    let begun = provider.begin(super::REDIRECT, clock::now()).await.unwrap();
+    let callback = super::come_back(&begun.url);
+    hostile.behave(|now| now.keys = vec![SigningKey::generate()]);
+    provider.finish(&begun.pending, super::REDIRECT, &callback, clock::now()).await.unwrap();
+    sign_in(&provider).await.unwrap();
+    assert_eq!(hostile.asked("/jwks"), 2);
+}
+
+#[tokio::test]
+async fn a_new_key_under_the_old_name_is_found() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    sign_in(&provider).await.unwrap();
+    hostile.behave(|now| now.keys = vec![SigningKey::named(&now.keys[0].id)]);
+    sign_in(&provider).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_withdrawn_key_is_not_believed_for_longer_than_an_hour() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    sign_in(&provider).await.unwrap();
+    // It goes on signing with a key that it does not show any more.
+    hostile.behave(|now| {
+        let withdrawn = now.keys.pop().unwrap();
+        now.keys = vec![SigningKey::generate()];
+        now.signing = Signing::Hidden(withdrawn);
+        now.claims = Box::new(|claims| claims["exp"] = json!(seconds() + 7200));
+    });
+    sign_in(&provider).await.unwrap();
+    let begun = provider.begin(super::REDIRECT, clock::now()).await.unwrap();
+    let callback = super::come_back(&begun.url);
+    let later = clock::now().after(std::time::Duration::from_secs(3601));
+    let error = provider.finish(&begun.pending, super::REDIRECT, &callback, later).await.unwrap_err();
+    assert_eq!(error.reason(), "unknown_key");
+}
+
+#[tokio::test]
+async fn an_address_is_verified_only_when_the_provider_says_so() {
+    let hostile = Hostile::start();
+    let provider = provider_at(&hostile);
+    for verified in [json!(false), json!("false"), Value::Null] {
+        hostile.behave(|now| now.claims = Box::new(move |claims| claims["email_verified"] = verified.clone()));
+        let person = sign_in(&provider).await.unwrap();
+        assert_eq!((person.email.as_deref(), person.email_verified), (Some("person@example.com"), false));
+    }
+}
+
+#[tokio::test]
+async fn userinfo_is_asked_for_what_is_missing_and_about_the_same_person() {
+    let hostile = Hostile::start();
+    let mut settings = settings_at(&hostile);
+    settings.claims = vec!["groups".into()];
+    let provider = keygate::oidc::Provider::new(settings).unwrap();
+    hostile.behave(|now| now.userinfo = Box::new(|claims| claims["groups"] = json!(["staff"])));
+    let person = sign_in(&provider).await.unwrap();
+    assert_eq!((hostile.asked("/userinfo"), &person.claims["groups"]), (1, &json!(["staff"])));
+
+    for sub in [json!("subject-2"), json!(""), Value::Null] {
+        hostile.behave(|now| now.userinfo = Box::new(move |claims| claims["sub"] = sub.clone()));
+        assert_eq!(refusal(&provider).await, "userinfo_subject");
+    }
+    hostile.behave(|now| now.metadata = Box::new(|metadata| metadata["userinfo_endpoint"] = Value::Null));
+    let silent = provider_at(&hostile);
+    sign_in(&silent).await.unwrap();
+}
