@@ -33,8 +33,10 @@ impl House {
         let metrics = Metrics::new();
         let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
         let state = Arc::new(State::Embedded(Embedded::open(&settings).unwrap()));
-        let journal = Journal::open(journal_settings(directory.path()), metrics.audit.clone()).unwrap();
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
+        let recorded = journal_settings(directory.path());
+        let journal = Journal::open(recorded.clone(), metrics.audit.clone()).unwrap();
+        let management = Management::new(Arc::clone(&state), journal.clone(), &recorded, &metrics.state);
+        let management = Arc::new(management);
         Self { directory, state, journal, management }
     }
 
