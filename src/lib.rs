@@ -41,6 +41,7 @@ pub mod state;
 // The control plane.
 pub mod management;
 pub mod admin;
+pub mod dashboard;
 
 // Putting it together.
 pub mod config;

@@ -1,0 +1,93 @@
+// What the pages cannot do without a script: copying, and dates in the reader's language and time zone.
+"use strict";
+(() => {
+  const said = document.getElementById("said");
+  const locale = navigator.language || "en";
+
+  // --- Copying ---
+
+  const select = (element) => {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const selection = getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+  };
+
+  // Where the page is not trusted with the clipboard, the old command still is; else the text is left selected.
+  const copy = async (element) => {
+    try {
+      await navigator.clipboard.writeText(element.textContent);
+      return true;
+    } catch {
+      select(element);
+      return document.execCommand("copy");
+    }
+  };
+
+  for (const button of document.querySelectorAll("button[data-copy]")) {
+    const element = document.getElementById(button.dataset.copy);
+    const plain = button.innerHTML;
+    let timer;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const text = (await copy(element)) ? "Copied" : "Press Ctrl+C";
+      button.textContent = text;
+      said.textContent = text;
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        button.innerHTML = plain;
+        said.textContent = "";
+      }, 2500);
+    });
+  }
+
+  // --- Dates ---
+
+  const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const relative = new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
+  const always = new Intl.RelativeTimeFormat(locale, { numeric: "always" });
+  const formats = {
+    exact: new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" }),
+    day: new Intl.DateTimeFormat(locale, { dateStyle: "medium" }),
+    hour: new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", hour: "numeric", minute: "2-digit" }),
+    title: new Intl.DateTimeFormat(locale, { dateStyle: "full", timeStyle: "long" }),
+  };
+
+  // What is said to come has come when its time is over.
+  const fromNow = (date, coming) => {
+    const seconds = (date - Date.now()) / 1000;
+    if ((coming && seconds < 0) || Math.abs(seconds) < 5) return relative.format(0, "second");
+    const [unit, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size);
+    return always.format(Math.trunc(seconds / size), unit);
+  };
+
+  const show = (time) => {
+    const date = new Date(time.dateTime);
+    if (Number.isNaN(date.getTime())) return;
+    const kind = time.dataset.show;
+    const text = formats[kind] ? formats[kind].format(date) : fromNow(date, kind === "coming");
+    if (time.textContent !== text) time.textContent = text;
+    if (kind !== "exact") time.title = formats.title.format(date);
+    time.lang = locale;
+  };
+
+  const times = document.querySelectorAll("time[data-show]");
+  times.forEach(show);
+  setInterval(() => times.forEach((time) => time.dataset.show in formats || show(time)), 15000);
+
+  // --- Menus close as one expects ---
+
+  const menus = document.querySelectorAll("details.orgs");
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of menus) {
+      if (!menu.open) continue;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+  addEventListener("click", (event) => {
+    for (const menu of menus) if (!menu.contains(event.target)) menu.open = false;
+  });
+})();
