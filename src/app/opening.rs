@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::audit::Journal;
+use crate::audit::{By, Journal};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::state::embedded::Replay;
+use crate::state::embedded::{Replay, Used};
 use crate::state::{self, Embedded, Redis, State};
 
 /// How far before the state's last write-back the journal is read: the write-back notes its time when it ends, and a
@@ -42,8 +42,12 @@ pub async fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<Sta
 pub(super) fn replay(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
+    let used = |by| match by {
+        By::Key(key) => Used::Key(key),
+        By::Session(user) => Used::Seat(user),
+    };
     let uses: Vec<Replay> =
-        seen.iter().map(|use_| Replay { key: use_.key, time: use_.time, number: use_.number }).collect();
+        seen.iter().map(|seen| Replay { used: used(seen.by), time: seen.time, number: seen.number }).collect();
     let replayed = state.replay(&uses);
     if replayed > 0 {
         tracing::info!(replayed, "uses since the last write-back were replayed from the audit journal");

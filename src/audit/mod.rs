@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Micros;
+use crate::identity::UserId;
 use crate::key::KeyId;
 
 mod record;
@@ -127,11 +128,20 @@ pub enum OpenError {
     },
 }
 
-/// A use of a key that the journal holds, for the replay at start.
+/// By what a numbered use was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// This key.
+    Key(KeyId),
+    /// A session of this user.
+    Session(UserId),
+}
+
+/// A numbered use that the journal holds, for the replay at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The key.
-    pub key: KeyId,
+    /// By what.
+    pub by: By,
     /// When.
     pub time: Micros,
     /// The number of the use.

@@ -3,11 +3,15 @@
 use std::io;
 use std::path::Path;
 
-use super::Seen;
-use super::event::{Header, Kind, Open};
+use serde::Deserialize;
+
+use super::event::{Header, Kind};
 use super::frame;
 use super::segment::{self, Block};
+use super::{By, Seen};
 use crate::clock::Micros;
+use crate::identity::{AuthMethod, UserId};
+use crate::key::KeyId;
 
 /// The numbered uses at or after `since`, oldest first.
 pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<Seen>> {
@@ -28,11 +32,26 @@ pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<Seen>> {
     Ok(seen)
 }
 
+/// What the replay needs of the beginning of a use.
+#[derive(Deserialize)]
+struct Opening {
+    time: Micros,
+    number: Option<u64>,
+    auth_method: AuthMethod,
+    key_id: Option<KeyId>,
+    user_id: Option<UserId>,
+}
+
 fn numbered(line: &[u8]) -> Option<Seen> {
     matches!(frame::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
     frame::check(line)?;
-    let open: Open = serde_json::from_slice(line).ok()?;
-    Some(Seen { key: open.key_id?, time: open.time, number: open.number? })
+    let opening: Opening = serde_json::from_slice(line).ok()?;
+    let by = match opening.auth_method {
+        AuthMethod::ApiKey => By::Key(opening.key_id?),
+        AuthMethod::Session => By::Session(opening.user_id?),
+        AuthMethod::AdminSocket => return None,
+    };
+    Some(Seen { by, time: opening.time, number: opening.number? })
 }
 
 /// When a segment was created, by its header.

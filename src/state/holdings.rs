@@ -1,4 +1,5 @@
-//! Everything that a state holds, as lists: what is carried from one variant to another.
+//! Everything that a state holds for long, as lists: what is carried from one variant to another. Sessions and tickets are
+//! not: people sign in again.
 
 use super::bucket::Bucket;
 use super::{Key, Org, User};
@@ -20,7 +21,7 @@ pub struct OrgHoldings {
     pub org: Org,
     /// Its users, removed ones too.
     pub users: Vec<User>,
-    /// Its keys, revoked ones too.
+    /// Its keys, revoked ones too, and its seats.
     pub keys: Vec<KeyHoldings>,
 }
 

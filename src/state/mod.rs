@@ -4,6 +4,10 @@
 //!   a slot. It checks everything, then takes; a refusal leaves everything as it was.
 //! - When [`State::change`] has returned, the change is durable and holds in every decision that begins afterwards.
 //! - A [`Permit`] gives its slot back when it is dropped, wherever that happens.
+//! - A web session ([`State::session`]) is found while it is live, and by nobody who asks after its end was acknowledged.
+//!   The requests of a user's sessions are decided by the user's *seat* ([`seat`]): a record of the kind that keys have,
+//!   with a bucket of its own, among the keys for everything but lists.
+//! - A ticket ([`State::take_ticket`]) is handed out once, whoever asks, wherever, and never after its time.
 //! - Time comes in as a value; nothing here reads a clock to decide.
 
 use std::sync::Arc;
@@ -163,6 +167,9 @@ impl State {
     /// [`ChangeError`]; nothing was changed then, with two exceptions: after [`ChangeError::NotReplicated`] it was, and
     /// after [`ChangeError::Unavailable`] of a Redis state it may have been.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        if let Some(objection) = change.objection() {
+            return Err(objection);
+        }
         match self {
             Self::Embedded(state) => state.change(change).await,
             Self::Redis(state) => state.change(change).await,
@@ -191,7 +198,7 @@ impl State {
         }
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation.
+    /// All keys of an organization, revoked ones too, in the order of their creation. Seats are not among them.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -308,6 +315,7 @@ mod tests {
         send(|state| state.key_of(digest));
         send(|state| state.key(key));
         send(|state| state.standing(key, now));
+        send(|state| state.sessions(now));
         send(|state| state.close());
     }
 }

@@ -1,5 +1,7 @@
 //! The directory's records as management sees them, and the changes it can make to them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Micros;
@@ -8,7 +10,7 @@ use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::session::TokenDigest;
 
-use super::{Session, Unavailable};
+use super::{Session, Unavailable, is_seat, seat};
 
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +77,10 @@ pub struct Key {
     pub uses: u64,
 }
 
-/// One change to the directory. All of it takes place, or none.
-#[derive(Clone, Debug)]
+/// One change to the directory, to sessions or to tickets. All of it takes place, or none.
+///
+/// - `Debug` shows its kind only: it may carry what nobody is to see.
+#[derive(Clone)]
 pub enum Change {
     /// A new organization.
     CreateOrg(Org),
@@ -174,6 +178,45 @@ pub enum Change {
         /// Until when.
         expires: Micros,
     },
+}
+
+impl Change {
+    /// Why no state takes it, whatever the state holds: a seat's digest is its user's and no key has it, and who is
+    /// signed in acts in an organization that they belong to.
+    pub(super) fn objection(&self) -> Option<ChangeError> {
+        match self {
+            Self::CreateKey { key, digest } => {
+                let fits = if key.seat { *digest == seat(key.user) } else { !is_seat(digest) };
+                (!fits).then_some(ChangeError::Taken("digest"))
+            }
+            Self::RotateKey { digest, .. } => is_seat(digest).then_some(ChangeError::Taken("digest")),
+            Self::CreateSession { session, .. } => {
+                session.user().is_none().then_some(ChangeError::NoOrg(session.chosen))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CreateOrg(_) => "CreateOrg",
+            Self::SuspendOrg { .. } => "SuspendOrg",
+            Self::LimitOrg { .. } => "LimitOrg",
+            Self::CreateUser(_) => "CreateUser",
+            Self::PermitUser { .. } => "PermitUser",
+            Self::RemoveUser { .. } => "RemoveUser",
+            Self::CreateKey { .. } => "CreateKey",
+            Self::RevokeKey { .. } => "RevokeKey",
+            Self::RotateKey { .. } => "RotateKey",
+            Self::LimitKey { .. } => "LimitKey",
+            Self::CreateSession { .. } => "CreateSession",
+            Self::ChooseOrg { .. } => "ChooseOrg",
+            Self::EndSession { .. } => "EndSession",
+            Self::PutTicket { .. } => "PutTicket",
+        })
+    }
 }
 
 /// Why a change was not made, or not acknowledged.

@@ -5,6 +5,7 @@
 //!   begins afterwards.
 //! - A ticket is taken once, by one of all who try.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const SEAT: &[u8; 16] = b"keygate.session.";
 ///
 /// - It is valid while the time is before `expires`, and within `idle` of `seen`.
 /// - `chosen` is the organization of one of `memberships`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// - `Debug` does not show the `id_token`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Its public name.
     pub id: SessionId,
@@ -69,6 +71,22 @@ impl Session {
     /// Whether it is valid at this time.
     pub fn is_live(&self, now: Micros) -> bool {
         now < self.expires && now < self.seen.after(self.idle)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.id)
+            .field("email", &self.email)
+            .field("memberships", &self.memberships)
+            .field("chosen", &self.chosen)
+            .field("provider", &self.provider)
+            .field("created", &self.created)
+            .field("expires", &self.expires)
+            .field("idle", &self.idle)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 

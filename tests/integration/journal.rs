@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use keygate::audit::{
-    Durability, End, Filter, Journal, OnUnavailable, OpenError, Outcome, Reader, Record, Report, Settings, Use,
+    By, Durability, End, Filter, Journal, OnUnavailable, OpenError, Outcome, Reader, Record, Report, Settings, Use,
 };
 use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, OrgId, UserId};
@@ -537,7 +537,8 @@ fn numbered_uses_are_replayed_from_a_time_on() {
     });
     for from in [0, 1, 50, 99] {
         let seen = journal.uses_since(times[from]).unwrap();
-        let numbers: Vec<u64> = seen.iter().filter(|seen| seen.key == who.key).map(|seen| seen.number).collect();
+        let numbers: Vec<u64> =
+            seen.iter().filter(|seen| seen.by == By::Key(who.key)).map(|seen| seen.number).collect();
         let expected: Vec<u64> = (0..100).filter(|n| n % 2 == 0 && times[*n as usize] >= times[from]).collect();
         assert_eq!(numbers, expected);
     }

@@ -11,6 +11,7 @@ use crate::quota::Quota;
 use crate::state::{Change, ChangeError, Key, Org, User};
 
 use super::store::integer;
+use super::{session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls back.
 pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
@@ -34,10 +35,10 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
-        Change::CreateSession { .. }
-        | Change::ChooseOrg { .. }
-        | Change::EndSession { .. }
-        | Change::PutTicket { .. } => Ok(()),
+        Change::CreateSession { session, digest } => session_rows::create(sql, session, digest),
+        Change::ChooseOrg { session, org } => session_rows::choose(sql, *session, *org),
+        Change::EndSession { session } => session_rows::end(sql, *session),
+        Change::PutTicket { digest, content, expires } => tickets::put(sql, digest, content, *expires),
     }
 }
 
@@ -89,8 +90,8 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
-                           burst, last_used, uses)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                           burst, last_used, uses, seat)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             key.id.as_str(),
             digest.as_bytes(),
@@ -106,6 +107,7 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
             burst,
             time(key.last_used),
             integer(key.uses),
+            key.seat,
         ],
     )
     .map(drop)
@@ -127,6 +129,9 @@ fn rotate_key(
     previous_until: Micros,
 ) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;
+    if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
+        return Err(ChangeError::NoKey(key));
+    }
     require_new_digest(sql, digest)?;
     execute(sql, "INSERT INTO replaced SELECT digest, id FROM keys WHERE id = ?1", [key.as_str()])?;
     execute(
@@ -176,16 +181,16 @@ fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), Change
     if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }
 }
 
-fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
+pub(super) fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
     sql.prepare_cached(query).and_then(|mut query| query.exists(parameters)).map_err(classified)
 }
 
-fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
+pub(super) fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
     sql.prepare_cached(statement).and_then(|mut statement| statement.execute(parameters)).map_err(classified)
 }
 
 /// Tells what is taken from what went wrong.
-fn classified(error: Error) -> ChangeError {
+pub(super) fn classified(error: Error) -> ChangeError {
     let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error.into()) };
     let unique = failure.code == ErrorCode::ConstraintViolation && message.starts_with("UNIQUE");
     let taken = ["name", "email", "tag", "id", "digest"].into_iter().find(|column| message.ends_with(column));

@@ -1,4 +1,5 @@
-//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through.
+//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through;
+//! and the sessions.
 //!
 //! Only the writer changes it, after the change was committed. Decisions take one look-up by digest and nothing else of
 //! it; the rest is for management.
@@ -12,12 +13,13 @@ use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User};
+use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User, seat};
 
-use super::Replay;
 use super::grant::{Grant, Secrets};
 use super::live::{KeyRecord, UsedKeys};
 use super::permit::OrgRecord;
+use super::sessions::Sessions;
+use super::{Replay, Used};
 
 /// All records of the state.
 pub(super) struct Directory {
@@ -27,6 +29,7 @@ pub(super) struct Directory {
     tree: RwLock<Tree>,
     /// What is to be written back.
     pub(super) used: UsedKeys,
+    pub(super) sessions: Sessions,
 }
 
 /// - Whoever puts a limit in force reads the defaults under the same lock, so that none is put in force that was replaced
@@ -79,6 +82,7 @@ impl Directory {
             by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
             tree: RwLock::new(tree),
             used: UsedKeys::default(),
+            sessions: Sessions::default(),
         }
     }
 
@@ -122,8 +126,9 @@ impl Directory {
         users.iter().map(|id| tree.user[id].user.clone()).collect()
     }
 
+    /// Keys only: no seats.
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        self.records(org).iter().map(|record| record.view()).collect()
+        self.records(org).iter().filter(|record| !record.seat).map(|record| record.view()).collect()
     }
 
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
@@ -155,10 +160,15 @@ impl Directory {
         self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
     }
 
-    /// Counts the uses, sorted by key and number, that the durable copy did not know of; says how many.
+    /// Counts the uses, sorted by whose they are and number, that the durable copy did not know of; says how many.
     pub(super) fn replay(&self, uses: &[Replay]) -> u64 {
-        let replayed =
-            |used: &&Replay| self.key(used.key).is_some_and(|record| record.replay(used.time, used.number, &self.used));
+        let record = |used: Used| match used {
+            Used::Key(key) => self.key(key),
+            Used::Seat(user) => self.by_digest(&seat(user)),
+        };
+        let replayed = |replay: &&Replay| {
+            record(replay.used).is_some_and(|record| record.replay(replay.time, replay.number, &self.used))
+        };
         uses.iter().filter(replayed).count() as u64
     }
 
@@ -181,16 +191,13 @@ impl Directory {
                 self.by_digest.insert(digest, Arc::clone(record));
                 record.live().secrets.rotate(digest, at, previous_until);
             }),
-            Change::CreateSession { .. }
-            | Change::ChooseOrg { .. }
-            | Change::EndSession { .. }
-            | Change::PutTicket { .. } => {}
             Change::LimitKey { key, quota } => {
                 let tree = self.read();
                 if let Some(record) = tree.key.get(&key) {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.used);
                 }
             }
+            of_session => self.sessions.apply(of_session),
         }
     }
 

@@ -57,11 +57,11 @@ impl Grant {
         }
     }
 
-    /// Who a request with this key of the user acts as.
-    pub(super) fn principal(&self, key: KeyId, user: UserId, org: &OrgRecord) -> Arc<Principal> {
-        let key_id = http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
-        let headers = PrincipalHeaders { key_id: Some(key_id), ..self.headers.clone() };
-        let method = AuthMethod::ApiKey;
-        Arc::new(Principal { key_id: Some(key), user_id: user, org_id: org.id, method, headers })
+    /// Who a request with this key of the user acts as; without a key, a request of one of the user's sessions.
+    pub(super) fn principal(&self, key: Option<KeyId>, user: UserId, org: &OrgRecord) -> Arc<Principal> {
+        let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
+        let headers = PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() };
+        let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };
+        Arc::new(Principal { key_id: key, user_id: user, org_id: org.id, method, headers })
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct KeyRecord {
     user: UserId,
     name: Box<str>,
     imported: bool,
+    /// It counts the requests of its user's sessions, and nobody holds it.
+    pub(super) seat: bool,
     created: Micros,
     live: Mutex<Live>,
 }
@@ -78,7 +80,7 @@ impl KeyRecord {
             secrets,
             revoked: key.revoked,
             user_removed: grant.removed,
-            principal: grant.principal(key.id, key.user, &org),
+            principal: grant.principal((!key.seat).then_some(key.id), key.user, &org),
             permissions: Arc::clone(&grant.permissions),
             own_quota: key.quota,
             quota,
@@ -93,6 +95,7 @@ impl KeyRecord {
             user: key.user,
             name: key.name.as_str().into(),
             imported: key.imported,
+            seat: key.seat,
             created: key.created,
             live: Mutex::new(live),
         }
@@ -193,7 +196,7 @@ impl KeyRecord {
     pub(super) fn follow(&self, grant: &Grant) {
         let mut live = self.live();
         live.permissions = Arc::clone(&grant.permissions);
-        live.principal = grant.principal(self.id, self.user, &self.org);
+        live.principal = grant.principal((!self.seat).then_some(self.id), self.user, &self.org);
         live.user_removed = grant.removed;
     }
 
@@ -206,7 +209,7 @@ impl KeyRecord {
             user: self.user,
             name: self.name.as_ref().to_owned(),
             imported: self.imported,
-            seat: false,
+            seat: self.seat,
             created: self.created,
             rotated: live.secrets.rotated,
             previous_until: live.secrets.previous_until,

@@ -4,6 +4,7 @@
 //! - A change is committed to the file, then applied to memory, then answered (`writer`).
 //! - What uses change about a key (bucket, Last Used, the number of its uses) is written back each second and at the
 //!   end. What a crash leaves out is made up for by [`Embedded::replay`], so a restart never fills a bucket.
+//! - Web sessions are found in memory too; tickets, which are taken once, are in the file only.
 //! - One process has the file at a time.
 
 use std::fmt;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::clock::Micros;
-use crate::identity::OrgId;
+use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
@@ -24,6 +25,8 @@ mod directory;
 mod store;
 mod changes;
 mod sessions;
+mod session_rows;
+mod tickets;
 mod writer;
 
 use directory::Directory;
@@ -49,11 +52,20 @@ impl Settings {
     }
 }
 
-/// One use of a key that the journal knows of, to be replayed at start.
+/// What a use was counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Used {
+    /// A key.
+    Key(KeyId),
+    /// The seat of a user: one of the user's sessions was used.
+    Seat(UserId),
+}
+
+/// One use that the journal knows of, to be replayed at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// The key.
-    pub key: KeyId,
+    /// What was used.
+    pub used: Used,
     /// When it was used.
     pub time: Micros,
     /// The number of the use, as [`super::Admitted::number`] had it.
@@ -109,7 +121,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the state file, makes it when there is none, and reads it whole.
+    /// Opens the state file, makes it when there is none, brings an older one up to date, and reads it whole.
     ///
     /// # Errors
     /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
@@ -132,13 +144,13 @@ impl Embedded {
     }
 
     /// Makes up for the uses that a crash kept from being written back, in any order; to be called before the first
-    /// decision. Uses the file knows of, and uses of unknown keys, are skipped. Says how many were counted.
+    /// decision. Uses the file knows of, and uses of unknown keys and seats, are skipped. Says how many were counted.
     ///
     /// Each takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
     /// tokens with the next use: no bucket is ever fuller than it was.
     pub fn replay(&self, uses: &[Replay]) -> u64 {
         let mut uses = uses.to_vec();
-        uses.sort_unstable_by_key(|used| (used.key, used.number));
+        uses.sort_unstable_by_key(|replay| (replay.used, replay.number));
         self.directory.replay(&uses)
     }
 
@@ -168,7 +180,7 @@ impl Embedded {
         self.directory.users(org)
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation.
+    /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
         self.directory.keys(org)
     }

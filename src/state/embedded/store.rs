@@ -24,15 +24,18 @@ use crate::state::{Key, Org, User};
 use super::directory::{Directory, StoredKey};
 use super::grant::Secrets;
 use super::live::Usage;
-use super::{OpenError, Settings};
+use super::{OpenError, Settings, session_rows};
 
-/// The version of the schema below, kept in `PRAGMA user_version`. It grows with every change of the schema.
-const VERSION: i64 = 1;
+/// The steps of the schema, each from one version to the next; the first begins with an empty file. The version of a
+/// file is how many of them it has taken, kept in `PRAGMA user_version`. What was released is never changed.
+const STEPS: [&str; 2] = [DIRECTORY, SESSIONS];
+/// The version that all steps lead to.
+const VERSION: i64 = STEPS.len() as i64;
 
 /// Times are microseconds since the Unix epoch. `rowid` is the order of creation. What a key has besides its record is
 /// at its end: the bucket's level in units of `1/level_per` tokens, as `level_at`. `replaced` holds the digests that
 /// keys had before their rotations, so that a use of one is known for what it is, and none is ever given again.
-const SCHEMA: &str = "
+const DIRECTORY: &str = "
 CREATE TABLE orgs (
   rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tag TEXT NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
   created INTEGER NOT NULL, suspended INTEGER NOT NULL, concurrent INTEGER CHECK (concurrent > 0)
@@ -52,6 +55,20 @@ CREATE TABLE keys (
 ) STRICT;
 CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// `seat` says of a key that it is none, but what a user's sessions are counted by. A session's `record` is JSON; what
+/// changes about it has columns of its own, which count.
+const SESSIONS: &str = "
+ALTER TABLE keys ADD COLUMN seat INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE sessions (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, record TEXT NOT NULL,
+  chosen TEXT NOT NULL, seen INTEGER NOT NULL, expires INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tickets (
+  digest BLOB PRIMARY KEY, content BLOB NOT NULL, expires INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tickets_expires ON tickets (expires);
 ";
 
 /// The exclusive right to a state file, given back on drop.
@@ -99,16 +116,18 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     let connection = Connection::open(path).map_err(sqlite)?;
     // The lock file keeps other gateways away: whoever else has the database locked is not worth waiting for.
     connection.busy_timeout(Duration::ZERO).map_err(sqlite)?;
-    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
     if version > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
     }
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sqlite)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
-    if version == 0 {
+    let taken = usize::try_from(version).unwrap_or_default();
+    if taken < STEPS.len() {
+        let steps = STEPS[taken..].concat();
         connection
-            .execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"))
+            .execute_batch(&format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
             .map_err(sqlite)?;
     }
     Ok(connection)
@@ -127,6 +146,7 @@ pub(super) fn load(connection: &Connection, settings: &Settings) -> rusqlite::Re
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
     })?;
+    session_rows::load(connection, &directory.sessions)?;
     Ok(directory)
 }
 
@@ -170,7 +190,7 @@ fn micros(value: i64) -> Micros {
     Micros(u64::try_from(value).unwrap_or(0))
 }
 
-fn each(
+pub(super) fn each(
     connection: &Connection,
     sql: &str,
     mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
@@ -214,7 +234,7 @@ fn key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
         user: text(row, "user")?,
         name: row.get("name")?,
         imported: row.get("imported")?,
-        seat: false,
+        seat: row.get("seat")?,
         created: time(row, "created")?.unwrap_or_default(),
         rotated: time(row, "rotated")?,
         previous_until: time(row, "previous_until")?,
@@ -250,7 +270,7 @@ fn bucket(row: &Row<'_>) -> rusqlite::Result<Option<(Bucket, u64)>> {
     Ok(level.zip(at).zip(per).map(|((level, at), per)| (Bucket { level, at }, per)))
 }
 
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Micros>> {
+pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Micros>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(micros))
 }
 
@@ -259,7 +279,7 @@ fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
 }
 
 /// A column in the text form of its type.
-fn text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<T>
+pub(super) fn text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {
@@ -268,7 +288,11 @@ where
 }
 
 /// The error for a value that the file should not have.
-fn unreadable(row: &Row<'_>, column: &str, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+pub(super) fn unreadable(
+    row: &Row<'_>,
+    column: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
     let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
 }

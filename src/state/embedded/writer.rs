@@ -2,8 +2,8 @@
 //!
 //! - A change is answered after it was committed and applied to memory: durable, and effective.
 //! - Whatever waits is committed together, in the order of its arrival; a change that fails does not undo the others.
-//! - Each second, and at the end, keys that were used are written back. When that fails it is tried again, and nothing
-//!   is forgotten.
+//! - Each second, and at the end, keys that were used are written back; each minute, and at the end, what time has
+//!   changed about sessions. When that fails it is tried again, and nothing is forgotten.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,18 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::clock::{self, Micros};
+use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError};
 
 use super::directory::Directory;
 use super::live::KeyRecord;
-use super::{changes, store};
+use super::{changes, session_rows, store, tickets};
 
 /// How often uses are written back: what must be replayed from the journal after a crash stays small.
 const WRITE_BACK: Duration = Duration::from_secs(1);
+/// How often sessions are looked through: what a crash forgets of when they were used stays small against how long they
+/// may go unused.
+const LOOK_THROUGH: Duration = Duration::from_secs(60);
 /// How long before a write-back a use can have read the clock and still not be part of it. A thread that is suspended
 /// between the two for longer than this does not exist on a machine that still serves.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -38,7 +42,7 @@ pub(super) struct Writer {
 
 #[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
 enum Message {
-    Change(Request),
+    Request(Request),
     /// Answered, by being dropped, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
@@ -47,8 +51,16 @@ enum Message {
 type Closing = Option<oneshot::Sender<()>>;
 
 struct Request {
-    change: Change,
-    reply: oneshot::Sender<Result<(), ChangeError>>,
+    wanted: Wanted,
+    /// With what was taken.
+    reply: oneshot::Sender<Result<Option<Vec<u8>>, ChangeError>>,
+}
+
+#[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]
+enum Wanted {
+    Change(Change),
+    /// The ticket with this digest, as of this time.
+    Ticket(TokenDigest, Micros),
 }
 
 /// What the thread owns.
@@ -83,9 +95,18 @@ impl Writer {
 
     /// Has a change made. Once handed over it is made even when the caller does not wait for the answer.
     pub(super) async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        self.have(Wanted::Change(change)).await.map(drop)
+    }
+
+    /// Has a ticket removed, and gives what it was.
+    pub(super) async fn take(&self, digest: TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        self.have(Wanted::Ticket(digest, now)).await
+    }
+
+    async fn have(&self, wanted: Wanted) -> Result<Option<Vec<u8>>, ChangeError> {
         let (reply, answer) = oneshot::channel();
-        let request = Request { change, reply };
-        self.sender.send(Message::Change(request)).map_err(|_| ChangeError::Closed)?;
+        let request = Request { wanted, reply };
+        self.sender.send(Message::Request(request)).map_err(|_| ChangeError::Closed)?;
         answer.await.unwrap_or(Err(ChangeError::Closed))
     }
 
@@ -112,7 +133,7 @@ impl Drop for Writer {
 
 impl Work {
     fn run(mut self) {
-        let mut due = Instant::now() + WRITE_BACK;
+        let (mut due, mut look_through) = (Instant::now() + WRITE_BACK, Instant::now() + LOOK_THROUGH);
         let closing = loop {
             let (requests, closing) = self.receive(due);
             if !requests.is_empty() {
@@ -126,8 +147,13 @@ impl Work {
                 let pause = if self.write_back() == Round::More { Duration::ZERO } else { WRITE_BACK };
                 due = Instant::now() + pause;
             }
+            if Instant::now() >= look_through {
+                self.write_sessions();
+                look_through = Instant::now() + LOOK_THROUGH;
+            }
         };
         self.write_back_all();
+        self.write_sessions();
         // First the file is closed, then whoever waits for that is told.
         drop(self);
         drop(closing);
@@ -139,7 +165,7 @@ impl Work {
         let mut next = self.receiver.recv_timeout(due.saturating_duration_since(Instant::now()));
         loop {
             match next {
-                Ok(Message::Change(request)) => requests.push(request),
+                Ok(Message::Request(request)) => requests.push(request),
                 Ok(Message::Close(closing)) => return (requests, Some(Some(closing))),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(None)),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
@@ -157,8 +183,10 @@ impl Work {
             Ok(results) => results,
             Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(copied(&error).into()))).collect(),
         };
-        for (Request { change, reply }, result) in requests.into_iter().zip(results) {
-            if result.is_ok() {
+        for (Request { wanted, reply }, result) in requests.into_iter().zip(results) {
+            if result.is_ok()
+                && let Wanted::Change(change) = wanted
+            {
                 self.directory.apply(change);
             }
             // Whoever asked may have gone; the change is made all the same.
@@ -167,12 +195,15 @@ impl Work {
     }
 
     /// Writes the changes in one transaction, each of them whole or not at all. An error says that none was written.
-    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Result<(), ChangeError>>> {
+    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Result<Option<Vec<u8>>, ChangeError>>> {
         let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut results = Vec::with_capacity(requests.len());
         for request in requests {
             let savepoint = transaction.savepoint()?;
-            let result = changes::write(&savepoint, &request.change);
+            let result = match &request.wanted {
+                Wanted::Change(change) => changes::write(&savepoint, change).map(|()| None),
+                Wanted::Ticket(digest, now) => tickets::take(&savepoint, digest, *now),
+            };
             // Either fails when the error has undone the whole transaction, as a full disk does.
             if result.is_ok() {
                 savepoint.commit()?
@@ -206,7 +237,7 @@ impl Work {
     fn written_back(&mut self, rest: usize) -> Round {
         self.pending.truncate(rest);
         if std::mem::take(&mut self.failing) {
-            tracing::info!("uses of keys are written back again");
+            tracing::info!("what was used is written back again");
         }
         if rest == 0 { Round::Complete } else { Round::More }
     }
@@ -214,9 +245,19 @@ impl Work {
     /// What was to be written stays pending. One message for a streak of failures.
     fn not_written_back(&mut self, error: &rusqlite::Error) -> Round {
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%error, "uses of keys cannot be written back; trying on");
+            tracing::error!(%error, "what was used cannot be written back; trying on");
         }
         Round::Failed
+    }
+
+    /// Writes what time has changed about sessions.
+    fn write_sessions(&mut self) {
+        let (sessions, now) = (&self.directory.sessions, clock::now());
+        let aged = sessions.aged(now);
+        match session_rows::write_back(&mut self.connection, &aged, now) {
+            Ok(()) => sessions.told(&aged, now),
+            Err(error) => drop(self.not_written_back(&error)),
+        }
     }
 
     /// Writes back what is left of the last round, then what was used since.

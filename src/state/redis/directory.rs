@@ -34,11 +34,14 @@ impl Redis {
         self.each(ids.into_iter().map(async |id| self.stored_user(tag, id).await)).await
     }
 
-    /// All keys of an organization, in the order of their creation.
+    /// All keys of an organization, in the order of their creation; the seats among them are left out.
     pub(super) async fn all_keys(&self, org: OrgId) -> Result<Vec<Key>, Failure> {
         let Some(tag) = self.tag(org).await? else { return Ok(Vec::new()) };
         let ids: Vec<KeyId> = self.list(layout::slot(tag.as_str()), "LRANGE", &self.shared.layout.keys(tag)).await?;
-        let keys = ids.into_iter().map(async |id| Ok(self.stored_key(id).await?.map(|stored| stored.key)));
+        let keys = ids.into_iter().map(async |id| {
+            let key = self.stored_key(id).await?.map(|stored| stored.key);
+            Ok(key.filter(|key| !key.seat))
+        });
         self.each(keys).await
     }
 

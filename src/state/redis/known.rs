@@ -95,10 +95,12 @@ impl Known {
         account: Arc<Account>,
         usage: Option<Arc<Usage>>,
     ) -> Self {
-        let (id, user_id, org_id) = (key.key.id, key.key.user, key.key.org);
+        let (user_id, org_id) = (key.key.user, key.key.org);
+        let key_id = (!key.key.seat).then_some(key.key.id);
+        let method = if key.key.seat { AuthMethod::Session } else { AuthMethod::ApiKey };
         let quota = key.key.quota.unwrap_or(defaults.quota);
-        let headers = PrincipalHeaders::new(user_id, org_id, Some(id), &key.permissions);
-        let principal = Principal { key_id: Some(id), user_id, org_id, method: AuthMethod::ApiKey, headers };
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &key.permissions);
+        let principal = Principal { key_id, user_id, org_id, method, headers };
         Self {
             digest: *digest,
             record: record.into_bytes().into(),

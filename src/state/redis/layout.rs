@@ -13,12 +13,17 @@
 //! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
 //! | which key has, or had, a digest | `P:digest:HEX` | hash: the key's id, and when it was claimed |
 //! | the gateways that live | `P:{gateways}` | hash |
+//! | web session | `P:session:HEX` | hash that expires |
+//! | the digests of sessions, by their ids | `P:{sessions}:digests` | hash |
+//! | when sessions end | `P:{sessions}:ends` | sorted set of ids |
+//! | ticket | `P:ticket:HEX` | hash that expires |
 //!
 //! `P` is the configured prefix. A key's id begins with the organization's tag, so everything that one decision or one
 //! change reads and writes is in one slot, found before anything is looked up; organizations spread over all slots.
 
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::session::TokenDigest;
 
 /// The slots of a Cluster.
 const SLOTS: u16 = 16384;
@@ -72,7 +77,7 @@ impl Layout {
     }
 
     pub(super) fn digest(&self, digest: &KeyDigest) -> String {
-        format!("{}:digest:{}", self.prefix, hex(digest))
+        format!("{}:digest:{}", self.prefix, hex(digest.as_bytes()))
     }
 
     pub(super) fn orgs(&self) -> String {
@@ -89,6 +94,22 @@ impl Layout {
 
     pub(super) fn gateways(&self) -> String {
         format!("{}:{{gateways}}", self.prefix)
+    }
+
+    pub(super) fn session(&self, digest: &TokenDigest) -> String {
+        format!("{}:session:{}", self.prefix, hex(digest.as_bytes()))
+    }
+
+    pub(super) fn sessions(&self) -> String {
+        format!("{}:{{sessions}}:digests", self.prefix)
+    }
+
+    pub(super) fn session_ends(&self) -> String {
+        format!("{}:{{sessions}}:ends", self.prefix)
+    }
+
+    pub(super) fn ticket(&self, digest: &TokenDigest) -> String {
+        format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
     }
 
     /// Written by whoever connects, to see whether writing works; it expires.
@@ -111,9 +132,19 @@ pub(super) fn gateways_slot() -> u16 {
     slot("gateways")
 }
 
+/// The slot of the index of sessions.
+pub(super) fn sessions_slot() -> u16 {
+    slot("sessions")
+}
+
+/// The digest of a token from 64 hexadecimal digits.
+pub(super) fn token_digest(hex: &str) -> Option<TokenDigest> {
+    KeyDigest::from_hex(hex).ok().map(|digest| TokenDigest::from_bytes(*digest.as_bytes()))
+}
+
 /// A digest as 64 hexadecimal digits.
-pub(super) fn hex(digest: &KeyDigest) -> String {
-    digest.as_bytes().iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+pub(super) fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

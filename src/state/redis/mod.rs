@@ -1,7 +1,7 @@
 //! Shared state on Redis: any number of gateways over one truth.
 //!
 //! Read in this order: `layout` (what is stored), `scripts/decide.lua` and `asking` (a decision), `account`, `telling`
-//! and `keeper` (slots that cannot leak), `changes` (management), `servers` (connections, and when they fail),
+//! and `keeper` (slots that cannot leak), `changes` (management), `sessions`, `servers` (connections, and when they fail),
 //! `provisional` (deciding without Redis).
 //!
 //! # What holds
@@ -29,7 +29,8 @@
 //!   that acknowledged them, before a first connection to it serves anything else (the last 10,000 of each process).
 //!   They are undone only when the gateway dies together with the primary. A removed user's own record does come back:
 //!   remove it again;
-//! - other changes (a new key, a rotation, a suspension, permissions, limits) are undone.
+//! - so are ends of sessions; a ticket may be taken once more;
+//! - other changes (a new key, a new session, a rotation, a suspension, permissions, limits) are undone.
 //!
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
 //! the primary as long as that replica is the one promoted. Set Redis's `min-replicas-to-write 1` and
@@ -206,7 +207,9 @@ impl Redis {
         let servers = Links::start(&self.shared.common);
         // Without a server it serves all the same: that is what being unavailable is for.
         let _ = timeout(FIRST, servers.all_reached()).await;
-        Self { shared: Arc::clone(&self.shared), commits: servers.clone(), servers }
+        // What waits for replicas waits on the first thread's links, which no decision is behind.
+        let commits = if self.shared.settings.durability.replicas > 0 { self.commits.clone() } else { servers.clone() };
+        Self { shared: Arc::clone(&self.shared), commits, servers }
     }
 
     /// Whether decisions can be made: Redis can be reached, or it is not needed for all of them.
@@ -248,7 +251,7 @@ impl Redis {
         reading(self.all_users(org)).await
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation.
+    /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
     ///
     /// # Errors
     /// [`Unavailable`].

@@ -1,7 +1,7 @@
-//! The revocations that this gateway has acknowledged, to be asserted again.
+//! The revocations that this gateway has acknowledged, of keys and sessions, to be asserted again.
 //!
 //! Replication is asynchronous: a primary that is lost takes along what its replicas have not got yet, and the one that
-//! follows it admits a revoked key. So every server, before a first connection to it serves, is told the revocations of this
+//! follows it admits a revoked key, or finds an ended session. So every server, before a first connection to it serves, is told the revocations of this
 //! process once more. They are final, so that telling them again never undoes what somebody else has changed since.
 
 use std::collections::{HashSet, VecDeque};
@@ -16,6 +16,7 @@ use super::script::Scripts;
 use super::servers::{Common, ConnectError};
 use crate::clock::Micros;
 use crate::key::KeyId;
+use crate::session::TokenDigest;
 
 /// How many are kept, the newest. Enough for more than can be revoked in the seconds that a failover loses, and few
 /// enough to be told within a fraction of a second.
@@ -33,13 +34,18 @@ pub(super) struct Revocations {
     told: Mutex<HashSet<String>>,
 }
 
-/// A key that is refused for good.
+/// Something that is refused for good.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Revocation {
-    pub(super) key: KeyId,
-    /// The field that says so: `revoked`, or `removed` of its user.
-    pub(super) field: &'static str,
-    pub(super) at: Micros,
+pub(super) enum Revocation {
+    /// A key.
+    Key {
+        key: KeyId,
+        /// The field that says so: `revoked`, or `removed` of its user.
+        field: &'static str,
+        at: Micros,
+    },
+    /// A session that was ended.
+    Session(TokenDigest),
 }
 
 impl Revocations {
@@ -99,10 +105,19 @@ impl Revocations {
 /// The change that makes it so, where it is not so yet.
 fn draft(layout: &Layout, revocation: Revocation) -> Option<Draft> {
     let mut draft = Draft::new(0);
-    let record = draft.record(layout.key(revocation.key));
-    draft.check(("present", record));
-    draft.check(("none", record, revocation.field));
-    draft.write(("set", record, revocation.field, revocation.at.0.to_string()));
-    draft.stamp(record).ok()?;
+    match revocation {
+        Revocation::Key { key, field, at } => {
+            let record = draft.record(layout.key(key));
+            draft.check(("present", record));
+            draft.check(("none", record, field));
+            draft.write(("set", record, field, at.0.to_string()));
+            draft.stamp(record).ok()?;
+        }
+        Revocation::Session(digest) => {
+            let record = draft.record(layout.session(&digest));
+            draft.check(("present", record));
+            draft.write(("drop", record));
+        }
+    }
     Some(draft)
 }

@@ -14,6 +14,7 @@ pub(super) struct Scripts {
     pub(super) hold: Script,
     pub(super) commit: Script,
     pub(super) beat: Script,
+    pub(super) take: Script,
 }
 
 impl Scripts {
@@ -25,6 +26,7 @@ impl Scripts {
             hold: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/hold.lua")]),
             commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
             beat: Script::new(&[BUCKET, include_str!("scripts/beat.lua")]),
+            take: Script::new(&[include_str!("scripts/take.lua")]),
         }
     }
 }

@@ -1,23 +1,121 @@
-//! Web sessions and tickets.
+//! Web sessions and tickets: what requests ask of them.
+//!
+//! - Every look-up reads the session's record, in one round trip: what was ended is found by no gateway.
+//! - That a session was used is written when the record says it is some while ago, about once a minute; only where the
+//!   record still is, so that no session comes back that was ended meanwhile.
+//! - While Redis is away there are no sessions, whatever the policy for keys is.
 
-use super::Redis;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use redis::{FromRedisValue as _, Value, cmd};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::servers::Failure;
+use super::stored::Fields;
+use super::{Redis, changes, layout, reading};
 use crate::clock::Micros;
 use crate::session::TokenDigest;
-use crate::state::{ChangeError, Session, Unavailable};
+use crate::state::{ChangeError, Failure as StateFailure, Session, Unavailable};
+
+/// How long ago a use of a session may be before another one is written.
+const WRITTEN: Duration = Duration::from_secs(60);
+/// Which part of the time that a session may go unused its last use may be off by, where that is short.
+const PART: u32 = 4;
+/// Sessions that are read at a time.
+const AT_ONCE: usize = 256;
 
 impl Redis {
-    /// See [`crate::state::State::session`].
-    pub async fn session(&self, _digest: &TokenDigest, _now: Micros) -> Result<Option<Session>, Unavailable> {
-        Ok(None)
+    /// The live session with this digest. See [`crate::state::State::session`].
+    ///
+    /// # Errors
+    /// [`Unavailable`], within the deadline of decisions.
+    pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
+        let deadline = Instant::now() + self.shared.settings.deadline;
+        let read = timeout_at(deadline, self.stored_session(digest)).await.map_err(|_| Unavailable::Late)?;
+        let Some(session) = read?.filter(|session| session.is_live(now)) else { return Ok(None) };
+        if now.since(session.seen) >= micros(WRITTEN.min(session.idle / PART)) {
+            match timeout_at(deadline, self.see_session(digest, now)).await {
+                Ok(Ok(())) => {}
+                // The next use is written.
+                Ok(Err(failure)) => tracing::debug!(%failure, "the use of a session was not written"),
+                Err(_) => tracing::debug!("the use of a session was not written in time"),
+            }
+        }
+        Ok(Some(Session { seen: session.seen.max(now), ..session }))
     }
 
-    /// See [`crate::state::State::sessions`].
-    pub async fn sessions(&self, _now: Micros) -> Result<Vec<Session>, Unavailable> {
-        Ok(Vec::new())
+    /// All live sessions, oldest first. See [`crate::state::State::sessions`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn sessions(&self, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        reading(self.live_sessions(now)).await
     }
 
-    /// See [`crate::state::State::take_ticket`].
-    pub async fn take_ticket(&self, _digest: &TokenDigest, _now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        Ok(None)
+    /// Takes a ticket. See [`crate::state::State::take_ticket`].
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`]; the ticket may be gone then. Also when too few replicas know that it was taken:
+    /// after a failover somebody else could take it.
+    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        let patience = changes::PATIENCE + self.shared.settings.durability.timeout;
+        let taken = timeout(patience, self.taken_ticket(digest, now)).await;
+        taken.unwrap_or(Err(Unavailable::Late)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
     }
+
+    pub(super) async fn stored_session(&self, digest: &TokenDigest) -> Result<Option<Session>, Failure> {
+        let name = self.shared.layout.session(digest);
+        let mut get = cmd("HGETALL");
+        get.arg(&name);
+        let fields = Fields::read(self.servers.send(layout::slot(&name), &get).await?)?;
+        fields.map(|fields| fields.session()).transpose()
+    }
+
+    /// Writes that a session was used, if it is still there.
+    async fn see_session(&self, digest: &TokenDigest, now: Micros) -> Result<(), Failure> {
+        let name = self.shared.layout.session(digest);
+        let (slot, mut draft) = (layout::slot(&name), self.draft());
+        let record = draft.record(name);
+        draft.check(("present", record));
+        draft.set(record, &[("seen", now.0.to_string())]);
+        self.commit_at_once(slot, &draft).await.map(drop)
+    }
+
+    async fn live_sessions(&self, now: Micros) -> Result<Vec<Session>, Failure> {
+        let mut get = cmd("HGETALL");
+        get.arg(self.shared.layout.sessions());
+        let index = self.servers.send(layout::sessions_slot(), &get).await?;
+        let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| Failure::Nonsense)?;
+        let reads = index.values().map(async |digest| match layout::token_digest(digest) {
+            Some(digest) => self.stored_session(&digest).await,
+            None => Err(Failure::Nonsense),
+        });
+        let found: Vec<Option<Session>> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
+        let mut live: Vec<Session> = found.into_iter().flatten().filter(|session| session.is_live(now)).collect();
+        live.sort_by_key(|session| (session.created, session.id));
+        Ok(live)
+    }
+
+    async fn taken_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
+        let name = self.shared.layout.ticket(digest);
+        let take = &self.shared.scripts.take;
+        let (answer, replicas) = self.run_durably(layout::slot(&name), take, &[name.as_bytes()], &[]).await?;
+        if answer == Value::Nil {
+            return Ok(None);
+        }
+        if replicas < self.shared.settings.durability.replicas {
+            return Err(Unavailable::Late);
+        }
+        let (content, expires) = <(String, u64)>::from_redis_value(answer).map_err(|_| Failure::Nonsense)?;
+        let content = BASE64.decode(content).map_err(|_| Failure::Nonsense)?;
+        Ok(Some(content).filter(|_| now.0 < expires))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

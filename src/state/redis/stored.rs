@@ -12,7 +12,7 @@ use crate::identity::Permission;
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Key, Org, User};
+use crate::state::{Key, Org, Session, User};
 
 /// Which version of a record: 8 characters at random, new with every change of anything but the live part. Being
 /// random, a version never comes back with another content, also not when the data was lost and made again.
@@ -119,7 +119,7 @@ impl Fields {
             user: self.required("user")?,
             name: self.required("name")?,
             imported: self.flag("imported")?,
-            seat: false,
+            seat: self.optional::<u8>("seat")?.unwrap_or_default() != 0,
             created: Micros(self.required("created")?),
             rotated: self.time("rotated")?,
             previous_until: self.time("previous_until")?,
@@ -136,6 +136,12 @@ impl Fields {
             user_removed: self.time("removed")?.is_some(),
             live,
         })
+    }
+
+    pub(super) fn session(&self) -> Result<Session, Failure> {
+        let record = self.0.get("record").ok_or(Failure::Nonsense)?;
+        let session: Session = serde_json::from_slice(record).map_err(|_| Failure::Nonsense)?;
+        Ok(Session { chosen: self.required("chosen")?, seen: Micros(self.required("seen")?), ..session })
     }
 
     fn quota(&self) -> Result<Option<Quota>, Failure> {

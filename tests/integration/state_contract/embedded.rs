@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
 use keygate::quota::{Quota, Standing};
-use keygate::state::embedded::{OpenError, Replay, Settings};
+use keygate::state::embedded::{OpenError, Replay, Settings, Used};
 use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, Refusal, State, User};
 
 use super::runtime::block_on;
@@ -176,7 +176,7 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Rep
     for pause in pauses {
         now = now.after(Duration::from_micros(*pause));
         if let Decision::Admitted(admitted) = block_on(decide(&state, &held.digest, now)) {
-            uses.push(Replay { key: held.id, time: now, number: admitted.number });
+            uses.push(Replay { used: Used::Key(held.id), time: now, number: admitted.number });
         }
     }
     let restarted = open(left.path());
@@ -187,7 +187,7 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Rep
 fn a_replay_of_every_use_restores_what_was() {
     let dir = tempfile::tempdir().unwrap();
     let (state, restarted, key, mut uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000, 2_000_000, 7, 1]);
-    let stranger = Replay { key: "zzzzzzzzz".parse().unwrap(), ..uses[0] };
+    let stranger = Replay { used: Used::Key("zzzzzzzzz".parse().unwrap()), ..uses[0] };
     let count = uses.len() as u64;
     uses.reverse();
     uses.push(stranger);
@@ -274,7 +274,7 @@ fn a_file_of_a_newer_version_is_refused_untouched() {
     };
     version(Some(99));
     let error = Embedded::open(&settings(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 1, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 2, .. }), "{error:?}");
     assert_eq!(version(None), 99);
 }
 

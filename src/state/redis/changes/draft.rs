@@ -92,13 +92,23 @@ impl Redis {
 
     /// Checks and writes a draft, and waits for as many replicas as are configured.
     pub(in crate::state::redis) async fn commit(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
-        let (commit, durability) = (&self.shared.scripts.commit, self.shared.settings.durability);
-        let json = draft.json();
+        let (commit, json) = (&self.shared.scripts.commit, draft.json());
+        let (answer, replicas) = self.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()]).await?;
+        committed(answer, replicas)
+    }
+
+    /// Runs a script that writes, waits for as many replicas as are configured, and says how many have it.
+    pub(in crate::state::redis) async fn run_durably(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<(Value, u32), Failure> {
+        let durability = self.shared.settings.durability;
         // Who waits for replicas has the connection to themselves.
         let _alone = if durability.replicas > 0 { Some(self.shared.committing.lock().await) } else { None };
-        let (answer, replicas) =
-            self.commits.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()], durability).await?;
-        committed(answer, replicas)
+        self.commits.run_durably(slot, script, keys, arguments, durability).await
     }
 }
 

@@ -97,7 +97,7 @@ impl Redis {
                 Ok(())
             })
             .await?;
-        self.shared.common.revocations.add(Revocation { key: id, field: "revoked", at: first.unwrap_or(at) });
+        self.shared.common.revocations.add(Revocation::Key { key: id, field: "revoked", at: first.unwrap_or(at) });
         Ok(replicas)
     }
 
@@ -109,14 +109,17 @@ impl Redis {
         previous_until: Micros,
     ) -> Result<u32, Obstacle> {
         let stored = self.live_key(id).await?;
+        if stored.key.seat {
+            return Err(ChangeError::NoKey(id).into());
+        }
         if stored.digest == *digest && stored.key.rotated == Some(at) {
             return self.change_key(id, &stored, |_, _| Ok(())).await;
         }
         self.claim(digest, id, at).await?;
-        let previous = layout::hex(&stored.digest);
+        let previous = layout::hex(stored.digest.as_bytes());
         self.change_key(id, &stored, |draft, record| {
             let until = [("rotated", at.0.to_string()), ("previous_until", previous_until.0.to_string())];
-            draft.set(record, &[("digest", layout::hex(digest)), ("previous", previous)]);
+            draft.set(record, &[("digest", layout::hex(digest.as_bytes())), ("previous", previous)]);
             draft.set(record, &until);
             Ok(())
         })
@@ -175,12 +178,13 @@ pub(in crate::state::redis) fn fields(
         ("name", key.name.clone()),
         ("imported", u8::from(key.imported).to_string()),
         ("created", key.created.0.to_string()),
-        ("digest", layout::hex(digest)),
+        ("digest", layout::hex(digest.as_bytes())),
         ("permissions", joined(permissions)),
     ];
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
+    fields.extend(key.seat.then(|| ("seat", "1".to_owned())));
     fields
 }
 

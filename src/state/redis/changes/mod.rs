@@ -25,13 +25,14 @@ mod draft;
 pub(super) mod keys;
 pub(super) mod orgs;
 pub(super) mod users;
+mod sessions;
 
 pub(super) use draft::{Committed, Draft, version};
 
 /// How old a claim without a record must be to be anybody's: longer than any change is tried for.
 pub(super) const CLAIM: Duration = Duration::from_secs(60);
 /// How long a change is tried for when it fails without a verdict, beyond the time that replicas may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a change begins anew because somebody changed the same meanwhile.
@@ -105,10 +106,10 @@ impl Redis {
                 self.rotate_key(*key, digest, *at, *previous_until).await
             }
             Change::LimitKey { key, quota } => self.limit_key(*key, *quota).await,
-            Change::CreateSession { .. }
-            | Change::ChooseOrg { .. }
-            | Change::EndSession { .. }
-            | Change::PutTicket { .. } => Ok(0),
+            Change::CreateSession { session, digest } => self.create_session(session, digest, again).await,
+            Change::ChooseOrg { session, org } => self.choose_org(*session, *org).await,
+            Change::EndSession { session } => self.end_session(*session).await,
+            Change::PutTicket { digest, content, expires } => self.put_ticket(digest, content, *expires).await,
         }
     }
 

@@ -65,7 +65,7 @@ impl Redis {
             for (id, key) in keys {
                 draft.set(*key, &removed);
                 draft.stamp(*key)?;
-                refused.push(Revocation { key: *id, field: "removed", at });
+                refused.push(Revocation::Key { key: *id, field: "removed", at });
             }
             Ok(())
         });
@@ -82,7 +82,7 @@ impl Redis {
         draft.set(record, &[("id", user.to_string())]);
         let replicas = written(self.commit(layout::slot(tag.as_str()), &draft).await?)?;
         for key in self.keys_of(tag, user).await? {
-            self.shared.common.revocations.add(Revocation { key, field: "removed", at });
+            self.shared.common.revocations.add(Revocation::Key { key, field: "removed", at });
         }
         Ok(replicas)
     }

@@ -201,7 +201,7 @@ impl Redis {
         let [record, list, keys_of] = names.map(|name| draft.record(name));
         let used = key.last_used.unwrap_or_default().0;
         let mut fields = fields(key, digest, &user.permissions);
-        fields.extend(previous.map(|previous| ("previous", layout::hex(&previous))));
+        fields.extend(previous.map(|previous| ("previous", layout::hex(previous.as_bytes()))));
         fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
         draft.check(("absent", record));
         draft.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
@@ -261,6 +261,7 @@ pub(super) fn differences(holdings: &KeyHoldings, stored: &StoredKey) -> Vec<&'s
         ("user", key.user == other.user),
         ("name", key.name == other.name),
         ("imported", key.imported == other.imported),
+        ("seat", key.seat == other.seat),
         ("created", key.created == other.created),
         ("rotated", key.rotated == other.rotated),
         ("previous_until", key.previous_until == other.previous_until),

@@ -32,7 +32,7 @@ pub struct Report {
     pub orgs: Count,
     /// Users, removed ones too.
     pub users: Count,
-    /// Keys, revoked ones too.
+    /// Keys, revoked ones too, and seats.
     pub keys: Count,
     /// Digests that keys have or had.
     pub digests: Count,

@@ -5,8 +5,12 @@
 --          is an index into KEYS
 --
 -- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "size" key count (of a set)
+--         "free" key field value (the field is absent, or has this value already)
 --         "version" key version (of its live part) | "behind" key uses (it has fewer)
 -- Writes: "set" key field value … | "unset" key field … | "append" key value | "add" key value | "drop" key
+--         "expire" key time    forgotten then, in milliseconds since the Unix epoch
+--         "rank" key score value | "unrank" key value     of a sorted set
+--         "sweep" key index count   so many values of a sorted set by time that is over, and these fields of a hash
 --         "bucket" key version level at per uses used   a new key's live part
 --         "slots" key version                           a new organization's live part
 --         "stamp" key version                           another version of either, the rest of the live part kept
@@ -24,6 +28,7 @@ local checks = {
   absent = function(key) return call('EXISTS', key) == 0 end,
   equal = function(key, field, value) return call('HGET', key, field) == value end,
   none = function(key, field) return call('HEXISTS', key, field) == 0 end,
+  free = function(key, field, value) return (call('HGET', key, field) or value) == value end,
   size = function(key, count) return call('SCARD', key) == count end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
   behind = function(key, uses) return select(5, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < uses end,
@@ -35,6 +40,16 @@ local writes = {
   append = function(key, value) call('RPUSH', key, value) end,
   add = function(key, value) call('SADD', key, value) end,
   drop = function(key) call('DEL', key) end,
+  expire = function(key, at) call('PEXPIREAT', key, string.format('%.0f', at)) end,
+  rank = function(key, score, value) call('ZADD', key, string.format('%.0f', score), value) end,
+  unrank = function(key, value) call('ZREM', key, value) end,
+  sweep = function(key, index, count)
+    local now = string.format('%.0f', time(change.now))
+    local over = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
+    if #over == 0 then return end
+    call('HDEL', KEYS[index], unpack(over))
+    call('ZREM', key, unpack(over))
+  end,
   bucket = function(key, ...) call('HSET', key, 'live', struct.pack('<c8ddddd', ...)) end,
   slots = function(key, version) call('HSET', key, 'live', struct.pack('<c8dd', version, 0, 0)) end,
   stamp = function(key, version) call('HSET', key, 'live', version .. call('HGET', key, 'live'):sub(9)) end,
