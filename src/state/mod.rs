@@ -299,12 +299,14 @@ impl Unavailable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::TokenDigest;
 
     /// Compiles only while nothing that is not `Send` is held over an await.
     #[test]
     fn what_the_state_does_can_move_between_threads() {
         fn send<T: Send>(_: impl FnOnce(&'static State) -> T) {}
         static DIGEST: std::sync::OnceLock<KeyDigest> = std::sync::OnceLock::new();
+        static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));
         let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
         let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
         send(|state| state.decide(Ask { digest, id: None, required: None, now }));
@@ -315,7 +317,9 @@ mod tests {
         send(|state| state.key_of(digest));
         send(|state| state.key(key));
         send(|state| state.standing(key, now));
+        send(|state| state.session(&TOKEN, now));
         send(|state| state.sessions(now));
+        send(|state| state.take_ticket(&TOKEN, now));
         send(|state| state.close());
     }
 }

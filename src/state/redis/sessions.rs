@@ -90,7 +90,7 @@ impl Redis {
         get.arg(self.shared.layout.sessions());
         let index = self.servers.send(layout::sessions_slot(), &get).await?;
         let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| Failure::Nonsense)?;
-        let reads = index.values().map(async |digest| match layout::token_digest(digest) {
+        let reads = index.into_values().map(async |digest| match layout::token_digest(&digest) {
             Some(digest) => self.stored_session(&digest).await,
             None => Err(Failure::Nonsense),
         });

@@ -24,7 +24,7 @@ fn settings(path: impl Into<PathBuf>) -> Settings {
 }
 
 /// Opens the state of a directory.
-fn open(dir: &Path) -> State {
+pub(super) fn open(dir: &Path) -> State {
     State::Embedded(Embedded::open(&settings(dir.join("state.db"))).unwrap())
 }
 
@@ -36,13 +36,13 @@ fn record(state: &State, key: KeyId) -> Key {
     as_embedded(state).key(key).unwrap()
 }
 
-fn as_embedded(state: &State) -> &Embedded {
+pub(super) fn as_embedded(state: &State) -> &Embedded {
     let State::Embedded(embedded) = state else { panic!("not embedded") };
     embedded
 }
 
 /// What a crash at this moment would leave, in a directory of its own.
-fn crashed(dir: &Path) -> tempfile::TempDir {
+pub(super) fn crashed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for name in ["state.db", "state.db-wal"] {
         std::fs::copy(dir.join(name), copy.path().join(name)).unwrap();

@@ -15,6 +15,9 @@ mod cases_admission;
 mod cases_changes;
 mod cases_records;
 mod cases_concurrency;
+mod cases_seats;
+mod cases_sessions;
+mod cases_tickets;
 
 // What the variants have in common beyond it.
 mod same_trace;
@@ -22,7 +25,9 @@ mod same_arithmetic;
 
 // What single variants promise.
 mod embedded;
+mod embedded_sessions;
 mod redis;
+mod redis_sessions;
 mod redis_away;
 mod redis_load;
 mod redis_places;
@@ -77,6 +82,29 @@ macro_rules! contract {
                 threads_share_a_bucket_exactly,
                 threads_never_exceed_the_slots,
                 a_storm_of_rate_limited_requests_holds_no_slot,
+            ],
+            cases_seats: [
+                a_seat_says_who_its_user_is_and_names_no_key,
+                a_seat_has_a_bucket_of_its_own,
+                seats_and_keys_share_the_slots_of_their_organization,
+                a_seat_follows_its_user_and_organization,
+                seats_are_found_and_not_listed,
+                a_user_has_one_seat_and_no_key_is_one,
+            ],
+            cases_sessions: [
+                a_session_is_found_as_it_was_made,
+                a_session_ends_at_its_time_however_it_is_used,
+                a_session_that_goes_unused_ends,
+                a_session_in_use_outlasts_a_short_idle_time,
+                an_ended_session_is_found_by_nobody,
+                a_person_acts_in_one_of_their_organizations,
+                a_digest_and_an_id_are_of_one_session,
+                sessions_are_listed_oldest_first,
+            ],
+            cases_tickets: [
+                a_ticket_is_taken_once,
+                a_ticket_is_not_handed_out_too_late,
+                of_all_who_try_one_gets_a_ticket,
             ],
         }
     };

@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Standing;
-use keygate::state::{Admitted, Ask, Change, ChangeError, Decision, Key, Org, Refusal, State, User};
+use keygate::state::{Admitted, Ask, Change, ChangeError, Decision, Key, Org, Refusal, State, User, seat};
 
 /// An organization with one user, which may `queries:read`.
 pub(super) struct Tenancy {
@@ -85,6 +85,14 @@ impl Tenancy {
         let (key, digest) = new_key(self.tag, self.org, user);
         let id = key.id;
         state.change(Change::CreateKey { key, digest }).await.unwrap();
+        Held { id, digest }
+    }
+
+    /// The seat of a user.
+    pub(super) async fn seat(&self, state: &State, user: UserId) -> Held {
+        let (key, _) = new_key(self.tag, self.org, user);
+        let (id, digest) = (key.id, seat(user));
+        state.change(Change::CreateKey { key: Key { seat: true, ..key }, digest }).await.unwrap();
         Held { id, digest }
     }
 

@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
-use keygate::state::{Ask, Change, Decision, Key, Org, State, User};
+use keygate::state::{Ask, Change, Decision, Key, Org, State, User, seat};
 
 /// How long secrets stay valid that were rotated with an overlap.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
@@ -147,6 +147,12 @@ impl<'a> Furnishing<'a> {
         let digest = KeyDigest::of(key.id.as_str().as_bytes());
         self.change(Change::CreateKey { key, digest }).await;
         self.digests.push(digest);
+        let (mut key, _) = new_key(org, user, "seat");
+        key.seat = true;
+        let digest = seat(user);
+        self.change(Change::CreateKey { key, digest }).await;
+        self.digests.push(digest);
+        self.take(&digest, 6).await;
     }
 
     /// An organization with many keys of two users, each key used once.

@@ -1,0 +1,53 @@
+//! Tickets: handed out once, and never too late.
+
+use std::time::Duration;
+
+use keygate::clock::{self, Micros};
+use keygate::session::{Token, TokenDigest};
+use keygate::state::{Change, State};
+
+use super::runtime::block_on;
+
+pub(super) async fn put(state: &State, content: &[u8], expires: Micros) -> TokenDigest {
+    let digest = Token::generate().unwrap().digest();
+    state.change(Change::PutTicket { digest, content: content.to_vec(), expires }).await.unwrap();
+    digest
+}
+
+pub(super) async fn take(state: &State, digest: &TokenDigest, now: Micros) -> Option<Vec<u8>> {
+    state.take_ticket(digest, now).await.unwrap()
+}
+
+pub(super) async fn a_ticket_is_taken_once(state: &State) {
+    let (now, content) = (clock::now(), [0, 255, b'"', b'\n', 0x80]);
+    let [digest, other] = [put(state, &content, soon(now)).await, put(state, b"", soon(now)).await];
+    assert_eq!(take(state, &digest, now).await.as_deref(), Some(&content[..]));
+    assert_eq!(take(state, &digest, now).await, None);
+    assert_eq!(take(state, &Token::generate().unwrap().digest(), now).await, None);
+    assert_eq!(take(state, &other, Micros(soon(now).0 - 1)).await.as_deref(), Some(&b""[..]));
+}
+
+pub(super) async fn a_ticket_is_not_handed_out_too_late(state: &State) {
+    let now = clock::now();
+    let digest = put(state, b"late", soon(now)).await;
+    assert_eq!(take(state, &digest, soon(now)).await, None);
+    assert_eq!(take(state, &digest, now).await, None, "whoever came too late has used it up");
+    let over = put(state, b"over", now.before(Duration::from_secs(1))).await;
+    assert_eq!(take(state, &over, now).await, None);
+}
+
+pub(super) async fn of_all_who_try_one_gets_a_ticket(state: &State) {
+    let now = clock::now();
+    for _ in 0..20 {
+        let digest = put(state, b"only one", soon(now)).await;
+        let got = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..8).map(|_| scope.spawn(|| block_on(take(state, &digest, now)))).collect();
+            takers.into_iter().filter_map(|taker| taker.join().unwrap()).count()
+        });
+        assert_eq!(got, 1);
+    }
+}
+
+fn soon(now: Micros) -> Micros {
+    now.after(Duration::from_secs(300))
+}

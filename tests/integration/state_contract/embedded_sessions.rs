@@ -1,0 +1,175 @@
+//! What the embedded state promises of seats, sessions and tickets in its file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::state::embedded::{Replay, Used};
+use keygate::state::{Change, Session};
+use rusqlite::Connection;
+
+use super::cases_sessions::{created, end, find, new_session};
+use super::cases_tickets::{put, take};
+use super::embedded::{as_embedded, crashed, open};
+use super::runtime::block_on;
+use super::tenancy::{Tenancy, admit, drain, new_key, new_org, new_user, refuse, standing, tenant};
+
+const LIFE: Duration = Duration::from_secs(300);
+
+fn rows(dir: &Path, table: &str) -> i64 {
+    let file = Connection::open(dir.join("state.db")).unwrap();
+    file.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_session_survives_a_restart_and_its_end_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (session, digest) = block_on(created(&state));
+    let (other, others) = block_on(created(&state));
+    let org = other.memberships[1].org;
+    block_on(state.change(Change::ChooseOrg { session: other.id, org })).unwrap();
+    let used = session.created.after(Duration::from_secs(7));
+    block_on(find(&state, &digest, used));
+    let left = crashed(dir.path());
+    let crashed_state = open(left.path());
+    assert_eq!(block_on(find(&crashed_state, &digest, session.created)), Some(session.clone()));
+    assert_eq!(block_on(find(&crashed_state, &others, other.created)).unwrap().chosen, org);
+    drop(state);
+    let state = open(dir.path());
+    assert_eq!(block_on(state.sessions(used)).unwrap()[0].seen, used, "what was used is written at the end");
+    block_on(end(&state, session.id));
+    let left = crashed(dir.path());
+    let state = open(left.path());
+    assert_eq!(block_on(find(&state, &digest, session.created)), None);
+    assert_eq!(block_on(state.sessions(other.created)).unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_over_leaves_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let now = clock::now();
+    block_on(async {
+        created(&state).await;
+        for (idle, life) in [(LIFE, Duration::ZERO), (Duration::ZERO, LIFE)] {
+            let (session, digest) = new_session();
+            let session = Session { idle, expires: now.after(life), ..session };
+            state.change(Change::CreateSession { session: Box::new(session), digest }).await.unwrap();
+        }
+        put(&state, b"valid", now.after(LIFE)).await;
+        put(&state, b"over", now).await;
+    });
+    assert_eq!((rows(dir.path(), "sessions"), rows(dir.path(), "tickets")), (3, 2));
+    drop(state);
+    assert_eq!((rows(dir.path(), "sessions"), rows(dir.path(), "tickets")), (1, 1));
+}
+
+#[test]
+fn a_ticket_waits_for_the_start_and_is_not_given_again_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = clock::now();
+    let digest = block_on(put(&open(dir.path()), b"a link", now.after(LIFE)));
+    let state = open(dir.path());
+    assert_eq!(block_on(take(&state, &digest, now)).as_deref(), Some(&b"a link"[..]));
+    let left = crashed(dir.path());
+    assert_eq!(block_on(take(&open(left.path()), &digest, now)), None);
+}
+
+#[test]
+fn tickets_are_bounded_and_those_that_expire_first_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, now) = (open(dir.path()), clock::now());
+    let tickets: Vec<_> = block_on(futures_util::future::join_all(
+        (0..10_100).map(|number| put(&state, b"x", now.after(LIFE + Duration::from_secs(number)))),
+    ));
+    assert_eq!(rows(dir.path(), "tickets"), 10_000);
+    assert_eq!(block_on(take(&state, &tickets[99], now)), None);
+    assert!(block_on(take(&state, &tickets[100], now)).is_some());
+}
+
+#[test]
+fn a_replay_never_refills_a_seat() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (tenancy, key) = block_on(tenant(&state));
+    let seat = block_on(tenancy.seat(&state, tenancy.user));
+    let left = crashed(dir.path());
+    let now = clock::now();
+    block_on(drain(&state, &seat, now));
+    let restarted = open(left.path());
+    let uses: Vec<Replay> =
+        (1..=5).map(|number| Replay { used: Used::Seat(tenancy.user), time: now, number }).collect();
+    assert_eq!(as_embedded(&restarted).replay(&uses), 5);
+    assert_eq!(as_embedded(&restarted).replay(&uses), 0);
+    assert_eq!(block_on(standing(&restarted, &seat, now)), block_on(standing(&state, &seat, now)));
+    block_on(refuse(&restarted, &seat, now));
+    block_on(admit(&restarted, &key, now));
+}
+
+/// The schema of version 1, as it was released.
+const VERSION_1: &str = "
+CREATE TABLE orgs (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tag TEXT NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
+  created INTEGER NOT NULL, suspended INTEGER NOT NULL, concurrent INTEGER CHECK (concurrent > 0)
+) STRICT;
+CREATE TABLE users (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, org TEXT NOT NULL, email TEXT NOT NULL,
+  permissions TEXT NOT NULL, created INTEGER NOT NULL, removed INTEGER
+) STRICT;
+CREATE UNIQUE INDEX users_email ON users (org, email) WHERE removed IS NULL;
+CREATE TABLE keys (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, user TEXT NOT NULL,
+  name TEXT NOT NULL, imported INTEGER NOT NULL, created INTEGER NOT NULL,
+  rotated INTEGER, previous BLOB, previous_until INTEGER, revoked INTEGER,
+  requests INTEGER CHECK (requests > 0), per INTEGER CHECK (per > 0), burst INTEGER CHECK (burst > 0),
+  level INTEGER CHECK (level >= 0), level_per INTEGER CHECK (level_per > 0), level_at INTEGER,
+  last_used INTEGER, uses INTEGER NOT NULL CHECK (uses >= 0)
+) STRICT;
+CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 1;
+";
+
+#[test]
+fn a_file_of_version_1_is_brought_up_to_date_with_all_that_is_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let org = new_org();
+    let user = new_user(org.id, "ann@example.com");
+    let (key, digest) = new_key(org.tag, org.id, user.id);
+    let file = Connection::open(dir.path().join("state.db")).unwrap();
+    file.execute_batch(VERSION_1).unwrap();
+    let (org_id, user_id, then) = (org.id.to_string(), user.id.to_string(), 1_700_000_000_000_000_i64);
+    file.execute(
+        "INSERT INTO orgs (id, tag, name, created, suspended) VALUES (?1, ?2, 'acme', ?3, 0)",
+        (&org_id, org.tag.as_str(), then),
+    )
+    .unwrap();
+    file.execute(
+        "INSERT INTO users (id, org, email, permissions, created) VALUES (?1, ?2, 'ann@example.com', 'a', ?3)",
+        (&user_id, &org_id, then),
+    )
+    .unwrap();
+    file.execute(
+        "INSERT INTO keys (id, digest, user, name, imported, created, uses, last_used)
+         VALUES (?1, ?2, ?3, 'ci', 0, ?4, 41, ?4)",
+        (key.id.as_str(), digest.as_bytes(), &user_id, then),
+    )
+    .unwrap();
+    drop(file);
+    for _ in 0..2 {
+        let state = open(dir.path());
+        block_on(async {
+            let listed = state.keys(org.id).await.unwrap();
+            assert_eq!((listed.len(), listed[0].id, listed[0].seat), (1, key.id, false));
+            let (session, token) = created(&state).await;
+            assert_eq!(find(&state, &token, session.created).await, Some(session));
+        });
+    }
+    let state = open(dir.path());
+    let held = super::tenancy::Held { id: key.id, digest };
+    assert_eq!(block_on(admit(&state, &held, clock::now())).number, 42);
+    let tenancy = Tenancy { org: org.id, tag: org.tag, user: user.id };
+    let seat = block_on(tenancy.seat(&state, user.id));
+    assert_eq!(block_on(admit(&state, &seat, clock::now())).number, 1);
+}

@@ -1,0 +1,223 @@
+//! What the Redis state promises of sessions and tickets: many gateways, one truth.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keygate::clock;
+use keygate::secret::Secret;
+use keygate::session::Token;
+use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
+use keygate::state::{Change, ChangeError, Redis as RedisState, Session, State, Unavailable};
+
+use super::cases_sessions::{create, created, end, find, new_session};
+use super::cases_tickets::{put, take};
+use super::redis::{at, settings};
+use super::runtime::{block_on, enter};
+use super::tenancy::{admit, tenant};
+use crate::redis::{Proxy, Redis, until};
+
+fn open(settings: Settings) -> State {
+    State::Redis(block_on(RedisState::open(settings)).unwrap())
+}
+
+fn gateway(server: &Redis) -> State {
+    open(settings(Servers::Single(at(server))))
+}
+
+#[test]
+fn what_one_gateway_does_to_a_session_holds_on_all() {
+    let _entered = enter();
+    let server = Redis::start();
+    let [one, other] = [gateway(&server), gateway(&server)];
+    block_on(async {
+        let (session, digest) = created(&one).await;
+        assert_eq!(find(&other, &digest, session.created).await, Some(session.clone()));
+        let org = session.memberships[1].org;
+        other.change(Change::ChooseOrg { session: session.id, org }).await.unwrap();
+        assert_eq!(find(&one, &digest, session.created).await.unwrap().chosen, org);
+        end(&other, session.id).await;
+        assert_eq!(find(&one, &digest, session.created).await, None);
+        let ticket = put(&one, b"once", session.expires).await;
+        let (first, second) =
+            tokio::join!(take(&one, &ticket, session.created), take(&other, &ticket, session.created));
+        assert!(first.is_some() != second.is_some());
+    });
+}
+
+#[test]
+fn a_use_is_written_about_once_a_minute_and_else_costs_one_command() {
+    let _entered = enter();
+    let server = Redis::start();
+    let state = gateway(&server);
+    let (session, digest) = block_on(created(&state));
+    let written = || server.command_calls("hset").0;
+    let read = || server.command_calls("hgetall").0;
+    for (seconds, writes) in [(0, 0), (59, 0), (60, 1), (61, 0), (119, 0), (120, 1)] {
+        server.reset_stats();
+        block_on(find(&state, &digest, session.created.after(Duration::from_secs(seconds)))).unwrap();
+        assert_eq!((read(), written()), (1, writes), "after {seconds} s");
+    }
+    let again = gateway(&server);
+    let seen = session.created.after(Duration::from_secs(120));
+    assert_eq!(block_on(again.sessions(seen)).unwrap()[0].seen, seen);
+}
+
+#[test]
+fn a_use_does_not_bring_back_a_session_that_is_being_ended() {
+    let _entered = enter();
+    let server = Redis::start();
+    let [one, other] = [gateway(&server), gateway(&server)];
+    block_on(async {
+        for _ in 0..200 {
+            let (session, digest) = created(&one).await;
+            let later = session.created.after(Duration::from_secs(120));
+            let uses = futures_util::future::join_all((0..8).map(|_| one.session(&digest, later)));
+            tokio::join!(uses, end(&other, session.id));
+            assert_eq!(find(&one, &digest, later).await, None);
+        }
+    });
+    let left: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn redis_forgets_what_is_over() {
+    let _entered = enter();
+    let server = Redis::start();
+    let state = gateway(&server);
+    let now = clock::now();
+    block_on(async {
+        let (session, digest) = new_session();
+        let over = Session { expires: now.before(Duration::from_secs(1)), ..session };
+        create(&state, &over, digest).await.unwrap();
+        assert_eq!(server.cli::<u64>(&["HLEN", "keygate:{sessions}:digests"]), 1);
+        let (live, _) = created(&state).await;
+        assert_eq!(server.cli::<u64>(&["HLEN", "keygate:{sessions}:digests"]), 1, "the entry went with a sign-in");
+        assert_eq!(server.cli::<u64>(&["ZCARD", "keygate:{sessions}:ends"]), 1);
+        let record: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+        let [record] = &*record else { panic!("{record:?}") };
+        let at: u64 = server.cli(&["PEXPIRETIME", record]);
+        assert_eq!(at, live.expires.0.div_ceil(1000));
+        put(&state, b"x", live.expires).await;
+        let ticket: Vec<String> = server.cli(&["KEYS", "keygate:ticket:*"]);
+        assert_eq!(server.cli::<u64>(&["PEXPIRETIME", &ticket[0]]), at);
+        put(&state, b"y", now).await;
+        assert_eq!(server.cli::<Vec<String>>(&["KEYS", "keygate:ticket:*"]).len(), 1);
+    });
+}
+
+/// Whatever the policy for keys is: nobody is signed in while it cannot be known.
+#[test]
+fn without_redis_there_are_no_sessions() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+    let deadline = Duration::from_millis(200);
+    let on_unavailable = OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) };
+    let state = open(Settings { deadline, on_unavailable, ..settings(Servers::Single(address)) });
+    let (session, digest) = block_on(created(&state));
+    server.stop_process();
+    let begun = Instant::now();
+    assert_eq!(block_on(state.session(&digest, session.created)), Err(Unavailable::Late));
+    assert!(begun.elapsed() < 10 * deadline, "{:?}", begun.elapsed());
+    server.resume();
+    proxy.refuse(true);
+    proxy.cut();
+    until("the link is down", || {
+        (block_on(state.session(&digest, session.created)) == Err(Unavailable::Unreachable)).then_some(())
+    });
+    assert!(block_on(state.take_ticket(&digest, session.created)).is_err());
+    assert!(block_on(state.sessions(session.created)).is_err());
+    proxy.refuse(false);
+    until("the session is found again", || block_on(state.session(&digest, session.created)).ok().flatten());
+}
+
+/// As a primary does that follows one whose last writes were not replicated.
+#[test]
+fn an_end_that_a_failover_lost_is_asserted_again() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+    let state = open(settings(Servers::Single(address)));
+    let [(ended, digest), (kept, other)] = block_on(async { [created(&state).await, created(&state).await] });
+    let names: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+    let old: Vec<(String, Vec<u8>)> =
+        names.into_iter().map(|name| (name.clone(), server.cli(&["DUMP", &name]))).collect();
+    block_on(end(&state, ended.id));
+    proxy.refuse(true);
+    proxy.cut();
+    server.kill();
+    server.restart_empty();
+    for (name, dump) in old {
+        let mut restore = ::redis::cmd("RESTORE");
+        restore.arg(name).arg(0).arg(dump);
+        server.query::<()>(&restore).unwrap();
+    }
+    proxy.refuse(false);
+    until("the service is back", || block_on(state.session(&other, kept.created)).ok().flatten());
+    assert_eq!(block_on(find(&state, &digest, ended.created)), None);
+}
+
+/// Repeating it does not make it more: as long as no replica has it, nobody is told that it is safe.
+#[test]
+fn what_no_replica_has_is_not_acknowledged() {
+    let _entered = enter();
+    let server = Redis::start();
+    let durability = Durability { replicas: 1, timeout: Duration::from_millis(20) };
+    let state = Arc::new(open(Settings { durability, ..settings(Servers::Single(at(&server))) }));
+    block_on(async {
+        let state = State::for_thread(&state).await;
+        let lacks = |made: Result<(), ChangeError>| {
+            assert!(matches!(made, Err(ChangeError::NotReplicated { wanted: 1, reached: 0 })), "{made:?}");
+        };
+        let ((session, digest), token) = (new_session(), Token::generate().unwrap().digest());
+        let id = session.id;
+        lacks(create(&state, &session, digest).await);
+        lacks(state.change(Change::ChooseOrg { session: id, org: session.memberships[1].org }).await);
+        lacks(state.change(Change::EndSession { session: id }).await);
+        assert_eq!(find(&state, &digest, session.created).await, None);
+        lacks(state.change(Change::EndSession { session: id }).await);
+        let content = b"x".to_vec();
+        lacks(state.change(Change::PutTicket { digest: token, content, expires: session.expires }).await);
+        let taken = state.take_ticket(&token, session.created).await;
+        assert!(matches!(taken, Err(ChangeError::Unavailable(_))), "{taken:?}");
+        assert_eq!(state.take_ticket(&token, session.created).await.unwrap(), None);
+    });
+}
+
+/// What an operator is told to allow.
+#[test]
+fn the_rights_that_the_configuration_names_are_enough() {
+    let _entered = enter();
+    let text = include_str!("../../../config/keygate.yaml");
+    let told = &text[text.find("What it must be allowed").unwrap()..text.find("# user: keygate").unwrap()];
+    let rights =
+        told.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).filter(|word| word.starts_with('+'));
+    let server = Redis::start();
+    let mut user = vec!["ACL", "SETUSER", "keygate", "on", ">secret", "~keygate:*"];
+    user.extend(rights);
+    server.cli::<()>(&user);
+    let login = Login { user: Some("keygate".into()), password: Some(Secret::new("secret".to_owned())) };
+    let state = open(Settings { login, ..settings(Servers::Single(at(&server))) });
+    block_on(async {
+        let (tenancy, key) = tenant(&state).await;
+        admit(&state, &key, clock::now()).await;
+        admit(&state, &tenancy.seat(&state, tenancy.user).await, clock::now()).await;
+        let (session, digest) = new_session();
+        let over = Session { expires: clock::now().before(Duration::from_secs(1)), ..session };
+        create(&state, &over, digest).await.unwrap();
+        let (session, digest) = created(&state).await;
+        let now = session.created.after(Duration::from_secs(120));
+        assert!(find(&state, &digest, now).await.is_some());
+        assert_eq!(state.sessions(now).await.unwrap()[0].seen, now, "the use was written");
+        let org = session.memberships[1].org;
+        state.change(Change::ChooseOrg { session: session.id, org }).await.unwrap();
+        end(&state, session.id).await;
+        let ticket = put(&state, b"x", session.expires).await;
+        assert!(take(&state, &ticket, now).await.is_some());
+        assert!(!server.cli::<String>(&["INFO", "errorstats"]).contains("NOPERM"));
+        state.close().await;
+    });
+}
