@@ -159,7 +159,7 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
     runtime.block_on(async {
         let metrics = Metrics::new();
         let (state, journal) = app::open(config, &metrics).await.unwrap();
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
+        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state));
         let listener = admin::bind_socket(&config.admin.socket).unwrap();
         started.send(()).unwrap();
         let status = admin::ConfigReport {

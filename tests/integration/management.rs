@@ -34,7 +34,12 @@ impl House {
         let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
         let state = Arc::new(State::Embedded(Embedded::open(&settings).unwrap()));
         let journal = Journal::open(journal_settings(directory.path()), metrics.audit.clone()).unwrap();
-        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &metrics.state));
+        let management = Arc::new(Management::new(
+            Arc::clone(&state),
+            journal.clone(),
+            &journal_settings(directory.path()),
+            &metrics.state,
+        ));
         Self { directory, state, journal, management }
     }
 
