@@ -13,10 +13,12 @@ need node nodejs
 need npm npm
 need chromium chromium
 need chromedriver chromium-driver
+# Debian has what makes virtual environments in a package of its own.
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state, node runs the identity provider, chromium looks at the pages)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state, node runs the identity provider, chromium looks at the pages, python3-venv tries the management API)" >&2
         exit 1
     fi
     sudo=""
@@ -41,4 +43,14 @@ provider="$(dirname "$0")/../tests/oidc-provider"
 installed="$provider/node_modules/.package-lock.json"
 if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
     (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
+fi
+
+# What the management API is tried with, in a directory of its own, made anew when another version is wanted. The stamp is
+# written last: what broke off in the middle is not taken for whole.
+wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
+tools="$(dirname "$0")/../target/schemathesis"
+if ! cmp -s "$wanted" "$tools/installed.txt"; then
+    python3 -m venv --clear "$tools"
+    "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$wanted"
+    cp "$wanted" "$tools/installed.txt"
 fi

@@ -6,26 +6,12 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use crate::management::Problem;
 
 /// A whole answer.
 pub(super) type Answer = Response<Full<Bytes>>;
-
-/// A refusal (RFC 9457).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Always `about:blank`: the code says more.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The status in words.
-    pub title: String,
-    /// The status.
-    pub status: u16,
-    /// What was wrong, and what to do.
-    pub detail: String,
-    /// The stable name of the error.
-    pub code: String,
-}
 
 /// A body with its type.
 pub(super) fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -43,14 +29,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 
 /// A refusal.
 pub(super) fn problem(status: StatusCode, code: &str, detail: String) -> Answer {
-    let problem = Problem {
-        kind: "about:blank".to_owned(),
-        title: status.canonical_reason().unwrap_or_default().to_owned(),
-        status: status.as_u16(),
-        detail,
-        code: code.to_owned(),
-    };
-    let body = serde_json::to_vec(&problem).expect("a problem is a struct with text keys");
+    let body = Problem::new(status, code, detail).to_json();
     content(status, "application/problem+json", body)
 }
 

@@ -13,7 +13,6 @@ mod readiness;
 mod serving;
 mod answer;
 
-pub use answer::Problem;
 pub use config_status::{ConfigRefusal, ConfigReport, ConfigStatus};
 pub use listener::serve_http;
 pub use readiness::{Readiness, Report};

@@ -10,6 +10,9 @@ use super::bearer;
 use crate::key::{self, KeyDigest, KeyId};
 use crate::session::{self, TokenDigest};
 
+/// The method that records of management have: no request of a session may be taken for one.
+const MANAGEMENT: &str = "ADMIN";
+
 /// A credential, as it is looked up.
 pub(super) enum Credential {
     /// A key.
@@ -34,6 +37,8 @@ pub(super) enum Flaw {
     Ambiguous,
     /// A session's cookie on an unsafe request that no page of ours sent.
     CrossSite,
+    /// A session's cookie with the method by which records of management are known.
+    Method,
 }
 
 /// The credential of a request; `origin` is where pages that may use sessions are, if sessions are used at all.
@@ -45,6 +50,9 @@ pub(super) fn of(head: &Parts, origin: Option<&str>) -> Result<Credential, Flaw>
     let (bearer::Flaw::Missing, Some(origin)) = (flaw, origin) else { return Err(Flaw::Bearer(flaw)) };
     let cookie = session::presented(&head.headers, session::COOKIE_NAME).map_err(|_| Flaw::Ambiguous)?;
     let digest = cookie.ok_or(Flaw::Bearer(flaw))?;
+    if head.method.as_str() == MANAGEMENT {
+        return Err(Flaw::Method);
+    }
     let is_own = session::is_own_doing(&head.method, &head.headers, origin);
     if is_own { Ok(Credential::Session(digest)) } else { Err(Flaw::CrossSite) }
 }
@@ -105,5 +113,6 @@ mod tests {
         assert_eq!(presented("POST", &[cookie, ("sec-fetch-site", "cross-site")], Some(ORIGIN)), Err(Flaw::CrossSite));
         assert_eq!(presented("POST", &[cookie, ("sec-fetch-site", "same-origin")], Some(ORIGIN)), Ok("session"));
         assert_eq!(presented("POST", &[cookie, ("origin", ORIGIN)], Some(ORIGIN)), Ok("session"));
+        assert_eq!(presented("ADMIN", &[cookie, ("origin", ORIGIN)], Some(ORIGIN)), Err(Flaw::Method));
     }
 }

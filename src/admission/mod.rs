@@ -140,6 +140,7 @@ impl Admission {
             Flaw::Bearer(bearer::Flaw::Empty) => bad("The bearer token is empty."),
             Flaw::Bearer(bearer::Flaw::Malformed) => (&auth.malformed, Denial::Malformed),
             Flaw::Ambiguous => bad("There is more than one session cookie."),
+            Flaw::Method => bad("A session may not be used with this method."),
             Flaw::CrossSite => (&auth.cross_site, Denial::CrossSite),
         };
         counter.inc();

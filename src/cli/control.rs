@@ -8,9 +8,9 @@ use http::{Method, StatusCode};
 use tokio::net::UnixStream;
 
 use super::{Exit, Failure, client, offline};
-use crate::admin::{OPERATIONS, Problem};
+use crate::admin::OPERATIONS;
 use crate::config::Config;
-use crate::management::{Operation, Reply};
+use crate::management::{Operation, Problem, Reply};
 
 /// Performs one operation, wherever it can be performed.
 pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, Failure> {

@@ -20,7 +20,7 @@ pub(super) struct Format {
 /// Shows a reply.
 pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
     if format.json {
-        return json(&untagged(&reply)?);
+        return json(&reply.untagged()?);
     }
     match reply {
         Reply::Org { org } => fields(&org_fields(&org)),
@@ -49,13 +49,6 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         }
         Reply::Sessions { sessions } => show_sessions(&sessions),
     }
-}
-
-/// A reply as JSON, without the tag that tells the socket's client which it is.
-fn untagged(reply: &Reply) -> serde_json::Result<serde_json::Value> {
-    let mut value = serde_json::to_value(reply)?;
-    value.as_object_mut().and_then(|object| object.remove("reply"));
-    Ok(value)
 }
 
 fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {

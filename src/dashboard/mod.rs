@@ -98,11 +98,12 @@ impl Dashboard {
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let id = Uuid::now_v7();
         let is_head = request.method() == http::Method::HEAD;
+        let is_api = self.is_api(request.uri().path());
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
         let answering = tokio::task::spawn_local(async move { this.answer(id, &peer, request).await });
         let mut answer = answering.await.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "the dashboard failed in the middle of a request");
-            self.failed(id, &Failed::Internal)
+            self.unanswered(id, is_api, Failed::Internal)
         });
         let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
         answer.headers_mut().insert(X_REQUEST_ID, value);
@@ -128,11 +129,22 @@ impl Dashboard {
         if !self.is_under(path) {
             return self.failed(id, &Failed::NotFound);
         }
+        let is_api = self.is_api(path);
         match Visit::read(&self.settings.path, id, peer, &self.trusted, request).await {
             Ok(visit) => self.answer_visit(&visit).await,
-            Err(Unread::Slow) => self.failed(id, &Failed::Slow),
-            Err(Unread::Body) => self.failed(id, &Failed::Body),
+            Err(Unread::Slow) => self.unanswered(id, is_api, Failed::Slow),
+            Err(Unread::Body) => self.unanswered(id, is_api, Failed::Body),
         }
+    }
+
+    fn is_api(&self, path: &str) -> bool {
+        let below = path.strip_prefix(&*self.settings.path).and_then(|path| path.strip_prefix("/api"));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// A failure of a request that could not be read or answered: a page, or for programs a problem.
+    fn unanswered(&self, id: Uuid, is_api: bool, failed: Failed) -> Answer {
+        if is_api { api::Refusal::Failed(failed).answer(id) } else { self.failed(id, &failed) }
     }
 
     async fn answer_visit(&self, visit: &Visit) -> Answer {

@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 use crate::session::TokenDigest;
-use crate::state::{Org, Session, User};
+use crate::state::{Membership, Org, Session, User};
 
 /// The permission of those who manage an organization: all its keys, not only their own.
 pub const ADMIN: &str = "org:admin";
@@ -75,6 +75,14 @@ impl Actor {
         }
     }
 
+    /// The organizations that a person can act in; none: the actor is no person.
+    pub(super) fn memberships(&self) -> Option<&[Membership]> {
+        match self {
+            Self::Person(person) => Some(&person.session.memberships),
+            Self::Operator | Self::Visitor(_) => None,
+        }
+    }
+
     /// Whose things alone may be seen; none: everybody's.
     pub(super) fn only(&self) -> Option<UserId> {
         match self {
@@ -124,6 +132,7 @@ impl Management {
             Actor::Person(person) => person,
         };
         let allowed = match operation {
+            Operation::ListOrgs {} => true,
             Operation::ShowOrg { org }
             | Operation::ListKeys { org }
             | Operation::Activity { org }
@@ -137,7 +146,6 @@ impl Management {
             | Operation::ListUses { key, .. } => return self.own_key(person, *key).await,
             Operation::EndSession { session } => return self.own_session(person, *session).await,
             Operation::CreateOrg { .. }
-            | Operation::ListOrgs {}
             | Operation::SuspendOrg { .. }
             | Operation::ResumeOrg { .. }
             | Operation::LimitOrg { .. }

@@ -20,6 +20,7 @@ use crate::state::State;
 mod operation;
 mod reply;
 mod error;
+mod problem;
 mod actor;
 mod checks;
 mod orgs;
@@ -33,6 +34,7 @@ mod recording;
 pub use actor::{ADMIN, Actor, Origin, Person};
 pub use error::{Kind, ManagementError};
 pub use operation::{Limits, Operation};
+pub use problem::Problem;
 pub use reply::{
     Activity, ApiKey, Explanation, Hour, Key, KeyStatus, LastUse, Limit, Link, Org, Reply, Session, Standing, User,
 };
@@ -95,7 +97,7 @@ impl Management {
         let by = By { actor, now };
         match operation {
             Operation::CreateOrg { name } => self.create_org(&name, by).await,
-            Operation::ListOrgs {} => self.list_orgs().await,
+            Operation::ListOrgs {} => self.list_orgs(by).await,
             Operation::ShowOrg { org } => self.show_org(&org).await,
             Operation::SuspendOrg { org } => self.suspend_org(&org, true, by).await,
             Operation::ResumeOrg { org } => self.suspend_org(&org, false, by).await,

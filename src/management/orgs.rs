@@ -27,8 +27,12 @@ impl Management {
         }
     }
 
-    pub(super) async fn list_orgs(&self) -> Result<Reply, ManagementError> {
-        let orgs = self.state.orgs().await?;
+    /// All organizations; of a person, those that they can act in.
+    pub(super) async fn list_orgs(&self, by: By<'_>) -> Result<Reply, ManagementError> {
+        let mut orgs = self.state.orgs().await?;
+        if let Some(memberships) = by.actor.memberships() {
+            orgs.retain(|org| memberships.iter().any(|membership| membership.org == org.id));
+        }
         Ok(Reply::Orgs { orgs: orgs.into_iter().map(|org| self.shown_org(org)).collect() })
     }
 

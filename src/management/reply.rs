@@ -223,6 +223,18 @@ pub struct Standing {
     pub concurrent: u32,
 }
 
+impl Reply {
+    /// As JSON, without the tag that tells the socket's client which it is.
+    ///
+    /// # Errors
+    /// None that can happen: all of it is JSON.
+    pub fn untagged(&self) -> serde_json::Result<serde_json::Value> {
+        let mut value = serde_json::to_value(self)?;
+        value.as_object_mut().and_then(|object| object.remove("reply"));
+        Ok(value)
+    }
+}
+
 impl ApiKey {
     /// The key itself, to be shown once.
     pub fn expose(&self) -> &str {

@@ -1,9 +1,169 @@
-//! stub
-use super::{
-    Dashboard,
-    answer::{self, Answer},
-    visit::Visit,
-};
-pub(super) async fn answer(_: &Dashboard, _: &Visit, _: &[&str]) -> Answer {
-    answer::see_other("")
+//! The management API: the same operations as the pages', as JSON, for programs in a browser that has a session.
+//!
+//! - Only a web session opens it, by its cookie. API keys never manage keys.
+//! - What changes something must come from a page of this origin, as the browser says.
+//! - Each endpoint is one operation of `management`, done as the person whose session it is; nothing is decided here.
+//! - Answers are those of `keygate … --json`; every "no" is a problem (RFC 9457) with the request's id.
+//! - `docs/openapi.json` describes all of it, is served without a session, and is held against the routes by a test.
+
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+use super::Dashboard;
+use super::answer::{self, Answer};
+use super::failed::Failed;
+use super::visit::Visit;
+use crate::management::{Actor, Operation, Person, Reply, Session, User};
+use crate::session;
+
+mod routes;
+mod input;
+mod refusal;
+
+pub(super) use refusal::Refusal;
+use routes::{Endpoint, Found};
+
+/// The API's description (OpenAPI 3.1).
+const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
+
+/// Answers what is below `api` in the dashboard's path.
+pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&str]) -> Answer {
+    let answered = match segments {
+        ["openapi.json"] => document(visit),
+        ["v1", rest @ ..] => dashboard.call(visit, rest).await,
+        _ => Err(Refusal::Nowhere),
+    };
+    answered.unwrap_or_else(|refusal| refusal.answer(visit.id))
+}
+
+fn document(visit: &Visit) -> Result<Answer, Refusal> {
+    match visit.verb() {
+        "GET" => Ok(answer::of(StatusCode::OK, "application/json", DOCUMENT)),
+        _ => Err(Refusal::Method("GET, HEAD".to_owned())),
+    }
+}
+
+/// A request whose sender is known.
+struct Call<'a> {
+    dashboard: &'a Dashboard,
+    visit: &'a Visit,
+    actor: Actor,
+    person: &'a Person,
+}
+
+impl Dashboard {
+    async fn call(&self, visit: &Visit, segments: &[&str]) -> Result<Answer, Refusal> {
+        let Found { route, id } = routes::find(visit.verb(), segments)?;
+        let person = self.caller(visit).await?;
+        if !session::is_own_doing(&visit.method, &visit.headers, &self.settings.origin) {
+            return Err(Failed::CrossSite.into());
+        }
+        input::check_query(visit, route)?;
+        let actor = Actor::Person(Box::new(person.clone()));
+        Call { dashboard: self, visit, actor, person: &person }.answer(route.endpoint, id).await
+    }
+
+    /// The person whose session a request presents; a key is no session.
+    async fn caller(&self, visit: &Visit) -> Result<Person, Refusal> {
+        let person = self.person(visit).await?;
+        person.ok_or(match visit.session {
+            Ok(Some(_)) => Refusal::EndedSession,
+            _ if visit.headers.contains_key(AUTHORIZATION) => Refusal::KeysDoNotManage,
+            _ => Refusal::NoSession,
+        })
+    }
+}
+
+impl Call<'_> {
+    async fn answer(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Answer, Refusal> {
+        match endpoint {
+            Endpoint::ShowSession => self.show_session().await,
+            Endpoint::ChooseOrg => self.choose_org().await,
+            Endpoint::SignOut => self.sign_out().await,
+            Endpoint::CreateKey => self.create_key().await,
+            endpoint => {
+                let reply = self.perform(self.operation(endpoint, id)?).await?;
+                Ok(json(StatusCode::OK, &untagged(&reply)))
+            }
+        }
+    }
+
+    /// The operation that an endpoint is a face of; of one's own session, what there is to know.
+    fn operation(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Operation, Refusal> {
+        let org = self.person.org.id.to_string();
+        Ok(match endpoint {
+            Endpoint::ShowSession | Endpoint::ChooseOrg | Endpoint::SignOut => Operation::ListOrgs {},
+            Endpoint::ShowOrg => Operation::ShowOrg { org },
+            Endpoint::ListUsers => Operation::ListUsers { org },
+            Endpoint::ListKeys => Operation::ListKeys { org },
+            Endpoint::CreateKey => {
+                let input::NewKey { name, user } = input::body(self.visit)?;
+                Operation::CreateKey { org, user: user.unwrap_or_else(|| self.person.user.id.to_string()), name }
+            }
+            Endpoint::ShowKey => Operation::ShowKey { key: input::key(id)? },
+            Endpoint::RevokeKey => Operation::RevokeKey { key: input::key(id)? },
+            Endpoint::RotateKey => {
+                let rotation: input::Rotation = input::optional_body(self.visit)?;
+                let overlap = rotation.overlap_seconds.map(Duration::from_secs);
+                Operation::RotateKey { key: input::key(id)?, overlap }
+            }
+            Endpoint::ListUses => Operation::ListUses { key: input::key(id)?, uses: input::uses(self.visit)? },
+            Endpoint::Explain => Operation::Explain { key: input::key(id)? },
+            Endpoint::Activity => Operation::Activity { org },
+            Endpoint::ListSessions => Operation::ListSessions { org: Some(org) },
+            Endpoint::EndSession => Operation::EndSession { session: input::session(id)? },
+        })
+    }
+
+    async fn perform(&self, operation: Operation) -> Result<Reply, Refusal> {
+        Ok(self.dashboard.management.perform_as(&self.actor, operation, self.visit.now).await?)
+    }
+
+    /// Who somebody is, and where they act.
+    async fn show_session(&self) -> Result<Answer, Refusal> {
+        let mut shown = untagged(&self.perform(Operation::ListOrgs {}).await?);
+        let org = self.perform(self.operation(Endpoint::ShowOrg, None)?).await?;
+        shown["org"] = untagged(&org)["org"].take();
+        shown["session"] = json!(Session::from(self.person.session.clone()));
+        shown["user"] = json!(User::from(self.person.user.clone()));
+        shown["role"] = json!(if self.person.is_admin() { "admin" } else { "member" });
+        Ok(json(StatusCode::OK, &shown))
+    }
+
+    async fn choose_org(&self) -> Result<Answer, Refusal> {
+        let input::Choice { org } = input::body(self.visit)?;
+        self.dashboard.management.choose_org(self.person, &org, self.visit.now).await?;
+        let chosen = self.dashboard.caller(self.visit).await?;
+        let actor = Actor::Person(Box::new(chosen.clone()));
+        Call { actor, person: &chosen, ..*self }.show_session().await
+    }
+
+    async fn sign_out(&self) -> Result<Answer, Refusal> {
+        self.dashboard.management.sign_out(self.person, self.visit.now).await?;
+        let mut answer = answer::of(StatusCode::NO_CONTENT, "application/json", "");
+        answer.headers_mut().remove(CONTENT_TYPE);
+        Ok(answer::without_session(answer))
+    }
+
+    async fn create_key(&self) -> Result<Answer, Refusal> {
+        let reply = self.perform(self.operation(Endpoint::CreateKey, None)?).await?;
+        let mut answer = json(StatusCode::CREATED, &untagged(&reply));
+        if let Reply::NewKey { key, .. } = reply {
+            let location = format!("{}/api/v1/keys/{}", self.dashboard.settings.path, key.id);
+            let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
+            answer.headers_mut().insert(LOCATION, location);
+        }
+        Ok(answer)
+    }
+}
+
+fn untagged(reply: &Reply) -> Value {
+    reply.untagged().expect("replies are structs with text keys")
+}
+
+fn json(status: StatusCode, value: &Value) -> Answer {
+    answer::of(status, "application/json", value.to_string())
 }

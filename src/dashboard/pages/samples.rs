@@ -308,31 +308,16 @@ fn link_page() -> LinkPage {
 }
 
 fn messages() -> Vec<(String, String)> {
-    let inside = [
-        Trouble::NotAllowed,
-        Trouble::NotFound,
-        Trouble::StateUnavailable,
-        Trouble::AuditUnavailable,
-        Trouble::BadForm(format!("The field {HOSTILE} is not one of this form.")),
-        Trouble::Conflict("The key is revoked already.".into()),
-        Trouble::CrossSite,
-        Trouble::Internal,
-    ];
-    let outside_ones = [
-        Trouble::SessionExpired,
-        Trouble::ProviderUnavailable(HOSTILE.into()),
-        Trouble::SignInRefused("Your email address is not verified by the provider.".into()),
-        Trouble::SignInLost,
-        Trouble::NoOrganization,
-        Trouble::LinkGone,
-    ];
-    let page = |frame: Frame, trouble: Trouble| {
-        let (name, request_id) = (format!("{trouble:?}"), "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into());
-        let name: String = name.chars().take_while(char::is_ascii_alphabetic).collect();
-        (format!("message-{name}"), MessagePage { frame, trouble, request_id }.render().unwrap())
+    let page = |name: &str, frame: Frame, status, happened: &str, back| {
+        let (title, advice) = ("This is not possible any more".into(), "Look at how things are now.".into());
+        let request_id = "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into();
+        let message = MessagePage { frame, status, title, happened: happened.into(), advice, back, request_id };
+        (format!("message-{name}"), message.render().unwrap())
     };
-    let inside = inside.map(|trouble| page(frame(Section::Elsewhere, false), trouble));
-    inside.into_iter().chain(outside_ones.map(|trouble| page(outside(), trouble))).collect()
+    vec![
+        page("inside", frame(Section::Elsewhere, false), 409, HOSTILE, Back::Keys),
+        page("outside", outside(), 403, "Your email address is not verified.", Back::SignIn),
+    ]
 }
 
 /// All pages, by name.

@@ -1,0 +1,124 @@
+//! What requests to the API say: the ids in their paths, their queries and their bodies, each read strictly.
+//!
+//! - What is not understood is refused and named, never passed over: a misspelt parameter is no missing one.
+
+use http::header::CONTENT_TYPE;
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+
+use super::super::visit::Visit;
+use super::refusal::Refusal;
+use super::routes::Route;
+use crate::audit::Outcome;
+use crate::identity::SessionId;
+use crate::key::KeyId;
+use crate::management::Uses;
+
+/// What `PATCH /session` takes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Choice {
+    /// The id of an organization.
+    pub(super) org: String,
+}
+
+/// What `POST /keys` takes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewKey {
+    pub(super) name: String,
+    /// The id or email address of a user; none: whoever asks.
+    pub(super) user: Option<String>,
+}
+
+/// What `POST /keys/{key}/rotate` takes.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rotation {
+    /// For how many seconds the old secret stays valid; none: not at all.
+    pub(super) overlap_seconds: Option<u64>,
+}
+
+/// The key that a path names.
+pub(super) fn key(id: Option<&str>) -> Result<KeyId, Refusal> {
+    decoded(id).and_then(|id| id.parse().ok()).ok_or(Refusal::NoKey)
+}
+
+/// The session that a path names.
+pub(super) fn session(id: Option<&str>) -> Result<SessionId, Refusal> {
+    decoded(id).and_then(|id| id.parse().ok()).ok_or(Refusal::NoSuchSession)
+}
+
+fn decoded(segment: Option<&str>) -> Option<String> {
+    percent_decode_str(segment?).decode_utf8().ok().map(Into::into)
+}
+
+/// Refuses parameters that the route does not have, and those that come twice.
+pub(super) fn check_query(visit: &Visit, route: &Route) -> Result<(), Refusal> {
+    for (at, (name, _)) in visit.query.iter().enumerate() {
+        let shown: String = name.escape_default().take(100).collect();
+        if !route.query.contains(&name.as_str()) {
+            let known = if route.query.is_empty() { "none".to_owned() } else { route.query.join(", ") };
+            return Err(Refusal::Parameter(format!("there is no parameter `{shown}` here; there is: {known}")));
+        }
+        if visit.query[..at].iter().any(|(earlier, _)| earlier == name) {
+            return Err(Refusal::Parameter(format!("`{shown}` comes twice; give it once")));
+        }
+    }
+    Ok(())
+}
+
+/// Which uses are wanted.
+pub(super) fn uses(visit: &Visit) -> Result<Uses, Refusal> {
+    let outcome = visit.parameter("outcome").map(|text| {
+        let names = || Outcome::ALL.map(|outcome| serde_json::json!(outcome).to_string().replace('"', "")).join(", ");
+        Outcome::deserialize(StrDeserializer::<serde::de::value::Error>::new(text))
+            .map_err(|_| Refusal::Parameter(format!("`outcome` is none of {}", names())))
+    });
+    let refused = match visit.parameter("refused") {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(_) => return Err(Refusal::Parameter("`refused` is neither true nor false".into())),
+    };
+    let limit = visit.parameter("limit").map(|text| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| digits);
+        number.ok_or_else(|| Refusal::Parameter("`limit` is not a whole number from 1 to 200".into()))
+    });
+    let before = visit.parameter("before").map(str::to_owned);
+    Ok(Uses { outcome: outcome.transpose()?, refused, before, limit: limit.transpose()? })
+}
+
+/// A body that may be left out.
+pub(super) fn optional_body<T: Default + DeserializeOwned>(visit: &Visit) -> Result<T, Refusal> {
+    if visit.body.is_empty() { Ok(T::default()) } else { body(visit) }
+}
+
+/// A JSON object, of the form that is wanted.
+pub(super) fn body<T: DeserializeOwned>(visit: &Visit) -> Result<T, Refusal> {
+    if visit.body.is_empty() {
+        return Err(Refusal::Body("it is empty; send a JSON object".into()));
+    }
+    if !is_json(visit) {
+        return Err(Refusal::MediaType);
+    }
+    // A list of the fields' values would be taken for an object.
+    if visit.body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::Body("it is not a JSON object".into()));
+    }
+    serde_json::from_slice(&visit.body).map_err(|error| Refusal::Body(error.to_string()))
+}
+
+/// Whether the body is said to be JSON. JSON is UTF-8 (RFC 8259, section 8.1), whether that is said or not.
+fn is_json(visit: &Visit) -> bool {
+    let mut types = visit.headers.get_all(CONTENT_TYPE).into_iter();
+    let (Some(only), None) = (types.next(), types.next()) else { return false };
+    let mut parts = only.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let essence = parts.next().unwrap_or_default();
+    let utf8 =
+        |part: &[u8]| part.eq_ignore_ascii_case(b"charset=utf-8") || part.eq_ignore_ascii_case(b"charset=\"utf-8\"");
+    essence.eq_ignore_ascii_case(b"application/json") && parts.all(|part| part.is_empty() || utf8(part))
+}
