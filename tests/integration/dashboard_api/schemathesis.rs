@@ -1,0 +1,55 @@
+//! The API tried by schemathesis: requests made from its own description, good and bad, and no answer that it does not
+//! promise.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::rig::{API, House, Person};
+
+/// Seconds that each of the two runs may take.
+const SECONDS: &str = "25";
+const EXAMPLES: &str = "25";
+/// The same requests every time.
+const SEED: &str = "7";
+
+/// Where `deploy/setup.sh` puts it.
+fn tool() -> PathBuf {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/schemathesis/bin/schemathesis");
+    assert!(tool.exists(), "{} is not there: run `make setup` (deploy/setup.sh), which installs it", tool.display());
+    tool
+}
+
+/// Tries the operations that these options choose, as a person.
+fn run(house: &House, person: &Person<'_>, options: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let address = house.address();
+    let ended = Command::new(tool())
+        .current_dir(directory.path())
+        .arg("run")
+        .arg(format!("http://{address}/settings/api/openapi.json"))
+        .args(["--url", &format!("http://{address}{API}")])
+        .args(["--header", &format!("Cookie: {}", person.cookie)])
+        .args(["--header", "Sec-Fetch-Site: same-origin"])
+        .args(["--checks", "all", "--mode", "all", "--continue-on-failure", "--request-timeout", "20"])
+        .args(["--max-examples", EXAMPLES, "--max-time", SECONDS, "--seed", SEED, "--generation-database", "none"])
+        .args(["--no-color", "--output-truncate", "false"])
+        .args(options)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).replace(&person.cookie, "(the session)");
+    assert!(ended.status.success(), "{said}\n{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(person.get("/session").status, 200, "the session was there to the end");
+}
+
+#[test]
+fn the_api_is_what_its_document_says() {
+    let house = House::new();
+    let ada = house.admin();
+    ada.key("laptop");
+    run(&house, &ada, &["--exclude-operation-id", "signOut", "--exclude-operation-id", "endSession"]);
+    // Alone, because it would find its own session in an answer to another operation, and end it. Only what ends the
+    // session by itself, signing out, is left to the other tests.
+    run(&house, &ada, &["--include-operation-id", "endSession"]);
+    let made = ada.get("/keys").json()["keys"].as_array().unwrap().len();
+    assert!(made > 1, "schemathesis made no key: was it signed in?");
+}
