@@ -1,13 +1,20 @@
 //! The API tried by schemathesis: requests made from its own description, good and bad, and no answer that it does not
 //! promise.
+//!
+//! With SCHEMATHESIS_EXAMPLES in the environment, it makes that many requests where it makes a few else, and others every
+//! time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use keygate::key;
 
 use super::rig::{API, House, Person};
 
 /// Seconds after which a run is broken off: it usually takes a quarter of that.
 const SECONDS: &str = "120";
+/// The same for more requests than usual.
+const LONG: &str = "3600";
 /// Requests that each phase makes for each operation, at most.
 const EXAMPLES: &str = "25";
 /// The same requests every time.
@@ -28,8 +35,9 @@ fn run(house: &House, person: &Person<'_>, options: &[&str]) {
     // As a credential of the description's own, it is left out where that is what is tried.
     let config = "[auth.openapi.session]\napi_key = \"${SESSION}\"\n";
     std::fs::write(directory.path().join("schemathesis.toml"), config).unwrap();
+    let examples = std::env::var("SCHEMATHESIS_EXAMPLES").ok();
     let ended = Command::new("timeout")
-        .arg(SECONDS)
+        .arg(if examples.is_some() { LONG } else { SECONDS })
         .arg(tool())
         .current_dir(directory.path())
         .env("SESSION", token)
@@ -38,13 +46,15 @@ fn run(house: &House, person: &Person<'_>, options: &[&str]) {
         .args(["--url", &format!("http://{address}{API}")])
         .args(["--header", "Sec-Fetch-Site: same-origin"])
         .args(["--checks", "all", "--mode", "all", "--continue-on-failure", "--request-timeout", "20"])
-        .args(["--max-examples", EXAMPLES, "--seed", SEED, "--generation-database", "none"])
+        .args(["--generation-database", "none", "--max-examples", examples.as_deref().unwrap_or(EXAMPLES)])
+        .args(if examples.is_some() { &[][..] } else { &["--seed", SEED] })
         .args(["--no-color", "--output-truncate", "false"])
         .args(options)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout).replace(token, "(the session)");
-    assert!(ended.status.success(), "{said}\n{}", String::from_utf8_lossy(&ended.stderr));
+    let said = [ended.stdout, ended.stderr].concat();
+    let said = String::from_utf8_lossy(&key::redacted(&said)).replace(token, "(the session)");
+    assert!(ended.status.success(), "{said}");
     assert_eq!(person.get("/session").status, 200, "the session was there to the end");
 }
 
