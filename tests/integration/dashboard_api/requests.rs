@@ -96,6 +96,28 @@ fn failures_are_problems_before_a_request_is_read_too() {
     let refused = house.ask("POST", "/keys", &[("Cookie", &ada.cookie), OWN, JSON], &large);
     assert_eq!((refused.status, refused.code().as_str()), (413, "body_too_large"));
     let other = format!("{}; __Host-keygate={}", ada.cookie, Token::generate().unwrap().expose());
+    let long = format!("/keys?{}", "a".repeat(60_000));
+    assert_eq!(house.ask("GET", &long, &[("Cookie", &ada.cookie)], b"").status, 414);
+    let wide = "a".repeat(200_000);
+    assert_eq!(house.ask("GET", "/keys", &[("X-Wide", &wide)], b"").status, 431);
+    assert_eq!(house.ask("GET", "/keys", &[("Content-Length", "ten")], b"").status, 400);
     let two = house.ask("GET", "/keys", &[("Cookie", &other)], b"");
     assert_eq!((two.status, two.code().as_str()), (400, "invalid_request"));
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_said_with_when_to_come_back() {
+    let house = House::new();
+    let ada = house.admin();
+    let (_, id) = ada.key("laptop");
+    let audit = house.gateway.dir.path().join("audit");
+    std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
+    for path in [format!("/keys/{id}/uses"), "/activity".into()] {
+        let away = ada.get(&path);
+        assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
+        assert!(away.header("retry-after").is_some());
+        assert!(!away.json()["detail"].as_str().unwrap().contains('/'), "no file is named");
+    }
+    assert_eq!(ada.get("/keys").status, 200);
+    std::fs::rename(house.gateway.dir.path().join("away"), &audit).unwrap();
 }
