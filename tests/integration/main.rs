@@ -20,6 +20,7 @@ mod tls;
 mod upgrades;
 mod wire;
 mod edge;
+mod dashboard_api;
 
 // What it is made of.
 mod config;

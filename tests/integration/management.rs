@@ -10,7 +10,7 @@ use keygate::admin::{self, BindError, Readiness};
 use keygate::audit::{self, Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record};
 use keygate::clock::{self, Micros};
 use keygate::key::{self, KeyDigest, KeyId};
-use keygate::management::{Key, KeyStatus, Kind, Limits, Management, ManagementError, Operation, Reply};
+use keygate::management::{Key, KeyStatus, Kind, Limits, Management, ManagementError, Operation, Problem, Reply};
 use keygate::metrics::Metrics;
 use keygate::quota::Quota;
 use keygate::state::embedded::{Embedded, Settings};
@@ -33,10 +33,13 @@ impl House {
         let metrics = Metrics::new();
         let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
         let state = Arc::new(State::Embedded(Embedded::open(&settings).unwrap()));
-        let recorded = journal_settings(directory.path());
-        let journal = Journal::open(recorded.clone(), metrics.audit.clone()).unwrap();
-        let management = Management::new(Arc::clone(&state), journal.clone(), &recorded, &metrics.state);
-        let management = Arc::new(management);
+        let journal = Journal::open(journal_settings(directory.path()), metrics.audit.clone()).unwrap();
+        let management = Arc::new(Management::new(
+            Arc::clone(&state),
+            journal.clone(),
+            &journal_settings(directory.path()),
+            &metrics.state,
+        ));
         Self { directory, state, journal, management }
     }
 
@@ -343,7 +346,7 @@ async fn the_socket_performs_operations() {
 
     let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
     assert!(head.starts_with("http/1.1 409") && head.contains("application/problem+json"), "{head}");
-    let problem: keygate::management::Problem = serde_json::from_str(&body).unwrap();
+    let problem: Problem = serde_json::from_str(&body).unwrap();
     assert_eq!((problem.status, problem.code.as_str(), problem.title.as_str()), (409, "taken", "Conflict"));
 
     for bad in ["", "{}", r#"{"operation":"org.drop"}"#, &"x".repeat(70_000)] {

@@ -38,7 +38,29 @@ pub(super) struct NewKey {
 #[serde(deny_unknown_fields)]
 pub(super) struct Rotation {
     /// For how many seconds the old secret stays valid; none: not at all.
-    pub(super) overlap_seconds: Option<u64>,
+    pub(super) overlap_seconds: Option<Whole>,
+}
+
+/// A whole number, as JSON Schema has it: `60.0` is one, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "serde_json::Number")]
+pub(super) struct Whole(pub(super) u64);
+
+/// The number is not whole, or negative, or far too large.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not a whole number of seconds, from 0 on")]
+pub(super) struct NotWhole(serde_json::Number);
+
+impl TryFrom<serde_json::Number> for Whole {
+    type Error = NotWhole;
+
+    fn try_from(number: serde_json::Number) -> Result<Self, NotWhole> {
+        // As far as every whole number can be told from its neighbours.
+        let exact = |float: &f64| float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(float);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and within bounds")]
+        let of_float = || number.as_f64().filter(exact).map(|float| float as u64);
+        number.as_u64().or_else(of_float).map(Self).ok_or(NotWhole(number))
+    }
 }
 
 /// The key that a path names.
@@ -121,4 +143,20 @@ fn is_json(visit: &Visit) -> bool {
     let utf8 =
         |part: &[u8]| part.eq_ignore_ascii_case(b"charset=utf-8") || part.eq_ignore_ascii_case(b"charset=\"utf-8\"");
     essence.eq_ignore_ascii_case(b"application/json") && parts.all(|part| part.is_empty() || utf8(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_those_of_json_schema() {
+        let read = |text| serde_json::from_str::<Whole>(text).ok();
+        for (text, whole) in [("0", 0), ("60", 60), ("60.0", 60), ("6e1", 60), ("-0.0", 0)] {
+            assert_eq!(read(text), Some(Whole(whole)), "{text}");
+        }
+        for text in ["-1", "0.5", "1e300", "\"60\"", "true", "[60]"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 }

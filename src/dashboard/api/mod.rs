@@ -107,7 +107,7 @@ impl Call<'_> {
             Endpoint::RevokeKey => Operation::RevokeKey { key: input::key(id)? },
             Endpoint::RotateKey => {
                 let rotation: input::Rotation = input::optional_body(self.visit)?;
-                let overlap = rotation.overlap_seconds.map(Duration::from_secs);
+                let overlap = rotation.overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
                 Operation::RotateKey { key: input::key(id)?, overlap }
             }
             Endpoint::ListUses => Operation::ListUses { key: input::key(id)?, uses: input::uses(self.visit)? },

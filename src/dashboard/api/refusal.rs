@@ -101,3 +101,78 @@ impl From<Astray> for Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::super::DOCUMENT;
+    use super::*;
+    use crate::audit::Cursor;
+    use crate::management::ManagementError as Error;
+    use crate::state::Unavailable;
+
+    /// What is answered before the dashboard sees a request, or while it is read: the transport's.
+    const TRANSPORT: [(u64, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
+
+    fn refusals() -> Vec<Refusal> {
+        let id = "aB3dE6gH9".parse().unwrap();
+        let own = [Refusal::NoSession, Refusal::KeysDoNotManage, Refusal::EndedSession, Refusal::MediaType];
+        let own = own.into_iter().chain([Refusal::NoKey, Refusal::NoSuchSession]);
+        let own = own.chain([Refusal::Parameter(String::new()), Refusal::Body(String::new())]);
+        let failed = [Failed::CrossSite, Failed::Ambiguous, Failed::Body, Failed::Slow, Failed::Internal];
+        let errors = [
+            Error::Name,
+            Error::Overlap,
+            Error::NotAllowed,
+            Error::NoOrg(String::new()),
+            Error::NoUser(String::new()),
+            Error::NoKey(id),
+            Error::NoSession(String::new()),
+            Error::Revoked(id),
+            Error::Taken("id"),
+            Error::PageSize,
+            Error::Cursor("x".parse::<Cursor>().unwrap_err()),
+            Error::JournalUnread(std::io::ErrorKind::NotFound.into()),
+            Error::StateAway(Unavailable::Late),
+            Error::Randomness(getrandom::Error::UNSUPPORTED),
+        ];
+        own.chain(failed.map(Refusal::from)).chain(errors.map(Refusal::from)).collect()
+    }
+
+    /// The statuses and codes that a schema, or one that it refers to, allows.
+    fn documented(value: &Value, into: &mut BTreeSet<(u64, String)>) {
+        let properties = &value["properties"];
+        if let (Some(status), Some(codes)) =
+            (properties["status"]["const"].as_u64(), properties["code"]["enum"].as_array())
+        {
+            into.extend(codes.iter().map(|code| (status, code.as_str().unwrap().to_owned())));
+        }
+        let members = value.as_object().into_iter().flat_map(|members| members.values());
+        members.chain(value.as_array().into_iter().flatten()).for_each(|member| documented(member, into));
+    }
+
+    #[test]
+    fn every_documented_refusal_exists_and_every_refusal_is_documented() {
+        let mut written = BTreeSet::new();
+        documented(&serde_json::from_str(DOCUMENT).unwrap(), &mut written);
+        let code = |refusal: &Refusal| {
+            let (status, code) = refusal.status_and_code();
+            (u64::from(status.as_u16()), code.to_owned())
+        };
+        let mut given: BTreeSet<_> = refusals().iter().map(code).collect();
+        given.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
+        assert_eq!(written, given);
+    }
+
+    #[test]
+    fn details_are_sentences_without_what_is_for_the_command_line() {
+        for refusal in refusals() {
+            let detail = refusal.detail();
+            assert!(detail.ends_with('.') && !detail.contains("keygate "), "{detail}");
+            assert!(detail.chars().next().is_some_and(|first| !first.is_lowercase()), "{detail}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The API's description as a judge: is an answer one of those that it promises?
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::support::Response;
+
+/// The document that a gateway serves.
+pub struct Document(Value);
+
+impl Document {
+    pub fn new(text: &[u8]) -> Self {
+        Self(serde_json::from_slice(text).unwrap())
+    }
+
+    /// Fails unless the answer to this request is as the document says: status, fields, type, and body, to the last
+    /// member.
+    pub fn judge(&self, method: &str, path: &str, response: &Response) {
+        let what = format!("{method} {path}: {} {}", response.status, String::from_utf8_lossy(&response.body));
+        let operation = self.operation(method, path.split('?').next().unwrap());
+        let promised = &operation["responses"][response.status.to_string()];
+        assert!(promised.is_object(), "no such answer is documented: {what}");
+        let promised = self.resolved(promised);
+        for (name, field) in promised["headers"].as_object().into_iter().flatten() {
+            let required = self.resolved(field)["required"] == true;
+            assert!(!required || response.header(&name.to_lowercase()).is_some(), "{name} is missing: {what}");
+        }
+        match promised["content"].as_object() {
+            None => assert!(response.body.is_empty() && response.header("content-type").is_none(), "{what}"),
+            Some(content) => {
+                let kind = response.header("content-type").unwrap();
+                let schema = content.get(kind).unwrap_or_else(|| panic!("{kind} is not documented: {what}"));
+                let errors = self.errors(&schema["schema"], &response.json());
+                assert!(errors.is_empty(), "{errors:#?}: {what}");
+            }
+        }
+    }
+
+    fn operation(&self, method: &str, path: &str) -> &Value {
+        let paths = self.0["paths"].as_object().unwrap();
+        let found = paths.iter().find(|(template, _)| matches(template, path));
+        let (_, item) = found.unwrap_or_else(|| panic!("{path} is not documented"));
+        let operation = &item[method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {path} is not documented");
+        operation
+    }
+
+    fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
+        let Some(reference) = value["$ref"].as_str() else { return value };
+        self.0.pointer(reference.strip_prefix('#').unwrap()).unwrap()
+    }
+
+    fn errors(&self, schema: &Value, instance: &Value) -> Vec<String> {
+        let mut components = self.0["components"].clone();
+        components["schemas"].as_object_mut().unwrap().values_mut().for_each(close);
+        let root = json!({ "allOf": [schema], "components": components });
+        let validator = jsonschema::options()
+            .with_draft(jsonschema::Draft::Draft202012)
+            .should_validate_formats(true)
+            .build(&root)
+            .unwrap();
+        validator.iter_errors(instance).map(|error| format!("{}: {error}", error.instance_path())).collect()
+    }
+
+    /// Every example, with the name of its schema.
+    pub fn wrong_examples(&self) -> BTreeMap<String, Vec<String>> {
+        let schemas = self.0["components"]["schemas"].as_object().unwrap();
+        let examples = schemas.iter().flat_map(|(name, schema)| {
+            schema["examples"].as_array().into_iter().flatten().map(move |example| (name, schema, example))
+        });
+        let judged = examples.map(|(name, schema, example)| (name.clone(), self.errors(schema, example)));
+        judged.filter(|(_, errors)| !errors.is_empty()).collect()
+    }
+}
+
+/// Answers may have no member that is not described, here: clients must be able to bear it.
+fn close(schema: &mut Value) {
+    if schema["properties"].is_object() && schema["additionalProperties"].is_null() {
+        schema["additionalProperties"] = json!(false);
+    }
+}
+
+fn matches(template: &str, path: &str) -> bool {
+    let (template, path) = (template.split('/'), path.split('/'));
+    template.clone().count() == path.clone().count()
+        && template.zip(path).all(|(own, found)| own == found || own.starts_with('{'))
+}

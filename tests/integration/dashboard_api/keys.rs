@@ -1,0 +1,97 @@
+//! Keys: shown once, refused at once, and every change in the audit.
+
+use keygate::audit::Outcome;
+use keygate::identity::AuthMethod;
+use serde_json::json;
+
+use super::rig::{AGENT, API, House};
+use crate::support::Client;
+
+#[test]
+fn a_key_is_shown_once_and_works_until_it_is_revoked() {
+    let house = House::new();
+    let bob = house.member();
+    let made = bob.post("/keys", json!({ "name": "laptop" }));
+    assert_eq!(made.status, 201);
+    let location = made.header("location").unwrap().to_owned();
+    let key = made.json()["api_key"].as_str().unwrap().to_owned();
+    let shown = Client::connect(house.address()).request("GET", &location, "", &[("Cookie", &bob.cookie)], b"");
+    assert_eq!(shown.json()["key"], made.json()["key"]);
+    let id = made.json()["key"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(location, format!("{API}/keys/{id}"));
+    let mut client = Client::connect(house.address());
+    assert_eq!(client.get("/", &key).status, 200);
+    let rotated = bob.post(&format!("/keys/{id}/rotate"), json!({ "overlap_seconds": 3600 })).json();
+    let second = rotated["api_key"].as_str().unwrap().to_owned();
+    assert_ne!(key, second);
+    assert_eq!((client.get("/", &key).status, client.get("/", &second).status), (200, 200));
+    let third = bob.send("POST", &format!("/keys/{id}/rotate"), None).json();
+    let third = third["api_key"].as_str().unwrap().to_owned();
+    assert_eq!((client.get("/", &second).status, client.get("/", &third).status), (401, 200));
+    for path in ["/keys".to_owned(), format!("/keys/{id}"), format!("/keys/{id}/uses"), "/activity".into()] {
+        let text = String::from_utf8(bob.get(&path).body).unwrap();
+        assert!(text.contains(&id), "{path}: {text}");
+        for secret in [&key, &second, &third] {
+            assert!(!text.contains(&secret[18..]), "{path} shows a secret");
+        }
+    }
+    assert_eq!(bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"]["status"], "revoked");
+    assert_eq!(client.get("/", &third).status, 401, "the very next request");
+    let again = bob.send("POST", &format!("/keys/{id}/rotate"), None);
+    assert_eq!((again.status, again.code().as_str()), (409, "key_revoked"));
+}
+
+#[test]
+fn a_key_tells_what_it_was_used_for() {
+    let house = House::new();
+    let bob = house.member();
+    let (key, id) = bob.key("laptop");
+    let mut client = Client::connect(house.address());
+    for _ in 0..3 {
+        assert_eq!(client.get("/x", &key).status, 200);
+    }
+    drop(house.gateway.records());
+    let first = bob.get(&format!("/keys/{id}/uses?limit=2")).json();
+    assert_eq!((first["uses"].as_array().unwrap().len(), &first["uses"][0]["path"]), (2, &json!("/x")));
+    let next = first["next"].as_str().unwrap();
+    let second = bob.get(&format!("/keys/{id}/uses?limit=2&before={next}")).json();
+    assert_eq!(second["uses"].as_array().unwrap().len(), 1);
+    assert_eq!(bob.get(&format!("/keys/{id}/uses?refused=true")).json()["uses"], json!([]));
+    let completed = bob.get(&format!("/keys/{id}/uses?outcome=completed")).json();
+    assert_eq!(completed["uses"].as_array().unwrap().len(), 3);
+    let activity = bob.get("/activity").json();
+    let requests =
+        activity["keys"][&id]["hours"].as_array().unwrap().iter().map(|hour| hour["requests"].as_u64().unwrap());
+    assert_eq!(requests.sum::<u64>(), 3);
+    let explained = bob.get(&format!("/keys/{id}/explanation")).json();
+    assert_eq!(explained["explanation"]["standing"]["remaining"], 997);
+}
+
+#[test]
+fn every_change_is_in_the_audit_with_who_and_from_where() {
+    let house = House::new();
+    let (ada, bob) = (house.admin(), house.member());
+    let (_, id) = bob.key("laptop");
+    let before = house.changes().len() - 1;
+    ada.send("POST", &format!("/keys/{id}/rotate"), None);
+    ada.send("POST", &format!("/keys/{id}/revoke"), None);
+    ada.send("PATCH", "/session", Some(json!({ "org": house.org.to_string() })));
+    ada.send("DELETE", "/session", None);
+    let changes = house.changes();
+    let seen: Vec<_> = changes[before..].iter().map(|record| (record.action.as_str(), record.user_id)).collect();
+    let (ada, bob) = (Some(ada.user), Some(bob.user));
+    let expected = [
+        ("key.create", bob),
+        ("key.rotate", ada),
+        ("key.revoke", ada),
+        ("session.choose_org", ada),
+        ("session.end", ada),
+    ];
+    assert_eq!(seen, expected);
+    for record in &changes[before..] {
+        assert_eq!((record.auth_method, record.outcome), (AuthMethod::Session, Outcome::Completed), "{record:?}");
+        assert_eq!((record.ip, record.org_id), (Some([127, 0, 0, 1].into()), Some(house.org)), "{record:?}");
+        assert_eq!(record.user_agent.as_deref(), Some(AGENT), "{record:?}");
+    }
+    assert_eq!(changes[before].key_id.unwrap().to_string(), id);
+}

@@ -1,0 +1,139 @@
+//! Who may do what: members their own, admins all of their organization, keys and other sites nothing.
+
+use keygate::management::{Operation, Reply};
+use serde_json::json;
+
+use super::rig::{House, JSON, OWN};
+use crate::support::Client;
+
+#[test]
+fn a_member_sees_and_changes_only_what_is_their_own() {
+    let house = House::new();
+    let (ada, bob) = (house.admin(), house.member());
+    let ((_, adas), (_, bobs)) = (ada.key("ada's"), bob.key("bob's"));
+    for path in ["", "/uses", "/explanation"] {
+        let theirs = bob.get(&format!("/keys/{adas}{path}"));
+        assert_eq!((theirs.status, theirs.code().as_str()), (404, "no_such_key"), "{path}");
+        assert_eq!(bob.get(&format!("/keys/{bobs}{path}")).status, 200, "{path}");
+        assert_eq!(ada.get(&format!("/keys/{bobs}{path}")).status, 200, "{path}");
+    }
+    for change in ["revoke", "rotate"] {
+        let theirs = bob.send("POST", &format!("/keys/{adas}/{change}"), None);
+        assert_eq!((theirs.status, theirs.code().as_str()), (404, "no_such_key"), "{change}");
+    }
+    assert_eq!(ada.get(&format!("/keys/{adas}")).json()["key"]["status"], "active");
+    assert_eq!(bob.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 2);
+    assert_eq!(bob.get("/users").code(), "not_allowed");
+    assert_eq!(ada.get("/users").json()["users"].as_array().unwrap().len(), 2);
+    let for_ada = bob.post("/keys", json!({ "name": "x", "user": "ada@example.com" }));
+    assert_eq!((for_ada.status, for_ada.code().as_str()), (403, "not_allowed"));
+    let for_bob = ada.post("/keys", json!({ "name": "x", "user": "Bob@example.com" })).json();
+    assert_eq!(for_bob["key"]["user"], bob.user.to_string());
+    assert_eq!(ada.send("POST", &format!("/keys/{bobs}/revoke"), None).json()["key"]["status"], "revoked");
+}
+
+#[test]
+fn another_organization_is_not_there() {
+    let house = House::new();
+    let ada = house.admin();
+    let elsewhere = house.gateway.key_with(&["org:admin"]);
+    for path in ["", "/uses", "/explanation"] {
+        assert_eq!(ada.get(&format!("/keys/{}{path}", elsewhere.id)).code(), "no_such_key");
+    }
+    let create = ada.post("/keys", json!({ "name": "x", "user": elsewhere.user.to_string() }));
+    assert_eq!(create.code(), "no_such_user");
+    let choose = ada.send("PATCH", "/session", Some(json!({ "org": elsewhere.org.to_string() })));
+    assert_eq!((choose.status, choose.code().as_str()), (403, "not_allowed"));
+}
+
+#[test]
+fn people_know_who_they_are_and_sign_out() {
+    let house = House::new();
+    let (ada, bob) = (house.admin(), house.member());
+    let who = ada.get("/session").json();
+    assert_eq!((&who["role"], &who["user"]["email"]), (&json!("admin"), &json!("ada@example.com")));
+    assert_eq!((&who["org"]["name"], who["orgs"].as_array().unwrap().len()), (&json!("acme"), 1));
+    assert_eq!(bob.get("/session").json()["role"], "member");
+    let chosen = bob.send("PATCH", "/session", Some(json!({ "org": house.org.to_string() }))).json();
+    assert_eq!(chosen["org"]["id"], house.org.to_string());
+    let out = bob.send("DELETE", "/session", None);
+    assert_eq!((out.status, out.header("content-type")), (204, None));
+    assert!(out.header("set-cookie").unwrap().starts_with("__Host-keygate=; "), "{out:?}");
+    assert_eq!(bob.get("/session").code(), "invalid_session");
+    assert_eq!(ada.get("/session").status, 200);
+}
+
+#[test]
+fn sessions_are_seen_and_ended_by_whose_they_are_and_by_admins() {
+    let house = House::new();
+    let (ada, bob) = (house.admin(), house.member());
+    let eve = house.person("eve@example.com", &[]);
+    let id =
+        |person: &super::rig::Person<'_>| person.get("/session").json()["session"]["id"].as_str().unwrap().to_owned();
+    let (bobs, eves) = (id(&bob), id(&eve));
+    assert_eq!(bob.get("/sessions").json()["sessions"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/sessions").json()["sessions"].as_array().unwrap().len(), 3);
+    assert_eq!(bob.send("DELETE", &format!("/sessions/{eves}"), None).code(), "no_such_session");
+    assert_eq!(eve.get("/session").status, 200);
+    let ended = ada.send("DELETE", &format!("/sessions/{bobs}"), None).json();
+    assert_eq!(ended["sessions"][0]["email"], "bob@example.com");
+    assert_eq!(bob.get("/keys").code(), "invalid_session");
+    assert_eq!(ada.send("DELETE", &format!("/sessions/{bobs}"), None).code(), "no_such_session");
+}
+
+#[test]
+fn who_is_removed_is_nobody_at_once() {
+    let house = House::new();
+    let bob = house.member();
+    assert_eq!(bob.get("/keys").status, 200);
+    let remove = Operation::RemoveUser { org: house.org.to_string(), user: bob.user.to_string() };
+    assert!(matches!(house.gateway.perform(remove), Reply::User { .. }));
+    assert_eq!(bob.get("/keys").code(), "invalid_session");
+    assert_eq!(bob.post("/keys", json!({ "name": "x" })).code(), "invalid_session");
+}
+
+#[test]
+fn an_api_key_is_no_session() {
+    let house = House::new();
+    let ada = house.admin();
+    let (key, id) = ada.key("laptop");
+    let bearer = format!("Bearer {key}");
+    for (method, path) in
+        [("GET", "/keys".to_owned()), ("POST", "/keys".into()), ("POST", format!("/keys/{id}/revoke"))]
+    {
+        let refused = house.ask(method, &path, &[("Authorization", &bearer), OWN, JSON], br#"{"name":"x"}"#);
+        assert_eq!((refused.status, refused.code().as_str()), (401, "unauthenticated"), "{method} {path}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("API keys do not manage keys") && !detail.contains(&key), "{detail}");
+        assert_eq!(house.ask(method, &path, &[OWN, JSON], b"").code(), "unauthenticated", "{method} {path}");
+    }
+    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
+    let used = Client::connect(house.address()).get("/", &key);
+    assert_eq!(used.status, 200, "the key itself works");
+}
+
+#[test]
+fn another_site_cannot_do_anything_in_the_name_of_a_person() {
+    let house = House::new();
+    let ada = house.admin();
+    let (_, id) = ada.key("laptop");
+    let own_origin = ("Origin", "http://127.0.0.1:8080");
+    for fields in [
+        &[][..],
+        &[("Sec-Fetch-Site", "cross-site")],
+        &[("Sec-Fetch-Site", "same-site"), own_origin],
+        &[("Sec-Fetch-Site", "none")],
+        &[("Origin", "https://evil.example")],
+        &[("Origin", "null")],
+    ] {
+        for (method, path) in [("POST", format!("/keys/{id}/revoke")), ("DELETE", "/session".into())] {
+            let headers = [&[("Cookie", ada.cookie.as_str())], fields].concat();
+            let refused = house.ask(method, &path, &headers, b"");
+            assert_eq!((refused.status, refused.code().as_str()), (403, "cross_site_request"), "{method} {fields:?}");
+        }
+    }
+    assert_eq!(ada.get(&format!("/keys/{id}")).json()["key"]["status"], "active");
+    let own = house.ask("POST", &format!("/keys/{id}/revoke"), &[("Cookie", &ada.cookie), own_origin], b"");
+    assert_eq!(own.status, 200);
+}

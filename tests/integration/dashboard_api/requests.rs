@@ -1,0 +1,123 @@
+//! What requests must look like, and how those that do not are answered.
+
+use keygate::session::Token;
+
+use super::rig::{API, House, JSON, OWN};
+use crate::support::{Client, Response};
+
+#[test]
+fn the_document_is_public_and_its_examples_are_true() {
+    let house = House::new();
+    assert!(house.document.wrong_examples().is_empty(), "{:#?}", house.document.wrong_examples());
+    let mut client = Client::connect(house.address());
+    let head = client.request("HEAD", "/settings/api/openapi.json", "", &[], b"");
+    assert_eq!((head.status, head.header("cache-control")), (200, Some("no-store")));
+    let post = client.request("POST", "/settings/api/openapi.json", "", &[OWN], b"");
+    assert_eq!((post.status, post.header("allow")), (405, Some("GET, HEAD")));
+}
+
+#[test]
+fn paths_and_methods_that_there_are_not() {
+    let house = House::new();
+    let ada = house.admin();
+    let mut client = Client::connect(house.address());
+    let headers = [("Cookie", ada.cookie.as_str()), OWN];
+    for path in
+        ["/settings/api", "/settings/api/", "/settings/api/v2/keys", "/settings/api/v1", "/settings/api/v1/keys/"]
+    {
+        let nowhere = client.request("GET", path, "", &headers, b"");
+        assert_eq!((nowhere.status, nowhere.code().as_str()), (404, "not_found"), "{path}");
+    }
+    for (method, path, allowed) in [
+        ("PUT", "/session", "GET, HEAD, PATCH, DELETE"),
+        ("DELETE", "/keys", "GET, HEAD, POST"),
+        ("GET", "/keys/aB3dE6gH9/revoke", "POST"),
+        ("OPTIONS", "/org", "GET, HEAD"),
+    ] {
+        let refused = client.request(method, &format!("{API}{path}"), "", &headers, b"");
+        assert_eq!((refused.status, refused.header("allow")), (405, Some(allowed)), "{method} {path}");
+        assert_eq!(refused.code(), "method_not_allowed");
+    }
+    let head = client.request("HEAD", &format!("{API}/keys"), "", &headers, b"");
+    assert_eq!((head.status, head.header("cache-control")), (200, Some("no-store")));
+}
+
+#[test]
+fn what_is_not_understood_is_named() {
+    let house = House::new();
+    let ada = house.admin();
+    let (_, id) = ada.key("laptop");
+    let cookie = ("Cookie", ada.cookie.as_str());
+    let says = |response: &Response, code: &str, words: &str| {
+        assert_eq!(response.code(), code);
+        let detail = response.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(words), "{detail}");
+    };
+    for (path, code, words) in [
+        ("/keys?offset=3".to_owned(), "invalid_parameter", "`offset`"),
+        (format!("/keys/{id}/uses?limit=1&limit=2"), "invalid_parameter", "`limit` comes twice"),
+        (format!("/keys/{id}/uses?limit=ten"), "invalid_parameter", "`limit`"),
+        (format!("/keys/{id}/uses?limit=0"), "invalid_limit", "1 to 200"),
+        (format!("/keys/{id}/uses?refused=yes"), "invalid_parameter", "`refused`"),
+        (format!("/keys/{id}/uses?outcome=bad"), "invalid_parameter", "rate_limited"),
+        (format!("/keys/{id}/uses?before=x"), "invalid_cursor", "`before`"),
+    ] {
+        says(&ada.get(&path), code, words);
+    }
+    for (body, words) in [
+        ("", "empty"),
+        ("[\"laptop\"]", "not a JSON object"),
+        ("{\"name\":", "line 1 column 8"),
+        ("{}", "missing field `name`"),
+        ("{\"name\": \"x\", \"nmae\": 1}", "unknown field `nmae`"),
+        ("{\"name\": 1}", "line 1 column 10"),
+        ("{\"name\": \"x\", \"name\": \"y\"}", "duplicate field `name`"),
+        ("{\"name\": \"x\"} {}", "trailing characters"),
+    ] {
+        says(&house.ask("POST", "/keys", &[cookie, OWN, JSON], body.as_bytes()), "invalid_body", words);
+    }
+    let bad_name = house.ask("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": " x"}"#);
+    says(&bad_name, "invalid_name", "1 to 100 characters");
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
+        let refused = house.ask("POST", "/keys", &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);
+        assert_eq!((refused.status, refused.code().as_str()), (415, "unsupported_media_type"), "{kind}");
+    }
+    let too_long =
+        house.ask("POST", &format!("/keys/{id}/rotate"), &[cookie, OWN, JSON], br#"{"overlap_seconds": 31622401}"#);
+    says(&too_long, "invalid_overlap", "366d");
+    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn failures_are_problems_before_a_request_is_read_too() {
+    let house = House::new();
+    let ada = house.admin();
+    let large = vec![b' '; (64 << 10) + 1];
+    let refused = house.ask("POST", "/keys", &[("Cookie", &ada.cookie), OWN, JSON], &large);
+    assert_eq!((refused.status, refused.code().as_str()), (413, "body_too_large"));
+    let other = format!("{}; __Host-keygate={}", ada.cookie, Token::generate().unwrap().expose());
+    let long = format!("/keys?{}", "a".repeat(60_000));
+    assert_eq!(house.ask("GET", &long, &[("Cookie", &ada.cookie)], b"").status, 414);
+    let wide = "a".repeat(200_000);
+    assert_eq!(house.ask("GET", "/keys", &[("X-Wide", &wide)], b"").status, 431);
+    assert_eq!(house.ask("GET", "/keys", &[("Content-Length", "ten")], b"").status, 400);
+    let two = house.ask("GET", "/keys", &[("Cookie", &other)], b"");
+    assert_eq!((two.status, two.code().as_str()), (400, "invalid_request"));
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_said_with_when_to_come_back() {
+    let house = House::new();
+    let ada = house.admin();
+    let (_, id) = ada.key("laptop");
+    let audit = house.gateway.dir.path().join("audit");
+    std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
+    for path in [format!("/keys/{id}/uses"), "/activity".into()] {
+        let away = ada.get(&path);
+        assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
+        assert!(away.header("retry-after").is_some());
+        assert!(!away.json()["detail"].as_str().unwrap().contains('/'), "no file is named");
+    }
+    assert_eq!(ada.get("/keys").status, 200);
+    std::fs::rename(house.gateway.dir.path().join("away"), &audit).unwrap();
+}

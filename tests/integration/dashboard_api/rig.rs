@@ -1,0 +1,124 @@
+//! A gateway with a dashboard, an organization, and people with sessions in their browsers.
+
+use std::net::SocketAddr;
+
+use keygate::audit::{Filter, Outcome, Reader, Record};
+use keygate::identity::{OrgId, UserId};
+use keygate::management::{Operation, Reply};
+use serde_json::Value;
+
+use super::document::Document;
+use crate::support::{Client, Gateway, Response, Upstream, eventually};
+
+pub const API: &str = "/settings/api/v1";
+/// What a browser says of a request from a page of this origin.
+pub const OWN: (&str, &str) = ("Sec-Fetch-Site", "same-origin");
+pub const JSON: (&str, &str) = ("Content-Type", "application/json");
+/// What their browsers say that they are.
+pub const AGENT: &str = "Browser/1.0";
+
+pub struct House {
+    pub gateway: Gateway,
+    pub org: OrgId,
+    pub document: Document,
+    _upstream: Upstream,
+}
+
+/// Somebody with a session.
+pub struct Person<'a> {
+    house: &'a House,
+    pub user: UserId,
+    /// The field that their browser sends.
+    pub cookie: String,
+}
+
+impl House {
+    pub fn new() -> Self {
+        let upstream = Upstream::start();
+        let gateway = Gateway::with(&[upstream.address], "session: { origin: http://127.0.0.1:8080 }\n");
+        let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
+            panic!("an org")
+        };
+        let served = Client::connect(gateway.address).get("/settings/api/openapi.json", "");
+        assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
+        Self { org: org.id, document: Document::new(&served.body), gateway, _upstream: upstream }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.gateway.address
+    }
+
+    /// A new user of the organization, signed in.
+    pub fn person(&self, email: &str, permissions: &[&str]) -> Person<'_> {
+        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
+        let create = Operation::CreateUser { org: self.org.to_string(), email: email.into(), permissions };
+        let Reply::User { user } = self.gateway.perform(create) else { panic!("a user") };
+        Person { house: self, user: user.id, cookie: self.sign_in(user.id) }
+    }
+
+    pub fn admin(&self) -> Person<'_> {
+        self.person("ada@example.com", &["org:admin"])
+    }
+
+    pub fn member(&self) -> Person<'_> {
+        self.person("bob@example.com", &[])
+    }
+
+    /// One more session of a user: the `Cookie` field of its browser.
+    pub fn sign_in(&self, user: UserId) -> String {
+        let link = Operation::LinkSession { org: self.org.to_string(), user: user.to_string() };
+        let Reply::Link { link } = self.gateway.perform(link) else { panic!("a link") };
+        let path = link.url.expose().strip_prefix("http://127.0.0.1:8080").unwrap();
+        let taken = Client::connect(self.address()).request("POST", path, "", &[OWN], b"");
+        assert_eq!(taken.status, 303, "{taken:?}");
+        taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+    }
+
+    /// One request, its answer as documented.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+        let response = Client::connect(self.address()).request(method, &format!("{API}{path}"), "", headers, body);
+        if method != "HEAD" && response.status != 405 {
+            self.document.judge(method, path, &response);
+        }
+        response
+    }
+
+    /// The changes that are in the audit, oldest first.
+    pub fn changes(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        eventually("all changes are recorded", || {
+            let reader = Reader::open(&self.gateway.dir.path().join("audit")).unwrap();
+            records = reader.list(&Filter::default(), 1000, None).unwrap().records;
+            records.retain(|record| record.method == "ADMIN");
+            !records.iter().any(|record| record.outcome == Outcome::InProgress)
+        });
+        records.reverse();
+        records
+    }
+}
+
+impl Person<'_> {
+    pub fn get(&self, path: &str) -> Response {
+        self.house.ask("GET", path, &[("Cookie", &self.cookie)], b"")
+    }
+
+    /// Does something, from a page of this origin.
+    pub fn send(&self, method: &str, path: &str, body: Option<Value>) -> Response {
+        let mut headers = vec![("Cookie", self.cookie.as_str()), OWN, ("User-Agent", AGENT)];
+        headers.extend(body.as_ref().map(|_| JSON));
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        self.house.ask(method, path, &headers, body.as_bytes())
+    }
+
+    pub fn post(&self, path: &str, body: Value) -> Response {
+        self.send("POST", path, Some(body))
+    }
+
+    /// A new key of their own: the whole key, and its id.
+    pub fn key(&self, name: &str) -> (String, String) {
+        let made = self.post("/keys", serde_json::json!({ "name": name }));
+        assert_eq!(made.status, 201, "{}", made.code());
+        let made = made.json();
+        (made["api_key"].as_str().unwrap().to_owned(), made["key"]["id"].as_str().unwrap().to_owned())
+    }
+}
