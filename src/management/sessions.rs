@@ -284,11 +284,15 @@ impl Management {
     /// Has a person act in another of their organizations.
     ///
     /// # Errors
-    /// [`ManagementError::NotAllowed`] when they do not belong to it.
+    /// [`ManagementError::NotAllowed`] when they do not belong to it, or not any more.
     pub async fn choose_org(&self, person: &Person, org: &str, now: Micros) -> Result<(), ManagementError> {
         let id = org.parse::<OrgId>().map_err(|_| ManagementError::NotAllowed)?;
         let member = person.session.memberships.iter().find(|membership| membership.org == id);
-        let member = member.ok_or(ManagementError::NotAllowed)?;
+        let member = *member.ok_or(ManagementError::NotAllowed)?;
+        let found = self.state.member(member.org, member.user).await?;
+        if found.is_none_or(|(_, user)| user.removed.is_some()) {
+            return Err(ManagementError::NotAllowed);
+        }
         let actor = Actor::Person(Box::new(person.clone()));
         let change = Change::ChooseOrg { session: person.session.id, org: id };
         self.change("session.choose_org", subject(id, member.user), change, By { actor: &actor, now }).await
@@ -322,8 +326,15 @@ impl Management {
             };
             session.memberships.iter().any(member)
         };
-        let sessions = self.state.sessions(by.now).await?;
-        Ok(Reply::Sessions { sessions: sessions.into_iter().filter(is_shown).map(Into::into).collect() })
+        let mut sessions = self.state.sessions(by.now).await?;
+        sessions.retain(is_shown);
+        if let (Actor::Person(person), Some(org)) = (by.actor, org) {
+            sessions
+                .iter_mut()
+                .filter(|session| session.id != person.session.id)
+                .for_each(|session| seen_from(session, org));
+        }
+        Ok(Reply::Sessions { sessions: sessions.into_iter().map(Into::into).collect() })
     }
 
     pub(super) async fn end_session(&self, id: SessionId, by: By<'_>) -> Result<Reply, ManagementError> {
@@ -382,6 +393,12 @@ impl Management {
     pub async fn take_pending(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ManagementError> {
         Ok(self.state.take_ticket(digest, now).await?)
     }
+}
+
+/// Leaves of a session what is an organization's business: not where else the person belongs.
+fn seen_from(session: &mut Session, org: OrgId) {
+    session.memberships.retain(|membership| membership.org == org);
+    session.chosen = org;
 }
 
 impl Good {
