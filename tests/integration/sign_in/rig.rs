@@ -124,8 +124,8 @@ pub fn is_admitted(visitor: &mut Visitor) -> bool {
 /// The session that an answer gives to the browser.
 pub fn given(answer: &Response) -> Option<&str> {
     let fields = answer.headers.iter().filter(|(name, _)| name == "set-cookie");
-    let value = fields.filter_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))?.split(';').next());
-    value.filter(|value| !value.is_empty()).next_back()
+    let mut value = fields.filter_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))?.split(';').next());
+    value.rfind(|value| !value.is_empty())
 }
 
 /// An answer that says clearly why somebody was not signed in: a page, with its request's id, and no session.
