@@ -23,7 +23,7 @@ bench:
 	cargo bench --locked
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= sanitizer head bearer proxy_header cursor config journal
+FUZZ_TARGETS ?= sanitizer head bearer proxy_header cookie return_path cursor config journal
 
 # The sanitizers of memory are left out: this code has no unsafe blocks, and what is sought is a property that fails. They
 # and coverage need nightly's options, which RUSTC_BOOTSTRAP allows the stable compiler.

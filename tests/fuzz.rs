@@ -91,6 +91,16 @@ fn proxy_header() {
 }
 
 #[test]
+fn cookie() {
+    replay("cookie", targets::cookie, 3000);
+}
+
+#[test]
+fn return_path() {
+    replay("return_path", targets::return_path, 3000);
+}
+
+#[test]
 fn cursor() {
     replay("cursor", targets::cursor, 1000);
 }

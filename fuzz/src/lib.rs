@@ -3,6 +3,7 @@
 
 mod requests;
 mod journal;
+mod sessions;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,6 +22,7 @@ use keygate::transport::proxy_protocol;
 
 pub use journal::journal;
 pub use requests::{head, sanitizer};
+pub use sessions::{cookie, return_path};
 
 /// A token that is read is one that was sent; one of our own format is made of its letters alone.
 pub fn bearer(bytes: &[u8]) {

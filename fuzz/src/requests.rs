@@ -67,6 +67,14 @@ pub fn sanitizer(bytes: &[u8]) {
     identity(&parsed, &principal);
 }
 
+/// Has something done with what is known of a request from nowhere in particular.
+pub(super) fn facts<T>(act: impl FnOnce(Facts<'_>) -> T) -> T {
+    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: false };
+    let client = Client::find(&peer, &HeaderMap::new(), &TrustedProxies::default());
+    let (principal, request_id) = (principal(), HeaderValue::from_static("0190-id"));
+    act(Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id })
+}
+
 /// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.
 fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
     let folded = |name: &str| name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");

@@ -53,7 +53,9 @@ impl People {
         let email = find(claims, &self.email).and_then(Value::as_str).ok_or(Nobody::NoEmail)?;
         // Some providers write it as a text.
         let verified = claims.get("email_verified").is_some_and(|verified| *verified == true || *verified == "true");
-        if verified || self.unverified { Ok(email.to_owned()) } else { Err(Nobody::Unverified) }
+        // It speaks of `email` alone (OpenID Connect Core 1.0, section 5.1), and not of another claim's address.
+        let is_it = claims.get("email").is_some_and(|spoken_of| spoken_of == email);
+        if (verified && is_it) || self.unverified { Ok(email.to_owned()) } else { Err(Nobody::Unverified) }
     }
 
     /// The claims that are read, each by the name that it has at the top.
@@ -140,6 +142,21 @@ mod tests {
         }
         assert_eq!(of(json!({"email_verified": true})), Err(Nobody::NoEmail));
         assert_eq!(of(json!({"email": ["a@b"], "email_verified": true})), Err(Nobody::NoEmail));
+    }
+
+    #[test]
+    fn what_is_said_of_one_address_is_not_believed_of_another() {
+        let people = People { email: "upn".into(), ..people() };
+        let of = |value| people.email(&claims(&value));
+        for other in [
+            json!({"upn": "boss@b", "email": "a@b", "email_verified": true}),
+            json!({"upn": "boss@b", "email_verified": true}),
+        ] {
+            assert_eq!(of(other), Err(Nobody::Unverified));
+        }
+        assert_eq!(of(json!({"upn": "a@b", "email": "a@b", "email_verified": true})), Ok("a@b".into()));
+        let believing = People { unverified: true, ..people.clone() };
+        assert_eq!(believing.email(&claims(&json!({"upn": "boss@b", "email": "a@b"}))), Ok("boss@b".into()));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod management;
 mod command_line;
 mod state_copy;
 mod oidc;
+mod sign_in;
 
 // The service behind it.
 mod query_store;

@@ -61,6 +61,8 @@ pub struct Behaviour {
     pub response: ChangePairs,
     /// Its keys: the first signs, all are shown.
     pub keys: Vec<SigningKey>,
+    /// Whether a code is good more than once.
+    pub codes_last: bool,
     raw: HashMap<String, Raw>,
 }
 
@@ -108,6 +110,7 @@ struct State {
     asked: HashMap<String, usize>,
 }
 
+#[derive(Clone)]
 struct Code {
     nonce: String,
     client_id: String,
@@ -189,7 +192,8 @@ impl Drop for Hostile {
 }
 
 impl Behaviour {
-    fn good() -> Self {
+    /// What it does at first.
+    pub fn good() -> Self {
         Self {
             metadata: Box::new(|_| {}),
             claims: Box::new(|_| {}),
@@ -198,6 +202,7 @@ impl Behaviour {
             tokens: Box::new(|_| {}),
             response: Box::new(|_| {}),
             keys: vec![SigningKey::generate()],
+            codes_last: false,
             raw: HashMap::new(),
         }
     }
@@ -328,7 +333,11 @@ impl State {
 
     fn token(&mut self, asked: &Asked, issuer: &str) -> Vec<u8> {
         let given = |name: &str| asked.parameters.get(name).cloned().unwrap_or_default();
-        let Some(code) = self.codes.remove(&given("code")) else {
+        let code = self.codes.remove(&given("code"));
+        if let Some(code) = code.as_ref().filter(|_| self.behaviour.codes_last) {
+            self.codes.insert(given("code"), code.clone());
+        }
+        let Some(code) = code else {
             return json_of(400, &json!({"error": "invalid_grant", "error_description": given("code")}));
         };
         let proof = URL_SAFE_NO_PAD.encode(Sha256::digest(given("code_verifier")));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keygate::app::App;
 use keygate::audit::{Filter, Reader};
 use keygate::audit::{Outcome, Record};
-use keygate::clock;
+use keygate::clock::{self, Micros};
 use keygate::config::Config;
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
@@ -46,8 +46,19 @@ impl Gateway {
     }
 
     pub fn perform(&self, operation: Operation) -> Reply {
+        self.perform_at(operation, clock::now())
+    }
+
+    /// The same at another time.
+    pub fn perform_at(&self, operation: Operation, now: Micros) -> Reply {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(management.perform(operation, clock::now())).unwrap()
+        block_on(management.perform(operation, now)).unwrap()
+    }
+
+    /// The code of the error that an operation ends with.
+    pub fn refused(&self, operation: Operation) -> &'static str {
+        let management = &self.app.as_ref().expect("the gateway runs").management;
+        block_on(management.perform(operation, clock::now())).unwrap_err().code()
     }
 
     /// A new organization, with a user without permissions, and a key of theirs.
@@ -157,6 +168,16 @@ impl Gateway {
         (self.address, self.admin) = (app.addresses[0], app.admin_address);
         self.app = Some(app);
     }
+
+    /// The same, with this change of its configuration.
+    pub fn restart_with(&mut self, change: impl FnOnce(&str) -> String) {
+        self.app.take().expect("the gateway runs").stop();
+        let path = self.dir.path().join("keygate.yaml");
+        let text = change(&std::fs::read_to_string(&path).unwrap());
+        let app = App::start(parsed(&path, &text)).unwrap();
+        (self.address, self.admin) = (app.addresses[0], app.admin_address);
+        self.app = Some(app);
+    }
 }
 
 impl Drop for Gateway {
@@ -188,9 +209,12 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
         }
     }
     text.push_str(blocks);
-    let path = dir.join("keygate.yaml");
-    std::fs::write(&path, &text).unwrap();
-    let config = Config::parse(&path, &text).unwrap_or_else(|problems| panic!("{problems}"));
+    parsed(&dir.join("keygate.yaml"), &text)
+}
+
+fn parsed(path: &Path, text: &str) -> Config {
+    std::fs::write(path, text).unwrap();
+    let config = Config::parse(path, text).unwrap_or_else(|problems| panic!("{problems}"));
     // Nobody balances a test's gateway.
     Config { lame_duck: Duration::ZERO, ..config }
 }

@@ -1,0 +1,198 @@
+//! The session at the API: what it may, what it is limited by, and what is said of it.
+
+use std::io::Write as _;
+use std::sync::{Arc, Condvar, Mutex};
+
+use keygate::audit::Outcome;
+use keygate::management::{Operation, Reply};
+
+use super::ORIGIN;
+use super::rig::{self, Member, PERSON, hostile, member, signed_in};
+use super::visitor::{AGENT, SESSION, Visitor, text};
+use crate::oidc::hostile::Hostile;
+use crate::support::{Client, Gateway, Upstream, eventually};
+
+/// A gateway with these further blocks of configuration, and one person.
+fn house(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
+    let session = rig::session(&[hostile("corp", provider, "")], "");
+    let gateway = Gateway::with(&[upstream.address], &format!("{session}{blocks}"));
+    let person = member(&gateway, "acme", PERSON, &["queries:read"]);
+    (gateway, person)
+}
+
+/// A new key of the person's.
+fn key(gateway: &Gateway, person: Member) -> String {
+    let create =
+        Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
+    let Reply::NewKey { api_key, .. } = gateway.perform(create) else { panic!("not a key") };
+    api_key.expose().to_owned()
+}
+
+#[test]
+fn a_persons_sessions_share_a_bucket_that_is_not_their_keys() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let limits = "limits: { key: { requests: 3, per: 1h, burst: 3 } }\n";
+    let (gateway, person) = house(&upstream, &provider, limits);
+    let key = key(&gateway, person);
+    let mut browsers = [signed_in(&gateway, "corp"), signed_in(&gateway, "corp")];
+    for (browser, left) in [(0, 2), (1, 1), (0, 0)] {
+        let answer = browsers[browser].fetch("GET", "/x");
+        assert_eq!(answer.status, 200);
+        let limit = answer.header("ratelimit").unwrap();
+        assert!(limit.starts_with(&format!("\"user\";r={left};")), "{limit}");
+        assert!(answer.header("ratelimit-policy").unwrap().starts_with("\"user\";q=3;w=3600"));
+    }
+    for browser in &mut browsers {
+        let answer = browser.fetch("GET", "/x");
+        assert_eq!((answer.status, answer.code().as_str()), (429, "rate_limited"));
+        assert_eq!(answer.json()["violated-policies"], serde_json::json!(["user"]));
+        assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() > 0);
+        // The pages are not limited by it: it is where one looks for the reason.
+        assert_eq!(browser.open("/settings/keys").status, 200);
+    }
+    // A new session brings no new bucket.
+    assert_eq!(signed_in(&gateway, "corp").fetch("GET", "/x").status, 429);
+    let mut client = Client::connect(gateway.address);
+    let statuses: Vec<u16> = (0..4).map(|_| client.get("/x", &key).status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    let refused = gateway.records().into_iter().filter(|record| record.outcome == Outcome::RateLimited);
+    assert_eq!(refused.filter(|record| record.key_id.is_none()).count(), 3);
+}
+
+#[test]
+fn sessions_and_keys_share_the_organizations_requests_in_flight() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let held = Arc::clone(&gate);
+    let upstream = Upstream::answering(move |request, stream| {
+        if request.path() == "/held" {
+            let (open, changed) = &*held;
+            drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        }
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"));
+    });
+    let provider = Hostile::start();
+    let (gateway, person) = house(&upstream, &provider, "limits: { org: { concurrent: 1 } }\n");
+    let key = key(&gateway, person);
+    let (mut holder, mut other) = (signed_in(&gateway, "corp"), signed_in(&gateway, "corp"));
+    std::thread::scope(|scope| {
+        let holding = scope.spawn(move || holder.fetch("GET", "/held").status);
+        eventually("the request is held", || upstream.count() == 1);
+        let by_key = Client::connect(gateway.address).get("/x", &key);
+        let by_session = other.fetch("GET", "/x");
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        assert_eq!(holding.join().unwrap(), 200);
+        for refused in [by_key, by_session] {
+            assert_eq!((refused.status, refused.code().as_str()), (429, "too_many_in_flight"));
+        }
+    });
+    eventually("the slot is given back", || Client::connect(gateway.address).get("/x", &key).status == 200);
+}
+
+#[test]
+fn only_our_own_pages_change_something_with_a_session() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let (gateway, person) = house(&upstream, &provider, "");
+    let key = key(&gateway, person);
+    let mut visitor = signed_in(&gateway, "corp");
+    let evil = ("Origin", "https://evil.test");
+    for method in ["POST", "PUT", "PATCH", "DELETE", "PURGE"] {
+        for fields in [
+            vec![],
+            vec![("Sec-Fetch-Site", "cross-site"), evil],
+            vec![("Sec-Fetch-Site", "same-site"), ("Origin", ORIGIN)],
+            vec![("Sec-Fetch-Site", "none")],
+            vec![("Origin", "null")],
+            vec![evil],
+        ] {
+            let answer = visitor.send(method, "/x", &fields, "");
+            assert_eq!((answer.status, answer.code().as_str()), (403, "cross_site_request"), "{method} {fields:?}");
+        }
+    }
+    assert_eq!(upstream.count(), 0);
+    for (method, fields) in [
+        ("POST", vec![("Sec-Fetch-Site", "same-origin")]),
+        ("DELETE", vec![("Sec-Fetch-Site", "same-origin"), evil]),
+        ("PUT", vec![("Origin", ORIGIN)]),
+        ("GET", vec![("Sec-Fetch-Site", "cross-site"), evil]),
+        ("OPTIONS", vec![]),
+    ] {
+        assert_eq!(visitor.send(method, "/x", &fields, "").status, 200, "{method} {fields:?}");
+    }
+    // A key is sent by nobody but its owner.
+    let bearer = format!("Bearer {key}");
+    assert_eq!(visitor.send("POST", "/x", &[("Authorization", &bearer), evil], "").status, 200);
+}
+
+#[test]
+fn beside_a_key_the_session_is_not_looked_at() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let (gateway, person) = house(&upstream, &provider, "");
+    let key = gateway.key_with(&["other:read"]);
+    let mut visitor = signed_in(&gateway, "corp");
+    let bearer = format!("Bearer {}", key.text);
+    let answer = visitor.send("GET", "/x", &[("Authorization", &bearer)], "");
+    assert!(answer.status == 200 && answer.header("ratelimit").unwrap().starts_with("\"key\""), "{answer:?}");
+    let received = upstream.last();
+    assert_eq!(received.header("x-auth-method"), Some("api-key"));
+    assert_eq!(received.header("x-user-id"), Some(&*key.user.to_string()));
+    assert_ne!(key.user, person.user);
+    assert_eq!(received.header("cookie"), None);
+    gateway.revoke(&key);
+    for bad in [bearer.as_str(), "Bearer nonsense", "Bearer sk_live_nonsense"] {
+        let answer = visitor.send("GET", "/x", &[("Authorization", bad)], "");
+        assert_eq!((answer.status, answer.code().as_str()), (401, "invalid_token"), "{bad}");
+    }
+    let answer = visitor.send("GET", "/x", &[("Authorization", "Bearer ")], "");
+    assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
+    assert_eq!(upstream.count(), 1);
+    // Nor do keys open the dashboard.
+    let mut nobody = Visitor::new(&gateway);
+    let page = nobody.send("GET", "/settings/keys", &[("Authorization", &bearer)], "");
+    assert!(page.status == 303 && page.header("location").unwrap().starts_with("/settings/sign-in"), "{}", text(&page));
+}
+
+#[test]
+fn what_a_person_may_is_read_in_each_request() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let routes = "routes: [{ name: read, methods: [GET], path: /read, permission: 'queries:read' }]\n";
+    let (gateway, person) = house(&upstream, &provider, routes);
+    let mut visitor = signed_in(&gateway, "corp");
+    let permit = |permissions: &[&str]| {
+        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
+        gateway.perform(Operation::PermitUser { org: "acme".into(), user: person.user.to_string(), permissions })
+    };
+    assert_eq!(visitor.fetch("GET", "/read").status, 200);
+    permit(&[]);
+    let answer = visitor.fetch("GET", "/read");
+    assert_eq!((answer.status, answer.code().as_str()), (403, "insufficient_scope"));
+    permit(&["queries:read", "queries:write"]);
+    assert_eq!(visitor.fetch("GET", "/read").status, 200);
+    assert_eq!(upstream.last().header("x-permissions"), Some("queries:read,queries:write"));
+    gateway.perform(Operation::SuspendOrg { org: "acme".into() });
+    assert_eq!(visitor.fetch("GET", "/read").code(), "insufficient_scope");
+    let outcomes: Vec<_> = gateway.records().iter().rev().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Completed, Outcome::Forbidden, Outcome::Completed, Outcome::OrgSuspended]);
+    for record in gateway.records() {
+        assert_eq!((record.user_id, record.org_id, record.key_id), (Some(person.user), Some(person.org), None));
+        assert_eq!((record.auth_method.as_str(), record.user_agent.as_deref()), ("session", Some(AGENT)));
+        assert_eq!(record.action, "read");
+    }
+}
+
+#[test]
+fn a_session_that_never_was_is_told_so() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let (gateway, _) = house(&upstream, &provider, "");
+    for value in ["", "x", &"a".repeat(43), &"a".repeat(5000), "\"quoted\"", "__Host-keygate="] {
+        let mut visitor = Visitor::new(&gateway);
+        let cookie = format!("{SESSION}={value}");
+        let answer = visitor.send("GET", "/x", &[("Cookie", &cookie)], "");
+        assert_eq!((answer.status, answer.code().as_str()), (401, "invalid_session"), "{value}");
+        assert!(answer.header("www-authenticate").is_some());
+    }
+    // A cookie of another name is no credential.
+    let answer = Visitor::new(&gateway).send("GET", "/x", &[("Cookie", "keygate=x; __Host-keygate-sign-in=y")], "");
+    assert_eq!((answer.status, answer.code().as_str()), (401, "unauthenticated"));
+    assert_eq!(upstream.count(), 0);
+}

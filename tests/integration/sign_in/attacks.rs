@@ -1,0 +1,297 @@
+//! Attacks on a sign-in: each is refused with a clear page, and nobody is signed in by it.
+
+use keygate::session::Token;
+use openidconnect::url::Url;
+
+use super::ORIGIN;
+use super::rig::{self, PERSON, given, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::visitor::{SESSION, SIGN_IN, Visitor, text};
+use crate::oidc::hostile::Hostile;
+use crate::support::{Gateway, Upstream};
+
+struct House {
+    provider: Hostile,
+    gateway: Gateway,
+    _upstream: Upstream,
+}
+
+fn house() -> House {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    member(&gateway, "acme", PERSON, &[]);
+    House { provider, gateway, _upstream: upstream }
+}
+
+/// A parameter of an address's query.
+fn parameter(path: &str, name: &str) -> String {
+    let url = Url::parse(ORIGIN).unwrap().join(path).unwrap();
+    let found = url.query_pairs().find(|(given, _)| given == name);
+    found.unwrap_or_else(|| panic!("no {name} in {path}")).1.into_owned()
+}
+
+fn with_parameter(path: &str, name: &str, value: &str) -> String {
+    let mut url = Url::parse(ORIGIN).unwrap().join(path).unwrap();
+    let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+    let changed = |(given, old): (String, String)| if given == name { (given, value.to_owned()) } else { (given, old) };
+    url.query_pairs_mut().clear().extend_pairs(pairs.into_iter().map(changed));
+    super::visitor::path_here(&url)
+}
+
+#[test]
+fn nobody_is_signed_in_as_the_attacker_by_the_attackers_callback() {
+    let House { provider, gateway, .. } = house();
+    for has_own in [false, true] {
+        let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+        let trap = attacker.begin_and_come_back("corp");
+        if has_own {
+            victim.begin("corp", "");
+        }
+        let answer = victim.arrive(&trap);
+        rig::assert_refused(&answer, 400);
+        assert!(text(&answer).contains("another browser"), "{}", text(&answer));
+        assert!(!is_signed_in(&mut victim));
+        // Nor does it work for anybody afterwards.
+        rig::assert_refused(&attacker.arrive(&trap), 400);
+    }
+    assert_eq!(provider.asked("/token"), 0, "the code went to the provider");
+}
+
+#[test]
+fn a_stolen_state_is_of_no_use_in_another_browser() {
+    let House { provider, gateway, .. } = house();
+    let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+    let of_victim = victim.begin_and_come_back("corp");
+    let of_attacker = attacker.begin_and_come_back("corp");
+    let state = parameter(&of_victim, "state");
+    // With the attacker's own code, and with the victim's.
+    rig::assert_refused(&attacker.arrive(&with_parameter(&of_attacker, "state", &state)), 400);
+    let of_victim = victim.begin_and_come_back("corp");
+    attacker.begin("corp", "");
+    rig::assert_refused(&attacker.arrive(&of_victim), 400);
+    attacker.plant(SIGN_IN, Token::generate().unwrap().expose());
+    let of_victim = victim.begin_and_come_back("corp");
+    rig::assert_refused(&attacker.arrive(&of_victim), 400);
+    assert_eq!(provider.asked("/token"), 0, "the code went to the provider");
+    assert!(rig::sessions(&gateway).is_empty());
+}
+
+#[test]
+fn a_code_of_another_sign_in_is_of_no_use() {
+    let House { gateway, provider: _provider, .. } = house();
+    let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+    let code = parameter(&attacker.begin_and_come_back("corp"), "code");
+    let back = victim.begin_and_come_back("corp");
+    // PKCE: the provider gave it to another.
+    rig::assert_refused(&victim.arrive(&with_parameter(&back, "code", &code)), 400);
+    assert!(!is_signed_in(&mut victim));
+}
+
+#[test]
+fn a_callback_works_once() {
+    let House { provider, gateway, .. } = house();
+    // What the gateway promises must not rest upon the provider.
+    provider.behave(|now| now.codes_last = true);
+    let mut visitor = Visitor::new(&gateway);
+    let back = visitor.begin_and_come_back("corp");
+    let browser = visitor.cookie(SIGN_IN).unwrap();
+    assert_eq!(visitor.arrive(&back).status, 303);
+    let mut again = Visitor::new(&gateway);
+    again.plant(SIGN_IN, &browser);
+    rig::assert_refused(&again.arrive(&back), 400);
+    assert_eq!(rig::sessions(&gateway).len(), 1);
+    assert_eq!(provider.asked("/token"), 1);
+    assert!(is_signed_in(&mut visitor), "and the first stays");
+}
+
+#[test]
+fn one_of_two_callbacks_at_once_works() {
+    let House { provider, gateway, .. } = house();
+    provider.behave(|now| now.codes_last = true);
+    for _ in 0..5 {
+        let mut visitor = Visitor::new(&gateway);
+        let back = visitor.begin_and_come_back("corp");
+        let browser = visitor.cookie(SIGN_IN).unwrap();
+        let statuses = std::thread::scope(|scope| {
+            let racers = [(); 2].map(|()| {
+                let mut racer = Visitor::new(&gateway);
+                racer.plant(SIGN_IN, &browser);
+                let back = &back;
+                scope.spawn(move || racer.arrive(back).status)
+            });
+            let mut statuses = racers.map(|racer| racer.join().unwrap());
+            statuses.sort_unstable();
+            statuses
+        });
+        assert_eq!(statuses, [303, 400]);
+    }
+}
+
+#[test]
+fn a_planted_session_is_worth_nothing_after_the_sign_in() {
+    let House { gateway, provider: _provider, .. } = house();
+    // One that the attacker made up.
+    let made_up = Token::generate().unwrap();
+    let mut victim = Visitor::new(&gateway);
+    victim.plant(SESSION, made_up.expose());
+    assert_eq!(victim.sign_in("corp").status, 303);
+    assert_ne!(victim.session(), made_up.expose());
+    let mut attacker = Visitor::new(&gateway);
+    attacker.plant(SESSION, made_up.expose());
+    assert!(!is_signed_in(&mut attacker) && !is_admitted(&mut attacker));
+
+    // One that the attacker has.
+    let mut attacker = signed_in(&gateway, "corp");
+    let planted = attacker.session();
+    let mut victim = Visitor::new(&gateway);
+    victim.plant(SESSION, &planted);
+    let answer = victim.sign_in("corp");
+    assert_ne!(given(&answer), Some(planted.as_str()));
+    assert!(is_signed_in(&mut victim));
+    assert!(!is_signed_in(&mut attacker) && !is_admitted(&mut attacker), "the planted session goes on");
+}
+
+#[test]
+fn nobody_is_led_elsewhere() {
+    let House { gateway, provider: _provider, .. } = house();
+    let mut signed_in = signed_in(&gateway, "corp");
+    let origin = Url::parse(ORIGIN).unwrap();
+    for evil in [
+        "//evil.test",
+        "///evil.test",
+        "////evil.test/",
+        "/\\evil.test",
+        "\\\\evil.test",
+        "\\/evil.test",
+        "/\\/evil.test",
+        "https:evil.test",
+        "https:/evil.test",
+        "https://evil.test/",
+        "https://gateway.test@evil.test/",
+        "https://gateway.test.evil.test/",
+        "@evil.test",
+        ".evil.test",
+        "/.//evil.test",
+        "/..//evil.test",
+        "/a/..//evil.test",
+        "/%2e//evil.test",
+        "/\t/evil.test",
+        "/\n/evil.test",
+        "\t//evil.test",
+        "/\r\n/evil.test",
+        " //evil.test",
+        "\u{1}//evil.test",
+        "/%2f/evil.test",
+        "/%5cevil.test",
+        "%2f%2fevil.test",
+        "/\r\nLocation: https://evil.test",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "/settings/keys\r\nSet-Cookie: a=b",
+    ] {
+        let query = form_urlencoded::Serializer::new(String::new()).append_pair("return_to", evil).finish();
+        // Who is signed in goes on at once.
+        let at_once = signed_in.arrive(&format!("/settings/sign-in?{query}"));
+        let mut visitor = Visitor::new(&gateway);
+        let url = visitor.begin("corp", evil);
+        let back = visitor.at_provider(&url);
+        let after = visitor.arrive(&back);
+        for answer in [at_once, after] {
+            assert_eq!(answer.status, 303, "{evil:?}: {}", text(&answer));
+            let location = answer.header("location").unwrap();
+            assert!(location.starts_with('/') && !location.contains(['\t', '\\']), "{evil:?}: {location}");
+            assert_eq!(origin.join(location).unwrap().origin(), origin.origin(), "{evil:?}: {location}");
+            assert!(answer.headers.iter().all(|(_, value)| !value.starts_with("a=b")), "{evil:?}");
+        }
+    }
+}
+
+#[test]
+fn a_provider_cannot_answer_for_another() {
+    let (good, evil, upstream) = (Hostile::start(), Hostile::start(), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[hostile("good", &good, ""), hostile("evil", &evil, "")]);
+    member(&gateway, "acme", PERSON, &[]);
+    for (begun, other) in [("good", "evil"), ("evil", "good")] {
+        let mut visitor = Visitor::new(&gateway);
+        let back = visitor.begin_and_come_back(begun);
+        let mixed_up = back.replace(&format!("/callback/{begun}"), &format!("/callback/{other}"));
+        assert_ne!(back, mixed_up);
+        let answer = visitor.arrive(&mixed_up);
+        rig::assert_refused(&answer, 400);
+        assert!(text(&answer).contains("another identity provider"), "{}", text(&answer));
+        // The sign-in is over: the right address is too late.
+        rig::assert_refused(&visitor.arrive(&back), 400);
+    }
+    assert_eq!((good.asked("/token"), evil.asked("/token")), (0, 0), "a code went to the wrong provider");
+    rig::assert_refused(&Visitor::new(&gateway).arrive("/settings/callback/unknown?state=a&code=b"), 404);
+}
+
+#[test]
+fn callbacks_that_nobody_begins_are_refused() {
+    let House { provider, gateway, .. } = house();
+    let mut visitor = Visitor::new(&gateway);
+    let back = visitor.begin_and_come_back("corp");
+    let (state, code) = (parameter(&back, "state"), parameter(&back, "code"));
+    let mut other = Visitor::new(&gateway);
+    for query in [
+        String::new(),
+        "?".into(),
+        format!("?code={code}"),
+        "?state=".into(),
+        format!("?state=&code={code}"),
+        format!("?state={}&code={code}", Token::generate().unwrap().expose()),
+        format!("?state={}&code={code}", "a".repeat(8000)),
+        "?error=access_denied".into(),
+        "?%ff=%ff&state=%00".into(),
+    ] {
+        rig::assert_refused(&other.arrive(&format!("/settings/callback/corp{query}")), 400);
+    }
+    // Each parameter once (RFC 6749, section 3.1).
+    let twice = visitor.arrive(&format!("{back}&state={state}"));
+    rig::assert_refused(&twice, 400);
+    assert_eq!(provider.asked("/token"), 0);
+}
+
+#[test]
+fn a_sign_in_begins_only_from_our_own_pages() {
+    let House { provider, gateway, .. } = house();
+    let kind = ("Content-Type", "application/x-www-form-urlencoded");
+    for fields in [
+        vec![("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test"), kind],
+        vec![("Sec-Fetch-Site", "same-site"), ("Origin", "https://other.gateway.test"), kind],
+        vec![("Origin", "https://evil.test"), kind],
+        vec![("Origin", "null"), kind],
+        vec![kind],
+    ] {
+        for path in ["/settings/sign-in/corp", "/settings/sign-out", "/settings/org", "/settings/keys/new"] {
+            let mut visitor = signed_in(&gateway, "corp");
+            let answer = visitor.send("POST", path, &fields, "return_to=%2F");
+            rig::assert_refused(&answer, 403);
+            assert!(visitor.cookie(SIGN_IN).is_none() && is_signed_in(&mut visitor), "{path} {fields:?}");
+        }
+    }
+    let asked = provider.asked("/authorize");
+    let mut visitor = Visitor::new(&gateway);
+    assert_ne!(visitor.open("/settings/sign-in/corp").status, 200, "a link begins a sign-in");
+    assert_eq!(provider.asked("/authorize"), asked);
+}
+
+#[test]
+fn two_sessions_in_one_request_are_none() {
+    let House { gateway, provider: _provider, .. } = house();
+    let [one, other] = [signed_in(&gateway, "corp").session(), signed_in(&gateway, "corp").session()];
+    let both = format!("{SESSION}={one}; a=b; {SESSION}={other}");
+    let mut nobody = Visitor::new(&gateway);
+    let page = nobody.send("GET", "/settings/keys", &[("Cookie", &both)], "");
+    rig::assert_refused(&page, 400);
+    assert!(text(&page).contains("two sessions"), "{}", text(&page));
+    let answer = nobody.send("GET", "/x", &[("Cookie", &both)], "");
+    assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
+    let answer = nobody.send("GET", "/settings/api/v1/session", &[("Cookie", &both)], "");
+    assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
+    // In two fields as well.
+    let [first, second] = [format!("{SESSION}={one}"), format!("{SESSION}={other}")];
+    let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &second)], "");
+    assert_eq!(answer.code(), "invalid_request");
+    let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &first)], "");
+    assert_eq!(answer.status, 200, "the same twice is the same");
+}

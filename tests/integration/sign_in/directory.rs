@@ -1,0 +1,134 @@
+//! Where people belong, and what they may: by the directory, or by what their provider says.
+
+use keygate::identity::OrgId;
+use keygate::management::{Operation, Reply};
+use serde_json::{Value, json};
+
+use super::rig::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::visitor::{Visitor, text};
+use crate::oidc::hostile::Hostile;
+use crate::support::{Gateway, Upstream};
+
+/// Organizations and permissions by the claim `groups`.
+const BY_GROUPS: &str = "organization: { claim: groups, map: [{ value: acme-people, means: acme }] }, \
+     permissions: { claim: groups, map: [{ value: bosses, means: ['org:admin', 'queries:read'] }, \
+     { value: readers, means: ['queries:read'] }] }";
+
+fn org(gateway: &Gateway, name: &str) -> OrgId {
+    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: name.into() }) else { panic!("not an org") };
+    org.id
+}
+
+fn permissions(gateway: &Gateway, org: OrgId, email: &str) -> Vec<String> {
+    let Reply::Users { users } = gateway.perform(Operation::ListUsers { org: org.to_string() }) else {
+        panic!("not users")
+    };
+    let found = users.into_iter().find(|user| user.email == email && user.removed.is_none());
+    found.map(|user| user.permissions.iter().map(ToString::to_string).collect()).unwrap_or_default()
+}
+
+/// The button of the page that switches to an organization.
+fn switch(visitor: &mut Visitor, org: OrgId) {
+    let page = text(&visitor.open("/settings/keys"));
+    assert!(page.contains(&format!("name=\"org\" value=\"{org}\"")), "{page}");
+    let answer = visitor.submit("/settings/org", &[("org", &org.to_string())]);
+    assert_eq!(answer.status, 303, "{}", text(&answer));
+}
+
+#[test]
+fn whoever_belongs_to_two_organizations_acts_in_the_chosen_one() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let acme = member(&gateway, "acme", PERSON, &["queries:read"]);
+    let bolt = member(&gateway, "bolt", PERSON, &["queries:write"]);
+    let other = member(&gateway, "other", "somebody@example.com", &[]);
+    let mut visitor = signed_in(&gateway, "corp");
+    for chosen in [bolt, acme, bolt] {
+        switch(&mut visitor, chosen.org);
+        assert_eq!(visitor.fetch("GET", "/x").status, 200);
+        let received = upstream.last();
+        assert_eq!(received.header("x-org-id"), Some(&*chosen.org.to_string()));
+        assert_eq!(received.header("x-user-id"), Some(&*chosen.user.to_string()));
+    }
+    // Only among their own.
+    for foreign in [other.org.to_string(), "nonsense".into(), String::new()] {
+        let answer = visitor.submit("/settings/org", &[("org", &foreign)]);
+        assert_eq!(answer.status, 403, "{}", text(&answer));
+    }
+    visitor.fetch("GET", "/x");
+    assert_eq!(upstream.last().header("x-org-id"), Some(&*bolt.org.to_string()));
+}
+
+#[test]
+fn a_provider_may_say_where_people_belong_and_what_they_may() {
+    let account =
+        |groups: Value| json!({"ada": {"email": "ada@example.com", "email_verified": true, "groups": groups}});
+    let (real, upstream) = (rig::real(account(json!(["acme-people", "bosses"]))), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[certified(&real, BY_GROUPS)]);
+    let [acme, other] = [org(&gateway, "acme"), org(&gateway, "other")];
+    let mut ada = Visitor::new(&gateway);
+    assert_eq!(ada.sign_in_as("real", "ada").status, 303);
+    assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["org:admin", "queries:read"]);
+    assert!(permissions(&gateway, other, "ada@example.com").is_empty(), "entered where nobody said");
+    ada.fetch("GET", "/x");
+    assert_eq!(upstream.last().header("x-permissions"), Some("org:admin,queries:read"));
+    assert_eq!(upstream.last().header("x-org-id"), Some(&*acme.to_string()));
+
+    // What is said at the next sign-in counts from then on, in sessions that are open already, too.
+    real.set_accounts(&account(json!(["acme-people", "readers", "other"])));
+    assert_eq!(ada.sign_in_as("real", "ada").status, 303);
+    assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["queries:read"]);
+    assert_eq!(permissions(&gateway, other, "ada@example.com"), ["queries:read"]);
+    let actions: Vec<_> = rig::changes(&gateway).into_iter().map(|change| change.action).collect();
+    let count = |action: &str| actions.iter().filter(|did| *did == action).count();
+    assert_eq!((count("user.create"), count("user.permit"), count("session.start")), (2, 1, 2), "{actions:?}");
+
+    // Nowhere.
+    real.set_accounts(&account(json!(["readers"])));
+    rig::assert_refused(&ada.sign_in_as("real", "ada"), 403);
+}
+
+#[test]
+fn a_provider_speaks_only_for_its_organizations() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme", "bolt"])));
+    let people = "organization: { claim: groups }, permissions: { claim: groups, map: [] }, only: [acme]";
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, people)]);
+    let [acme, bolt] = [member(&gateway, "acme", PERSON, &[]), member(&gateway, "bolt", PERSON, &[])];
+    signed_in(&gateway, "corp");
+    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    assert_eq!(session.orgs, [acme.org]);
+    assert!(permissions(&gateway, bolt.org, PERSON).is_empty(), "it has a say elsewhere");
+}
+
+#[test]
+fn an_address_of_another_claim_is_not_vouched_for() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    // At some providers people choose their names themselves.
+    provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!("boss@example.com")));
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "email: upn")]);
+    member(&gateway, "acme", "boss@example.com", &["org:admin"]);
+    let mut visitor = Visitor::new(&gateway);
+    rig::assert_refused(&visitor.sign_in("corp"), 403);
+    provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!(PERSON)));
+    member(&gateway, "bolt", PERSON, &[]);
+    assert_eq!(visitor.sign_in("corp").status, 303, "it is the address that was verified");
+}
+
+#[test]
+fn whoever_is_removed_is_refused_in_the_next_request_and_the_other_organization_stays() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let [acme, bolt] = [member(&gateway, "acme", PERSON, &[]), member(&gateway, "bolt", PERSON, &[])];
+    let mut visitor = signed_in(&gateway, "corp");
+    switch(&mut visitor, bolt.org);
+    assert!(is_admitted(&mut visitor));
+    gateway.perform(Operation::RemoveUser { org: "bolt".into(), user: bolt.user.to_string() });
+    assert!(!is_admitted(&mut visitor) && !is_signed_in(&mut visitor));
+    assert_eq!(visitor.sign_in("corp").status, 303);
+    assert!(is_admitted(&mut visitor));
+    assert_eq!(upstream.last().header("x-org-id"), Some(&*acme.org.to_string()));
+    gateway.perform(Operation::RemoveUser { org: "acme".into(), user: acme.user.to_string() });
+    assert!(!is_admitted(&mut visitor) && !is_signed_in(&mut visitor));
+    rig::assert_refused(&visitor.sign_in("corp"), 403);
+}

@@ -1,0 +1,136 @@
+//! Sign-in links: good once, for five minutes, where they are not switched off.
+
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::management::{Operation, Reply};
+use openidconnect::url::Url;
+
+use super::rig::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};
+use super::visitor::{AGENT, SESSION, Visitor, path_here, text};
+use crate::oidc::hostile::Hostile;
+use crate::support::{Gateway, Upstream};
+
+fn link_of(reply: Reply) -> String {
+    let Reply::Link { link } = reply else { panic!("not a link") };
+    path_here(&Url::parse(link.url.expose()).unwrap())
+}
+
+fn ask(member: Member) -> Operation {
+    Operation::LinkSession { org: member.org.to_string(), user: member.user.to_string() }
+}
+
+fn house(upstream: &Upstream) -> (Gateway, Member) {
+    let gateway = rig::gateway(upstream, &[]);
+    let person = member(&gateway, "acme", PERSON, &[]);
+    (gateway, person)
+}
+
+#[test]
+fn a_link_signs_in_once_and_all_of_it_is_in_the_audit() {
+    let upstream = Upstream::start();
+    let (gateway, person) = house(&upstream);
+    let link = link_of(gateway.perform(ask(person)));
+    let mut visitor = Visitor::new(&gateway);
+    // Programs that look into links on their way do not use them up.
+    for _ in 0..3 {
+        let page = visitor.arrive(&link);
+        assert!(page.status == 200 && given(&page).is_none() && text(&page).contains(PERSON), "{}", text(&page));
+    }
+    let answer = visitor.submit(&link, &[]);
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/settings/keys")));
+    assert!(is_signed_in(&mut visitor) && is_admitted(&mut visitor));
+    let mut late = Visitor::new(&gateway);
+    rig::assert_refused(&late.arrive(&link), 403);
+    rig::assert_refused(&late.submit(&link, &[]), 403);
+    visitor.submit("/settings/sign-out", &[]);
+    assert!(!is_signed_in(&mut visitor));
+
+    let did = changes(&gateway);
+    let sessions: Vec<_> = did.iter().filter(|change| change.action.starts_with("session.")).collect();
+    let [made, started, ended] = sessions.as_slice() else { panic!("{sessions:?}") };
+    assert_eq!((made.action.as_str(), made.auth_method.as_str(), made.ip), ("session.link", "admin-socket", None));
+    for (change, action) in [(started, "session.start"), (ended, "session.end")] {
+        assert_eq!((change.action.as_str(), change.auth_method.as_str()), (action, "session"));
+        assert_eq!((change.ip.unwrap().to_string(), change.user_agent.as_deref()), ("127.0.0.1".into(), Some(AGENT)));
+    }
+    for change in sessions {
+        assert_eq!((change.user_id, change.org_id), (Some(person.user), Some(person.org)), "{}", change.action);
+    }
+}
+
+#[test]
+fn one_of_two_who_take_a_link_at_once_gets_in() {
+    let upstream = Upstream::start();
+    let (gateway, person) = house(&upstream);
+    for round in 1..=10 {
+        let link = link_of(gateway.perform(ask(person)));
+        let mut answers = std::thread::scope(|scope| {
+            let racers = [(); 2].map(|()| {
+                let (mut racer, link) = (Visitor::new(&gateway), &link);
+                scope.spawn(move || racer.submit(link, &[]))
+            });
+            racers.map(|racer| racer.join().unwrap())
+        });
+        answers.sort_by_key(|answer| answer.status);
+        let [first, second] = answers;
+        assert!(first.status == 303 && given(&first).is_some(), "{}", text(&first));
+        rig::assert_refused(&second, 403);
+        assert_eq!(rig::sessions(&gateway).len(), round);
+    }
+}
+
+#[test]
+fn a_link_is_good_for_five_minutes() {
+    let upstream = Upstream::start();
+    let (gateway, person) = house(&upstream);
+    let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
+    for (seconds, status) in [(290, 303), (301, 403)] {
+        let link = link_of(gateway.perform_at(ask(person), ago(seconds)));
+        assert_eq!(Visitor::new(&gateway).submit(&link, &[]).status, status, "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_link_of_somebody_who_was_removed_is_worth_nothing() {
+    let upstream = Upstream::start();
+    let (gateway, person) = house(&upstream);
+    let link = link_of(gateway.perform(ask(person)));
+    gateway.perform(Operation::RemoveUser { org: "acme".into(), user: person.user.to_string() });
+    rig::assert_refused(&Visitor::new(&gateway).submit(&link, &[]), 403);
+    assert!(rig::sessions(&gateway).is_empty());
+}
+
+#[test]
+fn a_link_ends_the_session_before_and_takes_no_other() {
+    let upstream = Upstream::start();
+    let (gateway, person) = house(&upstream);
+    let mut attacker = Visitor::new(&gateway);
+    attacker.submit(&link_of(gateway.perform(ask(person))), &[]);
+    let mut victim = Visitor::new(&gateway);
+    victim.plant(SESSION, &attacker.session());
+    victim.submit(&link_of(gateway.perform(ask(person))), &[]);
+    assert!(is_signed_in(&mut victim) && !is_signed_in(&mut attacker));
+    // Nobody else has it taken by a form of another site.
+    let link = link_of(gateway.perform(ask(person)));
+    let mut other = Visitor::new(&gateway);
+    let evil = [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test")];
+    rig::assert_refused(&other.send("POST", &link, &evil, ""), 403);
+    assert_eq!(other.submit(&link, &[]).status, 303);
+}
+
+#[test]
+fn switched_off_links_are_neither_given_nor_taken() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let session = rig::session(&[hostile("corp", &provider, "")], "  links: true\n");
+    let mut gateway = Gateway::with(&[upstream.address], &session);
+    let person = member(&gateway, "acme", PERSON, &[]);
+    let link = link_of(gateway.perform(ask(person)));
+    gateway.restart_with(|text| text.replace("links: true", "links: false"));
+    let mut visitor = Visitor::new(&gateway);
+    rig::assert_refused(&visitor.arrive(&link), 409);
+    rig::assert_refused(&visitor.submit(&link, &[]), 409);
+    assert_eq!(gateway.refused(ask(person)), "no_links");
+    assert!(!text(&visitor.open("/settings/sign-in")).contains("sign-in link"));
+    assert_eq!(visitor.sign_in("corp").status, 303);
+}

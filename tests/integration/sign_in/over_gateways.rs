@@ -1,0 +1,163 @@
+//! Sessions over several gateways, over restarts, and without the state.
+
+use keygate::management::Operation;
+
+use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
+use super::visitor::{SESSION, Visitor, text};
+use crate::oidc::hostile::Hostile;
+use crate::redis::{Redis, until};
+use crate::support::{Gateway, Upstream, eventually};
+
+struct House {
+    provider: Hostile,
+    redis: Redis,
+    upstream: Upstream,
+}
+
+impl House {
+    fn new() -> Self {
+        Self { provider: Hostile::start(), redis: Redis::options().appendonly().start(), upstream: Upstream::start() }
+    }
+
+    fn gateway(&self, more: &str) -> Gateway {
+        let session = rig::session(&[hostile("corp", &self.provider, "")], more);
+        let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms }} }}\n", self.redis.url());
+        Gateway::with(&[self.upstream.address], &format!("{session}{state}"))
+    }
+
+    fn two(&self, more: &str) -> [Gateway; 2] {
+        let two = [self.gateway(more), self.gateway(more)];
+        member(&two[0], "acme", PERSON, &[]);
+        two
+    }
+}
+
+/// Whether a session is good at each of these gateways, at the pages and at the API.
+fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
+    let mut good = Vec::new();
+    for gateway in gateways {
+        visitor.move_to(gateway.address);
+        good.push(is_admitted(visitor));
+        good.push(is_signed_in(visitor));
+    }
+    good
+}
+
+#[test]
+fn a_sign_in_that_begins_at_one_gateway_ends_at_another() {
+    let house = House::new();
+    let [one, other] = house.two("");
+    let mut visitor = Visitor::new(&one);
+    let back = visitor.begin_and_come_back("corp");
+    visitor.move_to(other.address);
+    assert_eq!(visitor.arrive(&back).status, 303);
+    assert_eq!(is_good(&mut visitor, &[one, other]), [true; 4]);
+}
+
+#[test]
+fn a_session_is_good_and_ends_everywhere_at_once() {
+    let house = House::new();
+    let mut two = house.two("");
+    for end in ["sign-out", "operator", "removal"] {
+        let mut visitor = signed_in(&two[0], "corp");
+        assert_eq!(is_good(&mut visitor, &two), [true; 4], "{end}");
+        let mut copy = Visitor::new(&two[1]);
+        copy.plant(SESSION, &visitor.session());
+        match end {
+            "sign-out" => {
+                let answer = visitor.submit("/settings/sign-out", &[]);
+                assert!(answer.status < 400, "{}", text(&answer));
+            }
+            "operator" => {
+                let [session] = sessions(&two[1]).try_into().unwrap();
+                two[1].perform(Operation::EndSession { session: session.id });
+            }
+            _ => drop(two[0].perform(Operation::RemoveUser { org: "acme".into(), user: PERSON.into() })),
+        }
+        // In the order in which the other one is asked first, too.
+        two.reverse();
+        assert_eq!(is_good(&mut copy, &two), [false; 4], "{end}");
+    }
+}
+
+#[test]
+fn a_session_ends_by_itself_everywhere() {
+    let house = House::new();
+    for more in ["  idle: 10s\n", "  idle: 10s\n  lifetime: 10s\n"] {
+        let gateways = [house.gateway(more), house.gateway(more)];
+        member(&gateways[0], &format!("org-{}", more.len()), PERSON, &[]);
+        let mut visitor = signed_in(&gateways[0], "corp");
+        assert_eq!(is_good(&mut visitor, &gateways), [true; 4]);
+        // Looking at the list is no use of a session.
+        until("the session has ended", || sessions(&gateways[1]).is_empty().then_some(()));
+        assert_eq!(is_good(&mut visitor, &gateways), [false; 4], "{more}");
+    }
+}
+
+#[test]
+fn the_end_comes_however_busy_a_session_is() {
+    let house = House::new();
+    let gateways = house.two("  idle: 10s\n  lifetime: 10s\n");
+    let mut visitor = signed_in(&gateways[0], "corp");
+    until("the session has ended", || (!is_signed_in(&mut visitor)).then_some(()));
+    assert_eq!(is_good(&mut visitor, &gateways), [false; 4]);
+}
+
+#[test]
+fn a_session_survives_the_restart_of_its_gateway() {
+    let house = House::new();
+    let over_redis = house.gateway("");
+    let embedded = rig::gateway(&house.upstream, &[hostile("corp", &house.provider, "")]);
+    for mut gateway in [over_redis, embedded] {
+        member(&gateway, "acme", PERSON, &[]);
+        let mut visitor = signed_in(&gateway, "corp");
+        let mut ended = signed_in(&gateway, "corp");
+        let mut under_way = Visitor::new(&gateway);
+        let back = under_way.begin_and_come_back("corp");
+        let old = ended.session();
+        ended.submit("/settings/sign-out", &[]);
+        gateway.restart_with(str::to_owned);
+        for browser in [&mut visitor, &mut ended, &mut under_way] {
+            browser.move_to(gateway.address);
+        }
+        assert!(is_signed_in(&mut visitor) && is_admitted(&mut visitor));
+        ended.plant(SESSION, &old);
+        assert!(!is_signed_in(&mut ended) && !is_admitted(&mut ended), "one that was ended is back");
+        assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
+    }
+}
+
+#[test]
+fn without_redis_every_page_says_so_and_all_is_well_afterwards() {
+    let house = House::new();
+    let gateway = house.gateway("");
+    member(&gateway, "acme", PERSON, &["org:admin"]);
+    let mut visitor = signed_in(&gateway, "corp");
+    let mut stranger = Visitor::new(&gateway);
+    let back = stranger.begin_and_come_back("corp");
+    house.redis.kill();
+    for path in ["/settings", "/settings/keys", "/settings/keys/new", "/settings/sessions", "/settings/sign-in"] {
+        let page = visitor.open(path);
+        rig::assert_refused(&page, 503);
+        assert!(page.header("retry-after").is_some() && text(&page).contains("state does not answer"), "{path}");
+    }
+    for path in ["/settings/sign-out", "/settings/org", "/settings/keys/new", "/settings/sign-in/corp"] {
+        rig::assert_refused(&visitor.submit(path, &[("name", "x")]), 503);
+    }
+    rig::assert_refused(&stranger.arrive(&back), 503);
+    for path in ["/x", "/settings/api/v1/session", "/settings/api/v1/keys"] {
+        let answer = visitor.fetch("GET", path);
+        assert_eq!((answer.status, answer.code().as_str()), (503, "state_unavailable"), "{path}");
+        assert!(answer.header("retry-after").is_some(), "{path}");
+    }
+    // Who is nobody is still told how to sign in, and what needs no state is there.
+    let mut nobody = Visitor::new(&gateway);
+    assert_eq!(nobody.open("/settings/sign-in").status, 200);
+    assert_eq!(nobody.open("/settings/assets/keygate.css").status, 200);
+    assert!(visitor.cookie(SESSION).is_some(), "the browser loses its session");
+    house.redis.restart();
+    eventually("the service is back by itself", || visitor.fetch("GET", "/x").status == 200);
+    eventually("and the pages", || visitor.open("/settings/keys").status == 200);
+    eventually("and signing in", || stranger.submit("/settings/sign-in/corp", &[]).status == 200);
+    assert_eq!(stranger.sign_in("corp").status, 303);
+}

@@ -1,0 +1,178 @@
+//! Each bad answer of a provider is refused with a clear page of the right status, signs nobody in, and is named in the log.
+
+use keygate::clock;
+use serde_json::{Value, json};
+
+use super::rig::{self, PERSON, given, hostile};
+use super::served::Served;
+use super::visitor::{Visitor, path_here, text};
+use crate::oidc::hostile::{Behaviour, Hostile, Raw, SECRET, Signing};
+use crate::oidc::signing::SigningKey;
+use crate::support::Upstream;
+
+/// A change for the worse, and how it is refused.
+type Bad = (&'static str, Box<dyn Fn(&mut Behaviour)>, u16, &'static str);
+
+/// A gateway with these providers, by their names, and one person that they sign in.
+fn served(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> Served {
+    let providers: Vec<String> = providers.iter().map(|(name, provider)| hostile(name, provider, "")).collect();
+    let served = Served::start(upstream, &rig::session(&providers, ""));
+    served.keygate(&["org", "create", "acme"]);
+    served.keygate(&["user", "create", "--org", "acme", PERSON]);
+    served
+}
+
+/// Comes back from a provider, and is refused with this status for this reason.
+fn assert_refused(served: &Served, provider: &str, what: &str, status: u16, reason: &str) {
+    let mut visitor = Visitor::at(served.address);
+    let back = visitor.begin_and_come_back(provider);
+    let answer = visitor.arrive(&back);
+    assert_eq!(answer.status, status, "{what}: {}", text(&answer));
+    let id = rig::assert_refused(&answer, status);
+    let line = served.refusal(&id);
+    for part in [format!("reason=\"{reason}\""), format!("provider=\"{provider}\""), "cause=".into()] {
+        assert!(line.contains(&part), "{what}: no {part} in {line}");
+    }
+    for secret in ["eyJ", "access-", SECRET] {
+        assert!(!line.contains(secret) && !text(&answer).contains(secret), "{what}: {secret}");
+    }
+}
+
+fn claim(name: &'static str, value: Value) -> Box<dyn Fn(&mut Behaviour)> {
+    Box::new(move |now| {
+        let value = value.clone();
+        now.claims = Box::new(move |claims| claims[name] = value.clone());
+    })
+}
+
+fn signing(how: fn() -> Signing) -> Box<dyn Fn(&mut Behaviour)> {
+    Box::new(move |now| now.signing = how())
+}
+
+fn raw(path: &'static str, how: fn() -> Raw) -> Box<dyn Fn(&mut Behaviour)> {
+    Box::new(move |now| now.answer_with(path, how()))
+}
+
+fn response(change: fn(&mut Vec<(String, String)>)) -> Box<dyn Fn(&mut Behaviour)> {
+    Box::new(move |now| now.response = Box::new(change))
+}
+
+/// As at first, but with the same keys: what is known of them is not asked for at once again.
+fn behave_well(now: &mut Behaviour) {
+    let keys = std::mem::take(&mut now.keys);
+    *now = Behaviour::good();
+    now.keys = keys;
+}
+
+/// What is wrong with a token, or with what comes with it.
+fn bad() -> Vec<Bad> {
+    let now = i64::try_from(clock::now().0 / 1_000_000).unwrap();
+    vec![
+        ("another audience", claim("aud", json!("another client")), 502, "audience"),
+        ("two audiences", claim("aud", json!(["client 1", "another"])), 502, "audience"),
+        ("another issuer", claim("iss", json!("https://other.example")), 502, "token_issuer"),
+        ("another nonce", claim("nonce", json!("another sign-in's")), 502, "nonce"),
+        ("no nonce", claim("nonce", Value::Null), 502, "nonce"),
+        ("expired", claim("exp", json!(now - 3600)), 502, "expired"),
+        ("from the future", claim("iat", json!(now + 3600)), 502, "not_yet"),
+        ("nobody", claim("sub", json!("")), 502, "subject"),
+        ("another access token's", claim("at_hash", json!("AAAAAAAAAAAAAAAAAAAAAA")), 502, "access_token_hash"),
+        ("an unverified address", claim("email_verified", json!(false)), 403, "unverified_email"),
+        ("no address", claim("email", Value::Null), 403, "no_email"),
+        ("a stranger's address", claim("email", json!("stranger@example.com")), 403, "no_membership"),
+        ("no signature", signing(|| Signing::None), 502, "unsigned"),
+        ("signed with a shared secret", signing(|| Signing::Shared(SECRET.into())), 502, "algorithm"),
+        ("an unknown key", signing(|| Signing::Hidden(SigningKey::generate())), 502, "unknown_key"),
+        ("a bad signature", signing(|| Signing::Broken), 502, "signature"),
+        ("no token", raw("/token", || Raw::Body(b"{}".to_vec())), 502, "answer_invalid"),
+        ("garbage", raw("/token", || Raw::Bytes(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec())), 502, "answer_invalid"),
+        ("a page", raw("/token", || Raw::Body(b"<html>".to_vec())), 502, "answer_invalid"),
+        ("a server error", raw("/token", || Raw::Status(500)), 503, "unreachable"),
+        ("a refused code", raw("/token", || Raw::Status(400)), 502, "answer_invalid"),
+        ("a response without issuer", response(|pairs| pairs.truncate(2)), 400, "response_issuer"),
+        (
+            "a response of another issuer",
+            response(|pairs| pairs[2].1 = "https://other.example".into()),
+            400,
+            "response_issuer",
+        ),
+        ("a made-up code", response(|pairs| pairs[0].1 = "made up".into()), 400, "code_refused"),
+        ("no code", response(|pairs| drop(pairs.remove(0))), 400, "callback"),
+        ("declined", response(|pairs| pairs[0] = ("error".into(), "access_denied".into())), 403, "denied_by_user"),
+        ("not now", response(|pairs| pairs[0] = ("error".into(), "server_error".into())), 503, "unavailable"),
+        ("another error", response(|pairs| pairs[0] = ("error".into(), "<script>".into())), 502, "refused"),
+    ]
+}
+
+#[test]
+fn each_bad_answer_has_its_page_and_its_line_in_the_log() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let served = served(&upstream, &[("corp", &provider)]);
+    for (what, worsen, status, reason) in bad() {
+        provider.behave(|now| {
+            behave_well(now);
+            worsen(now);
+        });
+        assert_refused(&served, "corp", what, status, reason);
+    }
+    provider.behave(behave_well);
+    let mut visitor = Visitor::at(served.address);
+    assert_eq!(visitor.sign_in("corp").status, 303, "and after all that, the good one is let in");
+}
+
+#[test]
+fn userinfo_of_another_subject_signs_nobody_in() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let served = served(&upstream, &[("corp", &provider)]);
+    provider.behave(|now| {
+        now.claims = Box::new(|claims| drop(claims.as_object_mut().unwrap().remove("email")));
+        now.userinfo = Box::new(|claims| claims["sub"] = json!("subject-2"));
+    });
+    assert_refused(&served, "corp", "userinfo of another", 502, "userinfo_subject");
+    provider.behave(|now| now.userinfo = Box::new(|_| {}));
+    assert_eq!(Visitor::at(served.address).sign_in("corp").status, 303);
+}
+
+#[test]
+fn a_provider_that_is_not_what_is_configured_signs_nobody_in() {
+    let upstream = Upstream::start();
+    let [other, garbage, mut away, good] = [(); 4].map(|()| Hostile::start());
+    let served = served(&upstream, &[("other", &other), ("garbage", &garbage), ("away", &away), ("good", &good)]);
+    other.behave(|now| now.metadata = Box::new(|metadata| metadata["issuer"] = json!("http://127.0.0.1:1")));
+    garbage.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Body(b"<html>".to_vec())));
+    away.go_away();
+    for (name, status, reason) in
+        [("other", 502, "issuer_mismatch"), ("garbage", 502, "discovery_invalid"), ("away", 503, "unreachable")]
+    {
+        let mut visitor = Visitor::at(served.address);
+        let answer = visitor.submit(&format!("/settings/sign-in/{name}"), &[]);
+        let id = rig::assert_refused(&answer, status);
+        assert!(served.refusal(&id).contains(&format!("reason=\"{reason}\"")), "{name}");
+        assert_eq!(answer.header("retry-after").is_some(), status == 503, "{name}");
+        // It hinders nobody who signs in by another.
+        assert_eq!(visitor.sign_in("good").status, 303);
+    }
+    away.come_back();
+    assert_eq!(Visitor::at(served.address).sign_in("away").status, 303, "it is asked again");
+}
+
+#[test]
+fn a_provider_may_go_away_while_somebody_signs_in_and_change_its_keys() {
+    let (mut provider, upstream) = (Hostile::start(), Upstream::start());
+    let served = served(&upstream, &[("corp", &provider)]);
+    let mut visitor = Visitor::at(served.address);
+    let back = visitor.begin_and_come_back("corp");
+    provider.go_away();
+    let answer = visitor.arrive(&back);
+    let id = rig::assert_refused(&answer, 503);
+    assert!(served.refusal(&id).contains("reason=\"unreachable\""));
+    provider.come_back();
+    assert_eq!(visitor.sign_in("corp").status, 303, "the next one works");
+
+    let mut other = Visitor::at(served.address);
+    let url = other.begin("corp", "");
+    provider.behave(|now| now.keys = vec![SigningKey::generate()]);
+    let back = other.elsewhere.get(&url).redirect().unwrap();
+    let answer = other.arrive(&path_here(&back));
+    assert!(answer.status == 303 && given(&answer).is_some(), "{}", text(&answer));
+}

@@ -1,0 +1,142 @@
+//! Gateways with providers, people in their directories, and what is looked at afterwards.
+
+use keygate::audit::{Filter, Outcome, Reader, Record};
+use keygate::identity::{OrgId, UserId};
+use keygate::management::{Operation, Reply, Session};
+use serde_json::{Value, json};
+
+use super::ORIGIN;
+use super::visitor::{SESSION, Visitor, text};
+use crate::oidc::hostile::{Hostile, SECRET};
+use crate::oidc::real::Real;
+use crate::support::{Gateway, Response, Upstream, eventually};
+
+/// Whom the hostile provider signs in.
+pub const PERSON: &str = "person@example.com";
+
+/// An organization, and a person in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    pub org: OrgId,
+    pub user: UserId,
+}
+
+/// A gateway whose people sign in by these providers.
+pub fn gateway(upstream: &Upstream, providers: &[String]) -> Gateway {
+    Gateway::with(&[upstream.address], &session(providers, ""))
+}
+
+/// The configuration's block `session` with these providers, and more.
+pub fn session(providers: &[String], more: &str) -> String {
+    let providers: String = providers.iter().map(|provider| format!("    - {provider}\n")).collect();
+    let providers = if providers.is_empty() { String::new() } else { format!("  providers:\n{providers}") };
+    format!("\nsession:\n  origin: {ORIGIN}\n{more}{providers}")
+}
+
+/// A hostile provider, as it is configured; `people` is what is made of its claims.
+pub fn hostile(name: &str, provider: &Hostile, people: &str) -> String {
+    configured(name, &provider.issuer(), "client 1", SECRET, people)
+}
+
+/// The certified provider, as it is configured under the name `real`.
+pub fn certified(real: &Real, people: &str) -> String {
+    let settings = real.settings();
+    configured("real", &settings.issuer, &settings.client_id, settings.client_secret.unwrap().expose(), people)
+}
+
+fn configured(name: &str, issuer: &str, client: &str, secret: &str, people: &str) -> String {
+    format!(
+        "{{ name: {name}, label: 'The {name} one', issuer: '{issuer}', client_id: '{client}', \
+         client_secret: '{secret}', scopes: [openid, email, profile, groups], people: {{ {people} }} }}"
+    )
+}
+
+/// The certified provider, for a gateway at [`ORIGIN`].
+pub fn real(accounts: Value) -> Real {
+    let metadata = json!({
+        "redirect_uris": [format!("{ORIGIN}/settings/callback/real")],
+        "post_logout_redirect_uris": [format!("{ORIGIN}/settings/signed-out")],
+    });
+    Real::start_with(metadata, accounts, json!({}))
+}
+
+/// A new organization, and a person in it.
+pub fn member(gateway: &Gateway, org: &str, email: &str, permissions: &[&str]) -> Member {
+    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: org.into() }) else { panic!("not an org") };
+    let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
+    let user = Operation::CreateUser { org: org.id.to_string(), email: email.into(), permissions };
+    let Reply::User { user } = gateway.perform(user) else { panic!("not a user") };
+    Member { org: org.id, user: user.id }
+}
+
+/// The sessions that there are.
+pub fn sessions(gateway: &Gateway) -> Vec<Session> {
+    let Reply::Sessions { sessions } = gateway.perform(Operation::ListSessions { org: None }) else {
+        panic!("not sessions")
+    };
+    sessions
+}
+
+/// What management has recorded, oldest first, when all of it has ended.
+pub fn changes(gateway: &Gateway) -> Vec<Record> {
+    let mut records = Vec::new();
+    eventually("all changes are recorded with their end", || {
+        let reader = Reader::open(&gateway.dir.path().join("audit")).unwrap();
+        records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
+        records.retain(|record| record.method == "ADMIN");
+        records.reverse();
+        !records.iter().any(|record| record.outcome == Outcome::InProgress)
+    });
+    records
+}
+
+/// Signs in, which must succeed.
+pub fn signed_in(gateway: &Gateway, provider: &str) -> Visitor {
+    let mut visitor = Visitor::new(gateway);
+    let answer = visitor.sign_in(provider);
+    assert_eq!(answer.status, 303, "{}", text(&answer));
+    visitor
+}
+
+/// Whether a browser is signed in, as the pages see it.
+pub fn is_signed_in(visitor: &mut Visitor) -> bool {
+    let page = visitor.open("/settings/keys");
+    match (page.status, page.header("location")) {
+        (200, None) => true,
+        (303, Some(location)) if location.starts_with("/settings/sign-in") => false,
+        _ => panic!("neither: {} {}", page.status, text(&page)),
+    }
+}
+
+/// Whether a session is good at the API, as a program sees it.
+pub fn is_admitted(visitor: &mut Visitor) -> bool {
+    let answer = visitor.fetch("GET", "/x");
+    match answer.status {
+        200 => true,
+        401 => {
+            assert_eq!(answer.code(), "invalid_session");
+            false
+        }
+        status => panic!("neither: {status} {}", text(&answer)),
+    }
+}
+
+/// The session that an answer gives to the browser.
+pub fn given(answer: &Response) -> Option<&str> {
+    let fields = answer.headers.iter().filter(|(name, _)| name == "set-cookie");
+    let mut value = fields.filter_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))?.split(';').next());
+    value.rfind(|value| !value.is_empty())
+}
+
+/// An answer that says clearly why somebody was not signed in: a page, with its request's id, and no session.
+pub fn assert_refused(answer: &Response, status: u16) -> String {
+    let page = text(answer);
+    assert_eq!((answer.status, given(answer)), (status, None), "{page}");
+    assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+    let id = answer.header("x-request-id").expect("every answer has an id").to_owned();
+    assert!(page.contains(&id) && page.contains("<h1>") && page.len() > 500, "{page}");
+    for word in ["panicked", "src/", "stack", "Error(", "null"] {
+        assert!(!page.contains(word), "{word}: {page}");
+    }
+    id
+}

@@ -1,0 +1,94 @@
+//! A gateway as a process of its own, whose log can be read: at level trace, all of it.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::redis::until;
+use crate::support::{Client, Upstream};
+
+const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
+
+/// A running gateway, killed with its handle.
+pub struct Served {
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    dir: tempfile::TempDir,
+    child: Child,
+}
+
+impl Served {
+    /// Starts it with this block `session`, and waits until it is ready.
+    pub fn start(upstream: &Upstream, session: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let [address, admin] = [free_port(), free_port()];
+        let text = format!(
+            "listen: [{{ address: '{address}', http2: prior_knowledge }}]\n\
+             admin: {{ socket: admin.sock, address: '{admin}' }}\n\
+             upstream: {{ endpoints: ['http://{}'] }}\n\
+             state: {{ embedded: {{ path: state.db }} }}\n\
+             audit: {{ path: audit }}\ntimeouts: {{ lame_duck: 0s }}\n{session}\n",
+            upstream.address
+        );
+        fs::write(dir.path().join("keygate.yaml"), text).unwrap();
+        let log = fs::File::create(dir.path().join("log")).unwrap();
+        let mut command = Command::new(KEYGATE);
+        command.arg("serve").arg("--config").arg(dir.path().join("keygate.yaml"));
+        command.env("KEYGATE_LOG", "trace").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let served = Self { address, admin, child: command.spawn().unwrap(), dir };
+        until("the gateway is ready", || {
+            let mut client = Client::try_connect(admin).ok()?;
+            client.try_send("GET /ready HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
+            client.try_response_to("GET").ok().filter(|response| response.status == 200).map(drop)
+        });
+        served
+    }
+
+    /// Runs a management command that must succeed, and returns what it says.
+    pub fn keygate(&self, arguments: &[&str]) -> String {
+        let config = self.dir.path().join("keygate.yaml");
+        let output = Command::new(KEYGATE).args(arguments).arg("--config").arg(config).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    /// The one line of the log that says why the request with this id did not sign anybody in.
+    pub fn refusal(&self, request_id: &str) -> String {
+        let line = until("the log says why", || {
+            let log = self.log();
+            let mut lines =
+                log.lines().filter(|line| line.contains(request_id) && line.contains("a sign-in was refused"));
+            lines.next().map(|line| (line.to_owned(), lines.count()))
+        });
+        assert_eq!(line.1, 0, "it is logged more than once: {}", line.0);
+        line.0
+    }
+
+    /// What it has written into this directory of its own.
+    pub fn files(&self, directory: &str) -> Vec<u8> {
+        contents(&self.dir.path().join(directory))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn contents(directory: &Path) -> Vec<u8> {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.flat_map(|path| if path.is_dir() { contents(&path) } else { fs::read(&path).unwrap() }).collect()
+}
+
+/// A port that nobody has now.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
