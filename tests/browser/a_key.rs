@@ -1,0 +1,101 @@
+//! The life of a key, in the browser and on the command line beside it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::gateway::{Gateway, paste};
+
+#[test]
+fn a_key_is_made_used_watched_and_revoked() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    browser.go(gateway.printed_link());
+    assert_eq!(browser.heading(), "Sign in to demo");
+    browser.press("Sign in as admin@demo.example to demo");
+    assert_eq!((browser.heading(), browser.address()), ("API Keys".into(), gateway.page("/keys")));
+
+    let (key, id) = gateway.make_key(&browser, "Nightly report");
+    assert!(browser.text("main").contains("It will not be shown again"));
+    assert_eq!(copied(&gateway, &browser), key, "the button puts the key on the clipboard");
+    let line = browser.text("#curl");
+    let used = paste(&line);
+    assert_eq!(used.status, 200, "{used:?}");
+    assert!(used.text.contains("\"items\""), "{used:?}");
+    last_use_is_shown(&gateway, &browser, Instant::now());
+
+    for page in [format!("/keys/{id}"), "/keys".into(), format!("/keys/{id}/rotate"), format!("/keys/{id}/revoke")] {
+        browser.go(&gateway.page(&page));
+        browser.reload();
+        assert!(!browser.source().contains(&key), "{page} shows the key again");
+    }
+    assert_eq!(browser.heading(), "Revoke Nightly report?");
+    browser.fill("#name", "Nightly reports");
+    browser.press("Revoke this key");
+    assert_eq!((browser.status(), browser.heading()), (422, "Revoke Nightly report?".into()));
+    assert!(browser.text("#name-error").contains("This is not the key's name"));
+    assert_eq!(paste(&line).status, 200, "a wrong name revokes nothing");
+    browser.fill("#name", "Nightly report");
+    browser.press("Revoke this key");
+    assert_eq!(paste(&line).status, 401, "it is revoked at once");
+    assert!(browser.text(".notice").contains("The key is revoked"));
+    assert_eq!(browser.text(".badge"), "Revoked");
+    gateway.end(&browser);
+}
+
+#[test]
+fn a_rotated_key_keeps_its_old_secret_for_the_overlap_only() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    browser.go(gateway.printed_link());
+    browser.click_away("main button");
+    let (first, id) = gateway.make_key(&browser, "Billing");
+    let second = rotate(&gateway, &browser, &id, "1h");
+    assert!(browser.text("main").contains("The old secret works until"));
+    assert_ne!(first, second);
+    assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200]);
+
+    let third = rotate(&gateway, &browser, &id, "0s");
+    assert!(browser.text("main").contains("The old secret no longer works"));
+    assert_eq!([&first, &second, &third].map(|key| gateway.list_with(key).status), [401, 401, 200]);
+    gateway.end(&browser);
+}
+
+fn rotate(gateway: &Gateway, browser: &Browser, id: &str, overlap: &str) -> String {
+    browser.go(&gateway.page(&format!("/keys/{id}")));
+    browser.follow("Rotate");
+    browser.choose("#overlap", overlap);
+    browser.press("Rotate");
+    let (key, same) = gateway.new_key(browser);
+    assert_eq!(same, id, "a rotated key keeps its id");
+    key
+}
+
+/// What is on the clipboard after the button beside the key was pressed.
+fn copied(gateway: &Gateway, browser: &Browser) -> String {
+    let permissions = json!(["clipboardReadWrite", "clipboardSanitizedWrite"]);
+    browser.devtools("Browser.grantPermissions", json!({ "origin": gateway.origin, "permissions": permissions }));
+    browser.devtools("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
+    browser.click("button[data-copy=api-key]");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while browser.text("button[data-copy=api-key]") != "Copied" {
+        assert!(Instant::now() < deadline, "the button does not say that it has copied");
+    }
+    let read = "navigator.clipboard.readText().then(done, (error) => done(String(error)));";
+    browser.script_until_done(read).as_str().unwrap().to_owned()
+}
+
+/// Every page that is asked for a second after the use, or later, shows it.
+fn last_use_is_shown(gateway: &Gateway, browser: &Browser, used: Instant) {
+    loop {
+        let after = used.elapsed();
+        browser.go(&gateway.page("/keys"));
+        let shown = browser.texts("td.used");
+        let newest = &shown[0];
+        if ["127.0.0.1", "curl/"].iter().all(|part| newest.contains(part)) {
+            let is_now = newest.starts_with("now") || newest.contains("second");
+            assert!(is_now, "{newest}");
+            return;
+        }
+        assert!(after < Duration::from_secs(1), "{after:?} after the use, the table shows {newest:?}");
+    }
+}

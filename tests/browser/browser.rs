@@ -1,0 +1,207 @@
+//! A browser, and what a person does with it. Everything waits until it can be done, and fails after a while.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use fantoccini::elements::Element;
+use fantoccini::error::CmdError;
+use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::driver::Driver;
+use crate::protocol::{self, Extended};
+
+/// How long anything may take, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One browser with a profile of its own, which ends with its handle.
+pub struct Browser {
+    client: Client,
+    runtime: Runtime,
+    secrets: RefCell<BTreeSet<String>>,
+    _driver: Driver,
+}
+
+/// What the console says.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub level: String,
+    pub text: String,
+}
+
+impl Browser {
+    pub fn start() -> Self {
+        let driver = Driver::start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        let connecting = builder.capabilities(driver.capabilities()).connect(&driver.url);
+        let client = runtime.block_on(connecting).unwrap_or_else(|error| {
+            panic!("Chromium does not start: `make setup` installs it, in the version of chromedriver's: {error}")
+        });
+        Self { client, runtime, secrets: RefCell::default(), _driver: driver }
+    }
+
+    // --- What a person does ---
+
+    pub fn go(&self, url: &str) {
+        self.wait(self.client.goto(url));
+    }
+
+    pub fn reload(&self) {
+        self.wait(self.client.refresh());
+    }
+
+    /// Presses the button with this text, and waits for the page that comes then.
+    pub fn press(&self, label: &str) {
+        let button = format!("//button[normalize-space(.)=\"{label}\"]");
+        self.leave_by(&self.find(Locator::XPath(&button)));
+    }
+
+    /// Follows the link with this text.
+    pub fn follow(&self, label: &str) {
+        let link = format!("//a[normalize-space(.)=\"{label}\"]");
+        self.leave_by(&self.find(Locator::XPath(&link)));
+    }
+
+    /// Clicks where no other page comes.
+    pub fn click(&self, css: &str) {
+        self.wait(self.find(Locator::Css(css)).click());
+    }
+
+    /// Clicks where another page comes.
+    pub fn click_away(&self, css: &str) {
+        self.leave_by(&self.find(Locator::Css(css)));
+    }
+
+    /// Fills a field with this text and no other.
+    pub fn fill(&self, css: &str, text: &str) {
+        let field = self.find(Locator::Css(css));
+        self.wait(field.clear());
+        self.wait(field.send_keys(text));
+    }
+
+    /// Chooses from a list, by the value that is sent.
+    pub fn choose(&self, css: &str, value: &str) {
+        self.wait(self.find(Locator::Css(css)).select_by_value(value));
+    }
+
+    // --- What a person sees ---
+
+    pub fn address(&self) -> String {
+        self.wait(self.client.current_url()).to_string()
+    }
+
+    pub fn heading(&self) -> String {
+        self.text("h1")
+    }
+
+    /// The text of the first element, as it is seen.
+    pub fn text(&self, css: &str) -> String {
+        self.wait(self.find(Locator::Css(css)).text())
+    }
+
+    /// The texts of all such elements that there are now.
+    pub fn texts(&self, css: &str) -> Vec<String> {
+        let elements = self.wait(self.client.find_all(Locator::Css(css)));
+        elements.into_iter().map(|element| self.wait(element.text())).collect()
+    }
+
+    pub fn is_shown(&self, css: &str) -> bool {
+        let elements = self.wait(self.client.find_all(Locator::Css(css)));
+        elements.into_iter().any(|element| self.wait(element.is_displayed()))
+    }
+
+    /// The page as it was sent, more or less.
+    pub fn source(&self) -> String {
+        self.wait(self.client.source())
+    }
+
+    /// The status that the page came with.
+    pub fn status(&self) -> u64 {
+        self.script("return performance.getEntriesByType('navigation')[0].responseStatus").as_u64().unwrap()
+    }
+
+    // --- What only a test does ---
+
+    pub fn script(&self, script: &str) -> Value {
+        self.wait(self.client.execute(script, vec![]))
+    }
+
+    /// Runs a script that calls `done` with what it has found.
+    pub fn script_until_done(&self, script: &str) -> Value {
+        let script = format!("const done = arguments[arguments.length - 1];\n{script}");
+        self.wait(self.client.execute_async(&script, vec![]))
+    }
+
+    /// Has a script of the page that is shown ask for a path: status, and body.
+    pub fn fetch(&self, path: &str, options: &Value) -> (u64, String) {
+        let answer = self.script_until_done(&format!(
+            "fetch({path:?}, {options}).then(async (answer) => done([answer.status, await answer.text()]), \
+             (error) => done([0, String(error)]));"
+        ));
+        (answer[0].as_u64().unwrap(), answer[1].as_str().unwrap().to_owned())
+    }
+
+    /// Has a script of the page send a form: status, and body.
+    pub fn send_form(&self, path: &str, form: &str) -> (u64, String) {
+        let kind = json!({ "Content-Type": "application/x-www-form-urlencoded" });
+        self.fetch(path, &json!({ "method": "POST", "headers": kind, "body": form }))
+    }
+
+    pub fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.wait(self.client.issue_cmd(Extended::devtools(command, parameters)))
+    }
+
+    /// The size of the window in CSS pixels, and whether the person likes it `light` or `dark`.
+    pub fn view(&self, width: u64, scheme: &str) {
+        let size = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.devtools("Emulation.setDeviceMetricsOverride", size);
+        let scheme = json!({ "name": "prefers-color-scheme", "value": scheme });
+        // Colours that change in time have no contrast that could be measured.
+        let still = json!({ "name": "prefers-reduced-motion", "value": "reduce" });
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": [scheme, still] }));
+    }
+
+    /// What the console says since it was asked last.
+    pub fn said(&self) -> Vec<Said> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let said = |entry: &Value| Said { level: text(&entry["level"]), text: text(&entry["message"]) };
+        self.log("browser").iter().map(said).collect()
+    }
+
+    /// Every cookie, link token, code and ID token that went over its wires so far.
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let new = self.log("performance");
+        self.secrets.borrow_mut().extend(new.iter().flat_map(protocol::secrets));
+        self.secrets.borrow().clone()
+    }
+
+    fn log(&self, kind: &str) -> Vec<Value> {
+        self.wait(self.client.issue_cmd(Extended::log(kind))).as_array().unwrap().clone()
+    }
+
+    /// Clicks, and waits until the page that was there is gone and another one is.
+    fn leave_by(&self, element: &Element) {
+        let old = self.find(Locator::Css("html"));
+        self.wait(element.click());
+        let deadline = Instant::now() + PATIENCE;
+        while self.runtime.block_on(old.tag_name()).is_ok() {
+            assert!(Instant::now() < deadline, "no other page comes after {}", self.address());
+        }
+        self.find(Locator::Css("body"));
+    }
+
+    fn find(&self, locator: Locator<'_>) -> Element {
+        let waiting = self.client.wait().at_most(PATIENCE).every(Duration::from_millis(20));
+        self.runtime.block_on(waiting.for_element(locator)).unwrap_or_else(|error| {
+            panic!("nothing at {} is {locator:?}: {error}\n{}", self.address(), self.text("body"))
+        })
+    }
+
+    fn wait<T>(&self, doing: impl Future<Output = Result<T, CmdError>>) -> T {
+        self.runtime.block_on(doing).unwrap_or_else(|error| panic!("the browser says: {error}"))
+    }
+}

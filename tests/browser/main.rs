@@ -1,0 +1,25 @@
+//! The dashboard in a real browser: Chromium, by WebDriver, with the real binaries behind it.
+//!
+//! A test has a gateway and a browser of its own, and both end with it. `make setup` installs what is needed.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+#[allow(dead_code, reason = "shared with the integration tests")]
+#[path = "../integration/oidc/real.rs"]
+mod real;
+#[allow(dead_code, reason = "shared with the integration tests")]
+#[path = "../integration/support/upstream.rs"]
+mod upstream;
+
+mod driver;
+mod protocol;
+mod browser;
+mod gateway;
+mod visits;
+
+mod a_key;
+mod people;
+mod other_sites;
+mod without_script;
+mod provider;
+mod every_page;
+mod pictures;

@@ -1,0 +1,89 @@
+//! Who sees and may do what: members their own, admins all of the organization.
+
+use crate::browser::Browser;
+use crate::gateway::{ADMIN, Gateway, MEMBER};
+
+#[test]
+fn members_have_their_own_keys_and_admins_all() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    gateway.sign_in(&browser, ADMIN);
+    let (admins, admins_id) = gateway.make_key(&browser, "Of the admin");
+
+    gateway.sign_in(&browser, MEMBER);
+    let (members, members_id) = gateway.make_key(&browser, "Of the member");
+    browser.go(&gateway.page("/keys"));
+    assert_eq!(names(&browser), ["Of the member", "demo"], "the demo has made one for the member, too");
+    assert!(browser.texts("td .owner").iter().all(|owner| owner.replace('\n', "") == MEMBER));
+    another_s_key_is_not_there(&gateway, &browser, &admins_id);
+    assert_eq!(gateway.list_with(&admins).status, 200, "the admin's key works on");
+
+    browser.go(&gateway.page("/keys/new"));
+    assert!(!browser.is_shown("#owner"), "members make keys for themselves");
+    let (status, page) = browser.send_form("/settings/keys/new", &format!("name=Planted&owner={ADMIN}"));
+    assert_eq!(status, 403, "{page}");
+
+    gateway.sign_in(&browser, ADMIN);
+    let mut all = names(&browser);
+    all.sort();
+    assert_eq!(all, ["Of the admin", "Of the member", "demo", "demo"], "admins see all, and nothing was planted");
+    browser.go(&gateway.page(&format!("/keys/{members_id}")));
+    browser.follow("Revoke");
+    browser.fill("#name", "Of the member");
+    assert_eq!(gateway.list_with(&members).status, 200);
+    browser.press("Revoke this key");
+    assert_eq!(gateway.list_with(&members).status, 401);
+    an_admin_makes_a_key_for_a_member(&gateway, &browser);
+    gateway.end(&browser);
+}
+
+#[test]
+fn a_session_that_an_admin_ends_is_over_at_once() {
+    let (gateway, member, admin) = (Gateway::demo(), Browser::start(), Browser::start());
+    gateway.sign_in(&member, MEMBER);
+    member.go(&gateway.page("/sessions"));
+    assert_eq!(member.texts("table .who").len(), 0, "members see no list of people");
+    assert_eq!(member.texts("tbody tr").len(), 1);
+    gateway.sign_in(&admin, ADMIN);
+    admin.go(&gateway.page("/sessions"));
+    assert_eq!(admin.texts("tbody tr").len(), 2);
+    admin.click_away("tbody tr:nth-child(2) button");
+    assert!(admin.text(".notice").contains("The session is ended"));
+    assert_eq!(member.fetch("/api/queries", &serde_json::json!({})).0, 401, "the API refuses it");
+    member.reload();
+    assert_eq!(member.heading(), "Sign in", "and so do the pages");
+    gateway.end(&member);
+}
+
+/// The pages of a key of somebody else are those of a key that never was, and its forms do nothing.
+fn another_s_key_is_not_there(gateway: &Gateway, browser: &Browser, id: &str) {
+    let none: String = id.chars().rev().collect();
+    for form in ["", "/revoke", "/rotate"] {
+        let [theirs, no_ones] = [id, &none].map(|id| {
+            browser.go(&gateway.page(&format!("/keys/{id}{form}")));
+            (browser.status(), browser.heading(), browser.text(".message .lead").replace(id, "ID"))
+        });
+        assert_eq!(theirs, no_ones);
+        assert_eq!((theirs.0, theirs.1.as_str()), (404, "That is not here"));
+    }
+    for (path, form) in [("revoke", "name=Of+the+admin"), ("rotate", "overlap=0s")] {
+        let (status, page) = browser.send_form(&format!("/settings/keys/{id}/{path}"), form);
+        assert_eq!(status, 404, "{path}: {page}");
+    }
+}
+
+fn an_admin_makes_a_key_for_a_member(gateway: &Gateway, browser: &Browser) {
+    browser.go(&gateway.page("/keys/new"));
+    browser.fill("#name", "For the member");
+    let script =
+        format!("return [...document.querySelectorAll('#owner option')].find(o => o.text === '{MEMBER}').value");
+    browser.choose("#owner", browser.script(&script).as_str().unwrap());
+    browser.press("Create API Key");
+    let (key, id) = gateway.new_key(browser);
+    assert_eq!(gateway.list_with(&key).status, 200);
+    browser.go(&gateway.page(&format!("/keys/{id}")));
+    assert_eq!(browser.text("dl .owner"), MEMBER);
+}
+
+fn names(browser: &Browser) -> Vec<String> {
+    browser.texts(".keys .name")
+}

@@ -1,0 +1,50 @@
+//! Signing in and out at the certified provider, with its own pages.
+
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::gateway::{ADMIN, Gateway, free_port};
+use crate::real::Real;
+
+#[test]
+fn somebody_signs_in_and_out_at_their_provider() {
+    let address = free_port();
+    let [back, out] = ["callback/real", "signed-out"].map(|path| format!("http://{address}/settings/{path}"));
+    let metadata = json!({ "redirect_uris": [back], "post_logout_redirect_uris": [out] });
+    let accounts = json!({ "ada": { "email": ADMIN, "email_verified": true } });
+    let provider = Real::start_with(metadata, accounts, json!({}));
+    let gateway = Gateway::with_sessions(address, &block(&provider));
+    let browser = Browser::start();
+
+    browser.go(&gateway.page("/keys/new"));
+    assert_eq!(browser.heading(), "Sign in");
+    browser.press("Continue with The real one");
+    browser.fill("input[name=login]", "ada");
+    browser.fill("input[name=password]", "whatever");
+    browser.click_away("button[type=submit]");
+    browser.click_away("button[type=submit]");
+    browser.text("#name");
+    assert_eq!(browser.address(), gateway.page("/keys/new"), "one comes to where one wanted to go");
+    assert_eq!(browser.text(".person .email"), ADMIN);
+
+    browser.press("Sign out");
+    browser.click_away("button[name=logout]");
+    assert_eq!((browser.heading(), browser.address()), ("You are signed out".into(), out));
+    browser.go(&gateway.page("/keys"));
+    assert_eq!(browser.heading(), "Sign in");
+
+    let secrets = browser.secrets();
+    assert!(secrets.iter().any(|secret| secret.starts_with("ey")), "the ID token went by, as a hint");
+    // State, code, session, the cookie of a sign-in under way, ID token; and the provider's own.
+    assert!(secrets.len() >= 5, "{}", secrets.len());
+    gateway.end(&browser);
+}
+
+fn block(provider: &Real) -> String {
+    let settings = provider.settings();
+    let secret = settings.client_secret.as_ref().unwrap().expose();
+    format!(
+        "  providers:\n    - {{ name: real, label: The real one, issuer: '{}', client_id: '{}', client_secret: '{secret}' }}\n",
+        settings.issuer, settings.client_id
+    )
+}
