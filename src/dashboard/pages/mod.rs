@@ -6,7 +6,7 @@
 //! - Every value is escaped for HTML where it is written: no template marks anything as safe.
 //! - No page holds an inline script or style, or names another origin: a policy of `default-src 'none'` with `'self'`
 //!   for styles, scripts, images and forms is enough.
-//! - Every page works without scripts. The script of [`crate::dashboard::assets`] adds copy buttons, and dates in the
+//! - Every page works without scripts. The script among the assets adds copy buttons, and dates in the
 //!   reader's language and time zone.
 //! - Links and forms lead below [`Frame::base`].
 
