@@ -40,7 +40,7 @@ impl Management {
         loop {
             tries += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = record(plain.id(), &user, name.clone(), false, by.now);
+            let key = record(plain.id(), member(&user), name.clone(), by.now);
             match self.add("key.create", key.clone(), plain.digest(), by).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
                 added => return added.map(|()| self.new_key(&plain, &Owned::by(key, user, org))),
@@ -64,7 +64,8 @@ impl Management {
         let mut tries = 0;
         loop {
             tries += 1;
-            let key = record(KeyId::generate(org.tag)?, &user, name.clone(), true, by.now);
+            let new = record(KeyId::generate(org.tag)?, member(&user), name.clone(), by.now);
+            let key = state::Key { imported: true, ..new };
             match self.add("key.import", key.clone(), digest, by).await {
                 Err(ManagementError::Taken("id")) if tries < TRIES => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.present(&digest).await),
@@ -147,21 +148,8 @@ impl Management {
     pub(super) async fn new_seat(&self, membership: Membership, now: Micros) -> Result<Change, ManagementError> {
         let missing = || ManagementError::NoOrg(membership.org.to_string());
         let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
-        let key = state::Key {
-            id: KeyId::generate(org.tag)?,
-            org: membership.org,
-            user: membership.user,
-            name: SEAT.to_owned(),
-            imported: false,
-            seat: true,
-            created: now,
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            last_used: None,
-            uses: 0,
-        };
+        let id = KeyId::generate(org.tag)?;
+        let key = state::Key { seat: true, ..record(id, membership, SEAT.to_owned(), now) };
         Ok(Change::CreateKey { key, digest: state::seat(membership.user) })
     }
 
@@ -237,14 +225,18 @@ fn status(key: &state::Key, org_suspended: bool, user_removed: bool) -> KeyStatu
     }
 }
 
+fn member(user: &state::User) -> Membership {
+    Membership { org: user.org, user: user.id }
+}
+
 /// The record of a new key.
-fn record(id: KeyId, user: &state::User, name: String, imported: bool, now: Micros) -> state::Key {
+fn record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
     state::Key {
         id,
-        org: user.org,
-        user: user.id,
+        org: owner.org,
+        user: owner.user,
         name,
-        imported,
+        imported: false,
         seat: false,
         created: now,
         rotated: None,
