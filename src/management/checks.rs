@@ -12,20 +12,21 @@ const EMAIL: usize = 254;
 impl Management {
     /// The organization with this id or name.
     pub(super) async fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
-        let id = reference.parse::<OrgId>().ok();
-        let named = |org: &state::Org| id.map_or(org.name == reference, |id| org.id == id);
-        self.state.orgs().await?.into_iter().find(named).ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+        let org = match reference.parse::<OrgId>() {
+            Ok(id) => self.state.org(id).await?,
+            Err(_) => self.state.orgs().await?.into_iter().find(|org| org.name == reference),
+        };
+        org.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
     }
 
     /// The user with this id or email address, unless it was removed.
     pub(super) async fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
-        let id = reference.parse::<UserId>().ok();
-        let email = reference.to_lowercase();
-        let named = |user: &state::User| id.map_or(user.email == email, |id| user.id == id);
-        let mut users = self.state.users(org).await?.into_iter();
-        users
-            .find(|user| user.removed.is_none() && named(user))
-            .ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
+        let user = match reference.parse::<UserId>() {
+            Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
+            Err(_) => self.state.user_by_email(org, &reference.to_lowercase()).await?,
+        };
+        let user = user.filter(|user| user.removed.is_none());
+        user.ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
     }
 }
 

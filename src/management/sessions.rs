@@ -197,8 +197,7 @@ impl Management {
             if !may || told == Some(false) {
                 continue;
             }
-            let users = self.state.users(org.id).await?;
-            let found = users.into_iter().find(|user| user.email == email && user.removed.is_none());
+            let found = self.state.user_by_email(org.id, email).await?;
             let user = match (found, told) {
                 (Some(user), _) => self.as_told(user, belongs, by).await?,
                 (None, Some(_)) => {

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, Principal, UserId};
+use crate::identity::{OrgId, Permission, Principal};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
@@ -21,6 +21,7 @@ pub mod bucket;
 pub mod embedded;
 pub mod redis;
 mod holdings;
+mod lookup;
 mod records;
 mod sessions;
 mod settings;
@@ -195,17 +196,6 @@ impl State {
         match self {
             Self::Embedded(state) => Ok(state.users(org)),
             Self::Redis(state) => state.users(org).await,
-        }
-    }
-
-    /// An organization and one of its users, removed or not; none when there is no such organization or no such user in it.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.member(org, user)),
-            Self::Redis(state) => state.member(org, user).await,
         }
     }
 

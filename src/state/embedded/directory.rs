@@ -127,6 +127,16 @@ impl Directory {
     }
 
     /// Keys only: no seats.
+    pub(super) fn org(&self, id: OrgId) -> Option<Org> {
+        self.read().org.get(&id).map(OrgEntry::view)
+    }
+
+    pub(super) fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
+        let tree = self.read();
+        let mut users = tree.org.get(&org)?.users.iter().map(|id| &tree.user[id].user);
+        users.find(|user| user.removed.is_none() && user.email == email).cloned()
+    }
+
     pub(super) fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
         let tree = self.read();
         let user = tree.user.get(&user).filter(|entry| entry.user.org == org)?;

@@ -180,6 +180,16 @@ impl Embedded {
         self.directory.users(org)
     }
 
+    /// One organization.
+    pub fn org(&self, id: OrgId) -> Option<Org> {
+        self.directory.org(id)
+    }
+
+    /// The user with an email address. See [`super::State::user_by_email`].
+    pub fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
+        self.directory.user_by_email(org, email)
+    }
+
     /// An organization and one of its users. See [`super::State::member`].
     pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
         self.directory.member(org, user)

@@ -66,6 +66,21 @@ impl Redis {
         fields.map(|fields| fields.user()).transpose()
     }
 
+    pub(super) async fn one_org(&self, id: OrgId) -> Result<Option<Org>, Failure> {
+        match self.tag(id).await? {
+            Some(tag) => self.stored_org(tag).await,
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn stored_user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Failure> {
+        let Some(tag) = self.tag(org).await? else { return Ok(None) };
+        let id = self.field(layout::slot(tag.as_str()), &self.shared.layout.emails(tag), email).await?;
+        let Some(id) = id else { return Ok(None) };
+        let user = self.stored_user(tag, id.parse().map_err(|_| Failure::Nonsense)?).await?;
+        Ok(user.filter(|user| user.removed.is_none()))
+    }
+
     pub(super) async fn stored_member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Failure> {
         let Some(tag) = self.tag(org).await? else { return Ok(None) };
         let (org, user) = (self.stored_org(tag).await?, self.stored_user(tag, user).await?);

@@ -251,6 +251,22 @@ impl Redis {
         reading(self.all_users(org)).await
     }
 
+    /// One organization.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn org(&self, id: OrgId) -> Result<Option<Org>, Unavailable> {
+        reading(self.one_org(id)).await
+    }
+
+    /// The user with an email address. See [`super::State::user_by_email`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Unavailable> {
+        reading(self.stored_user_by_email(org, email)).await
+    }
+
     /// An organization and one of its users. See [`super::State::member`].
     ///
     /// # Errors

@@ -113,3 +113,20 @@ pub(super) async fn records_are_listed_in_the_order_of_creation(state: &State) {
     let listed = state.orgs().await.unwrap().into_iter().map(|org| org.id).filter(|id| orgs.contains(id));
     assert_eq!(listed.collect::<Vec<_>>(), orgs);
 }
+
+pub(super) async fn single_records_are_found(state: &State) {
+    let (tenancy, other) = (tenancy(state).await, tenancy(state).await);
+    let org = state.org(tenancy.org).await.unwrap().unwrap();
+    assert_eq!((org.id, org.tag), (tenancy.org, tenancy.tag));
+    assert_eq!(state.org(OrgId::generate()).await.unwrap(), None);
+    let (of, user) = state.member(tenancy.org, tenancy.user).await.unwrap().unwrap();
+    assert_eq!((of, user.id), (org, tenancy.user));
+    assert_eq!(state.member(tenancy.org, other.user).await.unwrap(), None, "of another organization");
+    let found = state.user_by_email(tenancy.org, "ann@example.com").await.unwrap().unwrap();
+    assert_eq!(found, user);
+    assert_eq!(state.user_by_email(tenancy.org, "bob@example.com").await.unwrap(), None);
+    let remove = Change::RemoveUser { org: tenancy.org, user: tenancy.user, at: clock::now() };
+    state.change(remove).await.unwrap();
+    assert_eq!(state.user_by_email(tenancy.org, "ann@example.com").await.unwrap(), None, "removed");
+    assert!(state.member(tenancy.org, tenancy.user).await.unwrap().unwrap().1.removed.is_some());
+}

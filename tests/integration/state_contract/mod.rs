@@ -76,6 +76,7 @@ macro_rules! contract {
                 changes_to_what_does_not_exist_are_refused,
                 a_change_that_fails_does_not_undo_its_neighbours,
                 records_are_listed_in_the_order_of_creation,
+                single_records_are_found,
             ],
             cases_concurrency: [
                 no_decision_begun_after_a_change_misses_it,
