@@ -219,10 +219,9 @@ mod tests {
             assert!(!is_own(Method::DELETE, &[(ORIGIN, origin)]), "{origin}");
         }
         assert!(!is_own(Method::POST, &[]));
-        let upgrade = (UPGRADE, "websocket");
-        assert!(!is_own(Method::GET, &[upgrade.clone()]));
-        assert!(!is_own(Method::GET, &[upgrade.clone(), (ORIGIN, "https://evil.example")]));
-        assert!(is_own(Method::GET, &[upgrade, (ORIGIN, own)]));
+        assert!(!is_own(Method::GET, &[(UPGRADE, "websocket")]));
+        assert!(!is_own(Method::GET, &[(UPGRADE, "websocket"), (ORIGIN, "https://evil.example")]));
+        assert!(is_own(Method::GET, &[(UPGRADE, "websocket"), (ORIGIN, own)]));
         assert!(!is_own(Method::POST, &[(SEC_FETCH_SITE, "same-origin"), (SEC_FETCH_SITE, "same-origin")]));
         assert!(!is_own(Method::POST, &[(ORIGIN, own), (ORIGIN, own)]));
     }
