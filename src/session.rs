@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{COOKIE, ORIGIN};
+use http::header::{COOKIE, ORIGIN, UPGRADE};
 use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -119,10 +119,11 @@ fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// Whether a request with a cookie may be taken for its user's own doing.
 ///
 /// Safe methods (RFC 9110, section 9.2.1) may come from anywhere: nobody else can read the answer, and nothing is
-/// changed. For all others the browser must say that the page that sent it is of the same origin: by `Sec-Fetch-Site`,
+/// changed. Not so with an upgrade: a page may open a WebSocket wherever it wants, write to it and read it (RFC 6455,
+/// section 10.2). For those, and for all other methods, the browser must say that the page that sent it is of the same origin: by `Sec-Fetch-Site`,
 /// or, where a browser does not send that, by `Origin`.
 pub fn is_own_doing(method: &Method, headers: &HeaderMap, origin: &str) -> bool {
-    if method.is_safe() {
+    if method.is_safe() && !headers.contains_key(UPGRADE) {
         return true;
     }
     match (one(headers, &SEC_FETCH_SITE), one(headers, &ORIGIN)) {
@@ -218,6 +219,9 @@ mod tests {
             assert!(!is_own(Method::DELETE, &[(ORIGIN, origin)]), "{origin}");
         }
         assert!(!is_own(Method::POST, &[]));
+        assert!(!is_own(Method::GET, &[(UPGRADE, "websocket")]));
+        assert!(!is_own(Method::GET, &[(UPGRADE, "websocket"), (ORIGIN, "https://evil.example")]));
+        assert!(is_own(Method::GET, &[(UPGRADE, "websocket"), (ORIGIN, own)]));
         assert!(!is_own(Method::POST, &[(SEC_FETCH_SITE, "same-origin"), (SEC_FETCH_SITE, "same-origin")]));
         assert!(!is_own(Method::POST, &[(ORIGIN, own), (ORIGIN, own)]));
     }

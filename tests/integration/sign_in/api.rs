@@ -10,7 +10,7 @@ use super::ORIGIN;
 use super::rig::{self, Member, PERSON, hostile, member, signed_in};
 use super::visitor::{AGENT, SESSION, Visitor, text};
 use crate::oidc::hostile::Hostile;
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 /// A gateway with these further blocks of configuration, and one person.
 fn house(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
@@ -122,6 +122,33 @@ fn only_our_own_pages_change_something_with_a_session() {
     // A key is sent by nobody but its owner.
     let bearer = format!("Bearer {key}");
     assert_eq!(visitor.send("POST", "/x", &[("Authorization", &bearer), evil], "").status, 200);
+}
+
+#[test]
+fn no_other_site_opens_a_tunnel_with_a_session() {
+    const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let (provider, upstream) = (Hostile::start(), Upstream::answering(|_, stream| drop(stream.write_all(SWITCH))));
+    let routes = "routes: [{ name: socket, path: /socket, upgrade: [websocket] }]\n";
+    let (gateway, _) = house(&upstream, &provider, routes);
+    let cookie = format!("{SESSION}={}", signed_in(&gateway, "corp").session());
+    let ask = |fields: &[(&str, &str)]| {
+        let handshake = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Cookie", &cookie)];
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", "/socket", "", &[&handshake, fields].concat(), 0));
+        client.head().unwrap().0
+    };
+    // Browsers ask whatever page wants it, send cookies along to their own site, and let the page read what comes.
+    for fields in [
+        vec![("Origin", "https://evil.gateway.test")],
+        vec![("Origin", "https://evil.gateway.test"), ("Sec-Fetch-Site", "same-site"), ("Sec-Fetch-Mode", "websocket")],
+        vec![("Origin", "null")],
+        vec![],
+    ] {
+        assert_eq!(ask(&fields), 403, "{fields:?}");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(ask(&[("Origin", ORIGIN)]), 101);
+    assert_eq!(ask(&[("Origin", ORIGIN), ("Sec-Fetch-Site", "same-origin")]), 101);
 }
 
 #[test]
