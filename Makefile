@@ -1,6 +1,6 @@
 # `make test` sets up what the tests need and runs them all. `make check` is what the continuous integration runs.
 
-.PHONY: setup test lint doc deny bench fuzz check
+.PHONY: setup test lint doc deny bench fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -21,6 +21,10 @@ deny:
 
 bench:
 	cargo bench --locked
+
+# The pictures of the documentation: the pages of a demo, in Chromium.
+screenshots: setup
+	cargo test --locked --test browser pictures -- --ignored
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= sanitizer head bearer proxy_header cookie return_path cursor config journal

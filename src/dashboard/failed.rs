@@ -70,7 +70,8 @@ pub(super) struct Words {
 impl Words {
     /// Whether signing in is the way on.
     pub(super) fn is_about_sign_in(&self) -> bool {
-        self.status == StatusCode::UNAUTHORIZED || self.title.contains("signed in") || self.title.contains("link")
+        let words = ["signed in", "link", "identity provider"];
+        self.status == StatusCode::UNAUTHORIZED || words.iter().any(|word| self.title.contains(word))
     }
 }
 

@@ -197,7 +197,11 @@ impl Browser {
     fn find(&self, locator: Locator<'_>) -> Element {
         let waiting = self.client.wait().at_most(PATIENCE).every(Duration::from_millis(20));
         self.runtime.block_on(waiting.for_element(locator)).unwrap_or_else(|error| {
-            panic!("nothing at {} is {locator:?}: {error}\n{}", self.address(), self.text("body"))
+            panic!(
+                "nothing at {} is {locator:?}: {error}; its title is {:?}",
+                self.address(),
+                self.wait(self.client.title())
+            )
         })
     }
 

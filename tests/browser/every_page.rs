@@ -65,6 +65,7 @@ fn the_pages_of_the_signed_out_are_sound() {
     visits.visit("sign-in", &gateway.page("/keys"), 200);
     browser.press("Continue with Acme Login");
     visits.look("provider away", 503);
+    browser.follow("Sign in");
     let link = gateway.link(ADMIN);
     visits.visit("link", &link, 200);
     browser.click_away("main button");

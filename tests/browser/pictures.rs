@@ -1,1 +1,180 @@
-//! todo
+//! Pictures of the pages, for the documentation: `make screenshots` writes them to `docs/screenshots`.
+//!
+//! The keys in them do not work, and are not there: what a new key's page shows is covered before the picture is taken.
+//! With `KEYGATE_SCREENSHOTS=DIR` every page goes there, at every width and in both colour schemes, to be looked at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::gateway::{Gateway, free_port};
+use crate::visits::{SCHEMES, WIDTHS};
+
+const ORG: &str = "Acme Analytics";
+const ADA: &str = "ada@acme.example";
+const GRACE: &str = "grace@acme.example";
+const LINUS: &str = "linus@acme.example";
+
+/// Those that the documentation has.
+const SHOWN: &[(&str, u64, &str)] = &[
+    ("keys", 1280, "light"),
+    ("keys", 1280, "dark"),
+    ("keys", 390, "light"),
+    ("key", 1280, "light"),
+    ("key", 390, "dark"),
+    ("new-key", 1280, "light"),
+    ("no-keys", 1280, "dark"),
+    ("error", 390, "light"),
+    ("provider-away", 390, "dark"),
+    ("sign-in", 1280, "light"),
+];
+
+/// Keys that people would have: whose, what for, what uses it, requests, and requests that are refused.
+const KEYS: &[(&str, &str, &str, usize, usize)] = &[
+    (GRACE, "Old importer", "importer/0.9", 3, 0),
+    (LINUS, "Status page", "curl/8.14.1", 12, 0),
+    (ADA, "Terraform", "", 0, 0),
+    (GRACE, "Data science notebooks", "python-requests/2.32.5", 9, 0),
+    (LINUS, "CI: integration tests", "Go-http-client/2.0", 31, 0),
+    (ADA, "Grafana", "Grafana/12.2.1", 46, 0),
+    (GRACE, "Mobile app (staging)", "okhttp/5.2.0", 17, 2),
+    (LINUS, "Spreadsheet sync", "Google-Apps-Script", 8, 14),
+    (GRACE, "Billing export", "node-fetch/3.3.2", 22, 0),
+    (ADA, "Nightly warehouse snapshots, Europe", "airflow/3.1.0", 60, 0),
+    (ADA, "Ada’s laptop", "curl/8.14.1", 5, 1),
+    (LINUS, "Audit of the quarter", "", 0, 0),
+];
+
+#[test]
+#[ignore = "it writes files of the repository; make screenshots"]
+fn the_pages_are_pictured() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    people(&gateway);
+    let album = Album::over(&browser);
+    sign_in(&gateway, &browser);
+    album.take("no-keys");
+    let ids = keys(&gateway);
+    browser.go(&gateway.page("/keys"));
+    album.take("keys");
+    browser.go(&gateway.page(&format!("/keys/{}", ids[7])));
+    album.take("key");
+    browser.go(&gateway.page(&format!("/keys/{}/revoke", ids[6])));
+    browser.fill("#name", "Mobile app");
+    browser.press("Revoke this key");
+    album.take("error");
+    browser.go(&gateway.page("/sessions"));
+    album.take("sessions");
+    browser.go(&gateway.page(&format!("/keys/{}/rotate", ids[6])));
+    album.take("rotate");
+    let (key, _) = gateway.make_key(&browser, "Quarterly report");
+    cover(&browser, &key);
+    album.take("new-key");
+    gateway.end(&browser);
+
+    let provider = format!(
+        "  providers:\n    - {{ name: acme, label: Acme Login, issuer: 'http://{}', client_id: keygate }}\n",
+        free_port()
+    );
+    let gateway = Gateway::with_sessions(free_port(), &provider);
+    browser.go(&gateway.page("/keys"));
+    album.take("sign-in");
+    browser.press("Continue with Acme Login");
+    album.take("provider-away");
+}
+
+/// Where pictures go, and which.
+struct Album<'a> {
+    browser: &'a Browser,
+    dir: PathBuf,
+    all: bool,
+}
+
+impl<'a> Album<'a> {
+    fn over(browser: &'a Browser) -> Self {
+        let asked = std::env::var_os("KEYGATE_SCREENSHOTS");
+        let dir = asked.as_ref().map_or_else(|| Path::new("docs/screenshots").to_owned(), PathBuf::from);
+        fs::create_dir_all(&dir).unwrap();
+        Self { browser, dir, all: asked.is_some() }
+    }
+
+    fn take(&self, name: &str) {
+        for (width, scheme) in WIDTHS.into_iter().flat_map(|width| SCHEMES.map(|scheme| (width, scheme))) {
+            if self.all || SHOWN.contains(&(name, width, scheme)) {
+                self.browser.view(width, scheme);
+                let picture = picture(self.browser, width);
+                fs::write(self.dir.join(format!("{name}-{width}-{scheme}.png")), picture).unwrap();
+            }
+        }
+    }
+}
+
+/// The page as it is now, from its top; of a long one as much as makes a small file.
+fn picture(browser: &Browser, width: u64) -> Vec<u8> {
+    let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
+    let most = if width > 1000 { 1000 } else { 1200 };
+    let clip = json!({ "x": 0, "y": 0, "width": width, "height": height.min(most), "scale": 1 });
+    let asked = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false, "clip": clip });
+    let taken = browser.devtools("Page.captureScreenshot", asked);
+    STANDARD.decode(taken["data"].as_str().unwrap()).unwrap()
+}
+
+fn people(gateway: &Gateway) {
+    gateway.keygate(&["org", "create", ORG]);
+    let user = ["user", "create", "--org", ORG];
+    let read = ["--permission", "queries:read"];
+    gateway.keygate(&[&user[..], &[ADA, "--permission", "org:admin"], &read].concat());
+    gateway.keygate(&[&user[..], &[GRACE], &read].concat());
+    gateway.keygate(&[&user[..], &[LINUS], &read].concat());
+}
+
+fn sign_in(gateway: &Gateway, browser: &Browser) {
+    browser.go(&gateway.keygate(&["session", "link", "--org", ORG, ADA]));
+    browser.click_away("main button");
+}
+
+/// Makes the keys and uses them, each by requests of its own; returns their ids.
+fn keys(gateway: &Gateway) -> Vec<String> {
+    let ids: Vec<String> = KEYS
+        .iter()
+        .map(|(owner, name, agent, requests, refused)| {
+            let key = gateway.keygate(&["key", "create", "--org", ORG, "--user", owner, name]);
+            let id = key["sk_live_".len()..][..9].to_owned();
+            if *refused > 2 {
+                let few = requests.to_string();
+                gateway.keygate(&["key", "limits", &id, "--requests", &few, "--per", "1h", "--burst", &few]);
+                use_key(gateway, &key, agent, "GET", requests + refused);
+            } else {
+                use_key(gateway, &key, agent, "GET", *requests);
+                use_key(gateway, &key, agent, "POST", *refused);
+            }
+            id
+        })
+        .collect();
+    gateway.keygate(&["key", "revoke", &ids[0]]);
+    ids
+}
+
+fn use_key(gateway: &Gateway, key: &str, agent: &str, method: &str, times: usize) {
+    if times == 0 {
+        return;
+    }
+    let url = format!("{}/api/queries?limit=[1-{times}]", gateway.origin);
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-o", "/dev/null", "-X", method, "-A", agent, "-H"]).arg(format!("Authorization: Bearer {key}"));
+    assert!(curl.arg(url).status().unwrap().success());
+}
+
+/// Puts dots where the page shows the secret of the key.
+fn cover(browser: &Browser, key: &str) {
+    browser.script(
+        "for (const code of document.querySelectorAll('#api-key, #curl')) {
+           code.textContent = code.textContent.replace(/(sk_live_)\\w+/, '$1' + '•'.repeat(30));
+         }",
+    );
+    assert!(!browser.source().contains(key));
+}

@@ -59,7 +59,7 @@ impl Overlap {
     /// For people.
     pub fn label(self) -> &'static str {
         match self {
-            Self::None => "No overlap: the old secret stops working at once",
+            Self::None => "No overlap: it stops at once",
             Self::Hour => "1 hour",
             Self::Day => "24 hours",
             Self::Week => "7 days",
