@@ -54,6 +54,7 @@ pub mod clock;
 pub mod identity;
 pub mod key;
 pub mod session;
+pub mod attempts;
 pub mod quota;
 pub mod secret;
 pub mod settings;

@@ -1,7 +1,5 @@
 //! Responses of the admin faces.
 
-use std::error::Error;
-
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
@@ -44,10 +42,4 @@ pub(super) fn method_not_allowed(allowed: &'static str) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -141,6 +141,6 @@ async fn perform(operation: Operation, management: Arc<Management>) -> Answer {
 fn answered(result: Result<Reply, ManagementError>) -> Answer {
     match result {
         Ok(reply) => answer::json(StatusCode::OK, &reply),
-        Err(error) => answer::problem(error.kind().status(), error.code(), answer::chain(&error)),
+        Err(error) => answer::problem(error.kind().status(), error.code(), error.in_full()),
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc as orders;
 
+use crate::attempts::Attempts;
 use crate::config::Config;
-use crate::gateway::Attempts;
 use crate::metrics::Metrics;
 use crate::tls;
 use crate::upstream::Endpoints;

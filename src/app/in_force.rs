@@ -4,18 +4,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::Method;
 use uuid::ContextV7;
 
 use super::Certificates;
 use super::crew::Plan;
 use super::reception::Reception;
-use crate::admission::{Admission, Routes};
+use crate::admission::{Admission, RouteSettings, Routes};
 use crate::audit::Journal;
 use crate::config::{Listener, Serves};
-use crate::dashboard::{self, Dashboard};
+use crate::dashboard::{self, Dashboard, Sample, Samples};
 use crate::forward::TrustedProxies;
 use crate::gateway::{Gateway, Unread};
-use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
@@ -28,15 +28,7 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) capacity: Capacity,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<DashboardParts>,
-}
-
-/// What every worker's dashboard shares.
-#[derive(Clone)]
-pub(super) struct DashboardParts {
-    pub(super) settings: Arc<dashboard::Settings>,
-    pub(super) providers: Arc<dashboard::Providers>,
-    pub(super) management: Arc<Management>,
+    pub(super) dashboard: Option<dashboard::Shared>,
 }
 
 /// What is made of the plan that is in force. Clones share it.
@@ -107,9 +99,12 @@ impl Parts {
     }
 
     fn dashboard(&self, plan: &Plan) -> Option<Dashboard> {
-        let DashboardParts { settings, providers, management } = self.dashboard.clone()?;
+        let shared = self.dashboard.clone()?;
         let trusted = TrustedProxies(plan.config.trusted_proxies.clone());
-        Some(Dashboard::new(settings, providers, management, trusted, &self.metrics))
+        let origin = shared.settings.api.as_ref().unwrap_or(&shared.settings.origin).clone();
+        let paths = plan.config.routes.iter().filter_map(sample).collect();
+        let samples = Samples { origin, paths };
+        Some(Dashboard::new(shared, trusted, plan.attempts.clone(), samples, self.metrics.clone()))
     }
 
     fn gateway(&self, plan: &Plan, upstream: Pool<RequestBody>) -> Gateway {
@@ -159,4 +154,12 @@ impl Parts {
             timeouts: self.metrics.timeouts.clone(),
         }
     }
+}
+
+/// What of a route can be asked for by `GET` as it stands.
+fn sample(route: &RouteSettings) -> Option<Sample> {
+    let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
+    let path = route.path.strip_suffix("**").unwrap_or(&route.path);
+    let is_whole = !path.contains('{');
+    (may_get && is_whole).then(|| Sample { path: path.to_owned(), permission: route.permission.clone() })
 }

@@ -45,7 +45,6 @@ use crate::upstream::Endpoints;
 use bound::{Bound, Runtime};
 use control::Control;
 use crew::{Crew, Plan};
-use in_force::DashboardParts;
 use phase::{Event, Phase, Waited, Waiting};
 use reload::Reload;
 use worker::Worker;
@@ -202,10 +201,10 @@ fn join(thread: JoinHandle<()>) {
 }
 
 /// What the workers' dashboards share.
-fn dashboard_parts(settings: &dashboard::Settings, management: &Arc<Management>) -> anyhow::Result<DashboardParts> {
+fn shared(settings: &dashboard::Settings, management: &Arc<Management>) -> anyhow::Result<dashboard::Shared> {
     let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
     let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
-    Ok(DashboardParts { settings, providers: Arc::new(providers), management })
+    Ok(dashboard::Shared { settings, providers: Arc::new(providers), management })
 }
 
 /// What the threads share.
@@ -214,7 +213,7 @@ struct Parts {
     state: Arc<State>,
     journal: Journal,
     management: Arc<Management>,
-    dashboard: Option<DashboardParts>,
+    dashboard: Option<dashboard::Shared>,
     /// Workers that live.
     alive: Arc<AtomicUsize>,
     readiness: Arc<Readiness>,
@@ -229,7 +228,7 @@ impl Parts {
         let (state, journal) = runtime.0.block_on(open(config, &metrics))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
-        let dashboard = config.session.as_ref().map(|settings| dashboard_parts(settings, &management)).transpose()?;
+        let dashboard = config.session.as_ref().map(|settings| shared(settings, &management)).transpose()?;
         let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
         let (recording, deciding, serving) = (journal.clone(), Arc::clone(&state), Arc::clone(&alive));
         let readiness = Readiness::new()

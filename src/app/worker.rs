@@ -18,9 +18,10 @@ use tokio::sync::{mpsc as orders, watch};
 
 use super::Certificates;
 use super::crew::{Order, Plan};
-use super::in_force::{DashboardParts, InForce, Parts};
+use super::in_force::{InForce, Parts};
 use super::phase::{Event, Phase, reached};
 use crate::audit::Journal;
+use crate::dashboard;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::{self, Capacity};
@@ -31,7 +32,7 @@ pub(super) struct Worker {
     pub(super) plan: Plan,
     pub(super) orders: orders::Receiver<Order>,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<DashboardParts>,
+    pub(super) dashboard: Option<dashboard::Shared>,
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,

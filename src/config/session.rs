@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Method, Uri};
+use http::Uri;
 
 use super::tls;
 use crate::admission::RouteSettings;
@@ -21,10 +21,10 @@ const IDLE: Duration = HOUR.saturating_mul(2);
 /// How long a session lasts: a working day.
 const LIFETIME: Duration = HOUR.saturating_mul(12);
 
-/// Reads the block; new keys are tried at the first of the routes that can be.
 pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Option<Settings> {
     let origin = section.required("origin", origin);
     let path = section.optional("path", PATH.to_owned(), path);
+    let api = section.maybe("api", origin_of_api);
     let idle = section.optional("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
     let lifetime = section.optional("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
     let links = section.optional("links", true, |value| value.boolean());
@@ -36,14 +36,7 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Op
         section.report("providers", "is empty and `links` is off, so nobody could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    Some(Settings { origin: origin?, path, idle, lifetime, links, sample: sample(routes), providers })
-}
-
-/// The first route whose path is whole and may be asked for by `GET`.
-fn sample(routes: &[RouteSettings]) -> String {
-    let is_whole = |route: &&RouteSettings| !route.path.contains('{') && !route.path.ends_with("/**");
-    let may_get = |route: &&RouteSettings| route.methods.is_empty() || route.methods.contains(&Method::GET);
-    routes.iter().filter(is_whole).find(may_get).map_or_else(|| "/".to_owned(), |route| route.path.clone())
+    Some(Settings { origin: origin?, path, idle, lifetime, links, api, providers })
 }
 
 /// A route that the dashboard hides.
@@ -57,8 +50,20 @@ fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings
     }
 }
 
-/// An origin as browsers write it (RFC 6454, section 6.2): they leave out the scheme's own port.
+/// An origin that browsers keep session cookies for.
 fn origin(value: &Value<'_>) -> Option<String> {
+    let origin = origin_of_api(value)?;
+    let host = origin.strip_prefix("http://");
+    let is_local = |host: &str| host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
+    if host.is_some_and(|host| !is_local(host)) {
+        return value
+            .reject("is not https, and browsers keep session cookies for https only, or for this very machine");
+    }
+    Some(origin)
+}
+
+/// An origin as browsers write it (RFC 6454, section 6.2): they leave out the scheme's own port.
+fn origin_of_api(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     let uri = text.parse::<Uri>().ok().filter(|uri| uri.path() == "/" && uri.query().is_none());
     let scheme = uri.as_ref().and_then(|uri| uri.scheme_str()).filter(|scheme| ["http", "https"].contains(scheme));
@@ -66,11 +71,6 @@ fn origin(value: &Value<'_>) -> Option<String> {
         return value.reject(format_args!("`{text}` is not an origin such as https://gateway.example.com"));
     };
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-    let local = host == "localhost" || host.starts_with("127.") || host == "[::1]";
-    if scheme == "http" && !local {
-        return value
-            .reject("is not https, and browsers keep session cookies for https only, or for this very machine");
-    }
     let own = if scheme == "https" { 443 } else { 80 };
     Some(match uri.port_u16().filter(|port| *port != own) {
         Some(port) => format!("{scheme}://{host}:{port}"),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cookie::{Cookie, SameSite};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
-    RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
@@ -72,9 +72,16 @@ pub(super) fn allowing(mut answer: Answer, methods: &'static str) -> Answer {
     answer
 }
 
-/// The same answer, for a while: come back soon.
-pub(super) fn retrying(mut answer: Answer) -> Answer {
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+/// The same answer, for so many seconds.
+pub(super) fn retrying(mut answer: Answer, seconds: u64) -> Answer {
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    answer
+}
+
+/// The same answer, to somebody who is nobody here. There is no registered scheme for cookies, and 401 must name one
+/// (RFC 9110, section 11.6.1); browsers show no dialog for one that they do not know.
+pub(super) fn challenging(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie realm=\"keygate\""));
     answer
 }
 

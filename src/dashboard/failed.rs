@@ -10,6 +10,9 @@ use super::{Dashboard, views};
 use crate::management::{Kind, ManagementError};
 use crate::oidc;
 
+/// When to come back where nobody can know, in seconds.
+pub(super) const RETRY_SOON: u64 = 5;
+
 /// Why a request is not answered with what it asked for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failed {
@@ -27,6 +30,8 @@ pub(super) enum Failed {
     Body,
     #[error("the request's body did not arrive in time")]
     Slow,
+    #[error("too many attempts to sign in came from this address")]
+    TooOften(u64),
     #[error(transparent)]
     Refused(Refused),
     #[error(transparent)]
@@ -88,7 +93,17 @@ impl Failed {
     pub(super) fn in_full(&self) -> String {
         match self {
             Self::Provider(error) => error.in_full(),
+            Self::Management(error) => error.in_full(),
             failed => failed.to_string(),
+        }
+    }
+
+    /// Says once, for the operator whom somebody tells the request's id, what failed on our side. What is wrong with an
+    /// identity provider was said where it was found.
+    pub(super) fn log(&self, id: Uuid, status: StatusCode) {
+        if status.is_server_error() && !matches!(self, Self::Provider(_)) {
+            let (reason, cause) = (self.reason(), self.in_full());
+            tracing::warn!(request_id = %id, reason, cause, "a request to the dashboard failed");
         }
     }
 
@@ -113,6 +128,8 @@ impl Failed {
                 "What was sent is too large, or broke off on the way.", "Try again with less."),
             Self::Slow => words(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long",
                 "What was sent did not arrive in time.", "Try again."),
+            Self::TooOften(_) => words(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", "Too many attempts",
+                "Too many attempts to sign in came from your address.", "Wait a minute, then try again."),
             Self::Refused(refused) => refused.words(),
             Self::Provider(error) => provider_words(error),
             Self::Management(error) => management_words(error),
@@ -233,6 +250,7 @@ impl Dashboard {
     /// The page for a failure of a request that could not be read.
     pub(super) fn failed(&self, id: Uuid, failed: &Failed) -> Answer {
         let words = failed.words();
+        failed.log(id, words.status);
         let page = views::failure(&self.settings.path, &words, id);
         match page {
             Ok(page) => answer::page(words.status, page),
@@ -246,7 +264,9 @@ impl Dashboard {
         match failed {
             Failed::SignedOut if visit.verb() == "GET" => answer::see_other(&self.way_back(visit)),
             Failed::Method(methods) => answer::allowing(answer, methods),
-            _ if answer.status() == StatusCode::SERVICE_UNAVAILABLE => answer::retrying(answer),
+            Failed::TooOften(seconds) => answer::retrying(answer, *seconds),
+            Failed::SignedOut => answer::challenging(answer),
+            _ if answer.status() == StatusCode::SERVICE_UNAVAILABLE => answer::retrying(answer, RETRY_SOON),
             _ => answer,
         }
     }

@@ -15,6 +15,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
+use crate::attempts::Attempts;
+use crate::clock;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::management::{Management, ManagementError, Person};
@@ -27,6 +29,7 @@ mod people;
 mod visit;
 mod answer;
 mod return_path;
+mod samples;
 mod sign_in;
 mod failed;
 mod views;
@@ -37,6 +40,7 @@ mod assets;
 
 pub use people::{Claim, Nobody, People};
 pub use return_path::return_path;
+pub use samples::{Sample, Samples};
 pub use settings::{ProviderSettings, Settings};
 
 use answer::Answer;
@@ -54,7 +58,23 @@ pub struct Dashboard {
     providers: Arc<Providers>,
     management: Arc<Management>,
     trusted: TrustedProxies,
-    metrics: RouteMetrics,
+    /// How often somebody may begin to sign in, or fail to.
+    attempts: Attempts,
+    /// The origin of the API, and what may be asked for there.
+    samples: Samples,
+    metrics: Metrics,
+    counts: RouteMetrics,
+}
+
+/// What the dashboards of all workers share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Where it is.
+    pub settings: Arc<Settings>,
+    /// By whom people sign in.
+    pub providers: Arc<Providers>,
+    /// What is done for them.
+    pub management: Arc<Management>,
 }
 
 /// The identity providers, shared by all workers: what is known of them is fetched once.
@@ -80,13 +100,15 @@ impl Providers {
 impl Dashboard {
     /// A worker's dashboard.
     pub fn new(
-        settings: Arc<Settings>,
-        providers: Arc<Providers>,
-        management: Arc<Management>,
+        shared: Shared,
         trusted: TrustedProxies,
-        metrics: &Metrics,
+        attempts: Attempts,
+        samples: Samples,
+        metrics: Metrics,
     ) -> Self {
-        Self { settings, providers, management, trusted, metrics: metrics.route(ROUTE) }
+        let Shared { settings, providers, management } = shared;
+        let counts = metrics.route(ROUTE);
+        Self { settings, providers, management, trusted, attempts, samples, metrics, counts }
     }
 
     /// Whether a path is the dashboard's.
@@ -96,18 +118,20 @@ impl Dashboard {
 
     /// Answers one request. Never fails; and what it has begun it ends, also when whoever asked has gone.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
-        let id = Uuid::now_v7();
+        let (id, arrived) = (Uuid::now_v7(), clock::now());
         let is_head = request.method() == http::Method::HEAD;
         let is_api = self.is_api(request.uri().path());
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
         let answering = tokio::task::spawn_local(async move { this.answer(id, &peer, request).await });
         let mut answer = answering.await.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "the dashboard failed in the middle of a request");
+            self.metrics.panics.inc();
             self.unanswered(id, is_api, Failed::Internal)
         });
-        let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
-        answer.headers_mut().insert(X_REQUEST_ID, value);
-        self.metrics.answered(answer.status());
+        answer.headers_mut().insert(X_REQUEST_ID, header(id));
+        self.counts.answered(answer.status());
+        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        self.counts.duration.observe(clock::now().since(arrived) as f64 / 1e6);
         if is_head {
             let length = answer.body().len();
             answer.headers_mut().insert(http::header::CONTENT_LENGTH, length.into());
@@ -118,7 +142,11 @@ impl Dashboard {
 
     /// What is under the dashboard's path at a listener that does not serve it.
     pub fn nothing(&self) -> Response<Bytes> {
-        self.failed(Uuid::now_v7(), &Failed::NotFound)
+        let id = Uuid::now_v7();
+        let mut answer = self.failed(id, &Failed::NotFound);
+        answer.headers_mut().insert(X_REQUEST_ID, header(id));
+        self.counts.answered(answer.status());
+        answer
     }
 
     async fn answer(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Answer {
@@ -178,6 +206,10 @@ impl Dashboard {
         let Some(digest) = visit.session.map_err(|_| Failed::Ambiguous)? else { return Ok(None) };
         Ok(self.management.person(&digest, visit.origin.clone(), visit.now).await?)
     }
+}
+
+fn header(id: Uuid) -> HeaderValue {
+    HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII")
 }
 
 impl From<ManagementError> for Failed {

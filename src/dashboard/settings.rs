@@ -19,8 +19,8 @@ pub struct Settings {
     pub lifetime: Duration,
     /// Whether sign-in links are given out, and taken.
     pub links: bool,
-    /// A path of the upstream to try a new key at.
-    pub sample: String,
+    /// The origin of the API, where it is another: for lines to paste.
+    pub api: Option<String>,
     /// The identity providers, in the order in which they are offered.
     pub providers: Vec<ProviderSettings>,
 }

@@ -43,12 +43,16 @@ pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&st
     let answered = match (visit.verb(), segments) {
         ("GET", ["sign-in"]) => dashboard.offer(visit).await,
         ("POST", ["sign-in", provider]) => dashboard.begin(visit, provider).await,
-        ("GET", ["callback", provider]) => Ok(dashboard.call_back(visit, provider).await),
+        // Not by `HEAD`: it is taken.
+        ("GET", ["callback", provider]) if !visit.is_head() => Ok(dashboard.call_back(visit, provider).await),
         ("GET", ["link", token]) => dashboard.offer_link(visit, token).await,
         ("POST", ["link", token]) => dashboard.take_link(visit, token).await,
         ("POST", ["sign-out"]) => dashboard.sign_out(visit).await,
         ("GET", ["signed-out"]) => dashboard.signed_out(),
         ("POST", ["org"]) => dashboard.choose_org(visit).await,
+        (_, ["sign-in" | "signed-out"] | ["callback", _]) => Err(Failed::Method("GET, HEAD")),
+        (_, ["sign-in", _] | ["sign-out" | "org"]) => Err(Failed::Method("POST")),
+        (_, ["link", _]) => Err(Failed::Method("GET, HEAD, POST")),
         _ => return None,
     };
     Some(answered)
@@ -72,11 +76,13 @@ impl Dashboard {
         if self.person(visit).await?.is_some() {
             return Ok(answer::see_other(&return_to));
         }
-        Ok(answer::page(OK, views::sign_in(&self.settings, return_to)?))
+        let ended = matches!(visit.session, Ok(Some(_)));
+        Ok(answer::page(OK, views::sign_in(&self.settings, return_to, ended)?))
     }
 
     async fn begin(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, _) = self.providers.named(name).ok_or(Failed::NotFound)?;
+        self.attempt(visit)?;
         let begun =
             provider.begin(&self.callback(name), visit.now).await.map_err(|error| self.absent(visit, name, error))?;
         let browser = Token::generate()?;
@@ -100,6 +106,7 @@ impl Dashboard {
 
     async fn finish(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, people) = self.providers.named(name).ok_or(Failed::NotFound)?;
+        self.attempt(visit)?;
         let pending = self.pending(visit, name).await.map_err(|failed| logged(visit, name, failed))?;
         let callback = Callback::parse(&visit.query_text).map_err(|error| self.absent(visit, name, error))?;
         let verified = provider.finish(&pending.oidc, &self.callback(name), &callback, visit.now).await;
@@ -138,17 +145,28 @@ impl Dashboard {
         Ok(pending)
     }
 
+    /// What anybody can have done who is nobody yet is bounded by address: it costs the state, the log and the provider.
+    fn attempt(&self, visit: &Visit) -> Result<(), Failed> {
+        let Some(ip) = visit.origin.ip else { return Ok(()) };
+        self.attempts.attempt(ip, visit.now).map_err(|seconds| {
+            self.metrics.attempts_refused.inc();
+            Failed::TooOften(seconds)
+        })
+    }
+
     fn absent(&self, visit: &Visit, name: &str, error: oidc::Error) -> Failed {
         logged(visit, name, Failed::Provider(Box::new(error)))
     }
 
     /// A page before the link is taken: programs that look into links on their way do not send forms.
     async fn offer_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
+        self.attempt(visit)?;
         let offer = self.management.look_at_link(&TokenDigest::of(token.as_bytes()), visit.now).await?;
         Ok(answer::page(OK, views::link(&self.settings.path, offer, visit.now)?))
     }
 
     async fn take_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
+        self.attempt(visit)?;
         let (digest, previous) = (TokenDigest::of(token.as_bytes()), visit.session.unwrap_or_default());
         let taken = self.management.sign_in_by_link(&digest, previous, visit.origin.clone(), visit.now).await;
         let (token, session) = taken.map_err(|error| logged(visit, "link", error.into()))?;

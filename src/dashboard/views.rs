@@ -12,13 +12,15 @@ use crate::clock::Micros;
 use crate::management::LinkOffer;
 
 /// Where to sign in.
-pub(super) fn sign_in(settings: &Settings, return_to: String) -> Result<String, Error> {
+pub(super) fn sign_in(settings: &Settings, return_to: String, ended: bool) -> Result<String, Error> {
     let choice = |provider: &ProviderSettings| ProviderChoice {
         name: provider.oidc.name.clone(),
         label: provider.oidc.label.clone(),
     };
     let providers = settings.providers.iter().map(choice).collect();
-    SignInPage { frame: frame(&settings.path), providers, links: settings.links, return_to }.render()
+    let notice = ended.then(|| "Your session has ended. Sign in to go on.".to_owned());
+    let frame = Frame { notice, ..frame(&settings.path) };
+    SignInPage { frame, providers, links: settings.links, return_to }.render()
 }
 
 /// On the way to an identity provider. It is no redirect, because browsers hold `form-action` against where a form's

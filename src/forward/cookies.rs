@@ -2,7 +2,7 @@
 //! HTTP/1 servers do not expect.
 
 use bytes::{BufMut as _, BytesMut};
-use http::header::COOKIE;
+use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 
 use crate::session;
@@ -18,6 +18,18 @@ pub(super) fn clean(headers: &mut HeaderMap) {
         (_, false) => join(headers, |_| true),
         (_, true) => join(headers, |pair| !pair.is_empty() && !session::is_ours(pair)),
     }
+}
+
+/// Removes fields that would set our own cookies: the service behind has no say in who is signed in.
+pub(super) fn keep_ours(headers: &mut HeaderMap) {
+    let is_ours = |field: &HeaderValue| session::is_ours(field.as_bytes().trim_ascii_start());
+    if !headers.get_all(SET_COOKIE).into_iter().any(is_ours) {
+        return;
+    }
+    let others = headers.get_all(SET_COOKIE).into_iter().filter(|field| !is_ours(field)).cloned();
+    let others: Vec<HeaderValue> = others.collect();
+    headers.remove(SET_COOKIE);
+    headers.extend(others.into_iter().map(|field| (SET_COOKIE, field)));
 }
 
 /// Makes one field of all the pairs to keep; none when there are none.
@@ -53,6 +65,17 @@ mod tests {
             assert_eq!(headers.get_all(COOKIE).iter().count(), 1);
             assert_eq!(headers[COOKIE].as_bytes(), whole.as_bytes());
         }
+    }
+
+    #[test]
+    fn nobody_behind_us_sets_ours() {
+        let mut headers = HeaderMap::new();
+        for field in ["a=1", "__Host-keygate=x; Secure; Path=/", " __host-keygate-sign-in=", "b=__Host-keygate=2"] {
+            headers.append(SET_COOKIE, HeaderValue::from_bytes(field.as_bytes()).unwrap());
+        }
+        keep_ours(&mut headers);
+        let left: Vec<&[u8]> = headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(left, [&b"a=1"[..], b"b=__Host-keygate=2"]);
     }
 
     #[test]

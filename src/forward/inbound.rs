@@ -13,7 +13,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::asked::{Asked, lists, only};
-use super::{hop_by_hop, names, trailers};
+use super::{cookies, hop_by_hop, names, trailers};
 
 /// Why a response must not be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,7 @@ pub fn inbound(head: &mut Parts, asked: &Asked) -> Result<u64, Unfit> {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
+    cookies::keep_ours(headers);
     // What the library knows beyond the head: the reason phrase, which is for one connection only.
     head.extensions.clear();
     Ok(drop_odd_names(&mut head.headers))

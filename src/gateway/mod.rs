@@ -10,7 +10,6 @@
 //!   becomes of it; so has one whose record cannot be written just then.
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
-mod attempts;
 mod contained;
 mod guarded_body;
 mod head;
@@ -33,6 +32,7 @@ use hyper::body::Incoming;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
+use crate::attempts::Attempts;
 use crate::audit::{Entry, Journal, Outcome, Use};
 use crate::forward::{self, Asked, Facts, Outbound, Passes, Received, TrustedProxies};
 use crate::identity::{Peer, X_REQUEST_ID};
@@ -47,7 +47,6 @@ use rate_limit::Position;
 use rejection::{Reason, Rejection};
 use request::{Arrival, own};
 
-pub use attempts::Attempts;
 pub use guarded_body::GuardedBody;
 pub use refused::Unread;
 

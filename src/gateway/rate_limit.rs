@@ -26,6 +26,11 @@ impl Position {
         Self { standing, method }
     }
 
+    /// Whether the caller has a session.
+    pub(super) fn is_session(&self) -> bool {
+        self.method == AuthMethod::Session
+    }
+
     /// The name of the policy that the bucket keeps.
     pub(super) fn policy(&self) -> &'static str {
         policy_of(self.method)

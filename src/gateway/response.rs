@@ -1,8 +1,8 @@
 //! The upstream's response on its way to the client.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH};
-use http::{HeaderValue, Response, StatusCode, Version};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::Full;
 
@@ -29,6 +29,9 @@ impl Gateway {
         // Our own version, not the upstream's (RFC 9110, section 6.2).
         *response.version_mut() = Version::HTTP_11;
         rate_limit::set(response.headers_mut(), position, Wait::None);
+        if position.is_session() {
+            keep_private(response.headers_mut());
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch(arrival, response, exchange, *position).await;
         }
@@ -66,5 +69,14 @@ impl Gateway {
         let (idle, idled) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
         let tunnelling = Tunnelling::new(exchange);
         arrival.handover.take_over(move |client| tunnelling.run(client, upstream, idle, idled));
+    }
+}
+
+/// Caches keep what was answered to `Authorization` to themselves (RFC 9111, section 3.5), but not what was answered to a
+/// cookie: they are told here.
+fn keep_private(headers: &mut HeaderMap) {
+    headers.append(VARY, HeaderValue::from_static("Cookie"));
+    if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     }
 }

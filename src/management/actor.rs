@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 use crate::session::TokenDigest;
-use crate::state::{Membership, Org, Session, User};
+use crate::state::{Org, Session, User};
 
 /// The permission of those who manage an organization: all its keys, not only their own.
 pub const ADMIN: &str = "org:admin";
@@ -67,18 +67,18 @@ impl Actor {
         }
     }
 
-    /// Who it is, when it is a person.
-    pub(super) fn user(&self) -> Option<UserId> {
+    /// The organization that a person acts in.
+    pub(super) fn org(&self) -> Option<OrgId> {
         match self {
-            Self::Person(person) => Some(person.user.id),
+            Self::Person(person) => Some(person.org.id),
             Self::Operator | Self::Visitor(_) => None,
         }
     }
 
-    /// The organizations that a person can act in; none: the actor is no person.
-    pub(super) fn memberships(&self) -> Option<&[Membership]> {
+    /// Who it is in an organization, when it is a person who acts there.
+    pub(super) fn user_in(&self, org: OrgId) -> Option<UserId> {
         match self {
-            Self::Person(person) => Some(&person.session.memberships),
+            Self::Person(person) => (person.org.id == org).then_some(person.user.id),
             Self::Operator | Self::Visitor(_) => None,
         }
     }
@@ -103,7 +103,7 @@ impl Person {
     }
 
     fn is_me(&self, user: &str) -> bool {
-        user.parse::<UserId>().map_or_else(|_| user.to_lowercase() == self.user.email, |id| id == self.user.id)
+        user.parse::<UserId>().map_or_else(|_| user.to_ascii_lowercase() == self.user.email, |id| id == self.user.id)
     }
 }
 

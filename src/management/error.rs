@@ -1,5 +1,7 @@
 //! Why an operation was not performed, and what to do about it.
 
+use std::error::Error;
+
 use crate::audit;
 use crate::key::{InvalidDigest, KeyId};
 use crate::quota::QuotaError;
@@ -65,6 +67,9 @@ pub enum ManagementError {
     /// What a seat is found by, for a key.
     #[error("sha256 is not the SHA-256 of a key")]
     SeatDigest,
+    /// As many keys as people may make for one user.
+    #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
+    TooManyKeys(usize),
     /// A page of another size.
     #[error("limit must be 1 to 200")]
     PageSize,
@@ -111,7 +116,8 @@ impl ManagementError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => Kind::NotFound,
-            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::NoSessions | Self::NoLinks => Kind::Conflict,
+            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::TooManyKeys(_) => Kind::Conflict,
+            Self::NoSessions | Self::NoLinks => Kind::Conflict,
             Self::NotAllowed | Self::BadLink | Self::NoMembership(_) => Kind::NotAllowed,
             Self::JournalUnread(_) | Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => {
                 Kind::Unavailable
@@ -129,6 +135,12 @@ impl ManagementError {
         }
     }
 
+    /// What was wrong, and why, on one line.
+    pub fn in_full(&self) -> String {
+        let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
     /// The stable name of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
@@ -137,6 +149,7 @@ impl ManagementError {
             Self::Concurrent | Self::Quota(_) => "invalid_limits",
             Self::Overlap => "invalid_overlap",
             Self::Digest(_) | Self::SeatDigest => "invalid_digest",
+            Self::TooManyKeys(_) => "too_many_keys",
             Self::PageSize => "invalid_limit",
             Self::Cursor(_) => "invalid_cursor",
             Self::NotAllowed => "not_allowed",

@@ -14,6 +14,8 @@ use crate::state::{self, Change, Membership};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
 const TRIES: usize = 5;
+/// Keys that work, of one user, beyond which only the operator makes more.
+const KEYS: usize = 100;
 /// What the records of seats are called.
 const SEAT: &str = "web sessions";
 /// The longest time that two secrets of a key may be valid.
@@ -36,6 +38,9 @@ impl Management {
         by: By<'_>,
     ) -> Result<Reply, ManagementError> {
         let (org, user, name) = self.owner(org, user, name).await?;
+        if by.actor.org().is_some() {
+            self.refuse_too_many(&user).await?;
+        }
         let mut tries = 0;
         loop {
             tries += 1;
@@ -142,6 +147,13 @@ impl Management {
         let org = self.org(org).await?;
         let user = self.user(org.id, user).await?;
         Ok((org, user, name))
+    }
+
+    /// Each key has a bucket of its own, so people may not make as many as they like.
+    async fn refuse_too_many(&self, user: &state::User) -> Result<(), ManagementError> {
+        let keys = self.state.keys(user.org).await?;
+        let held = keys.iter().filter(|key| key.user == user.id && key.revoked.is_none()).count();
+        if held < KEYS { Ok(()) } else { Err(ManagementError::TooManyKeys(KEYS)) }
     }
 
     /// The change that makes a user's seat.

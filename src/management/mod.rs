@@ -28,17 +28,21 @@ mod users;
 mod keys;
 mod explain;
 mod sessions;
+mod links;
+mod sign_in;
 mod uses;
 mod recording;
 
 pub use actor::{ADMIN, Actor, Origin, Person};
 pub use error::{Kind, ManagementError};
+pub use links::LinkOffer;
 pub use operation::{Limits, Operation};
 pub use problem::Problem;
 pub use reply::{
     Activity, ApiKey, Explanation, Hour, Key, KeyStatus, LastUse, Limit, Link, Org, Reply, Session, Standing, User,
 };
-pub use sessions::{Belongs, LinkOffer, SessionSettings, SignIn};
+pub use sessions::SessionSettings;
+pub use sign_in::{Belongs, SignIn};
 pub use uses::Uses;
 
 use actor::By;

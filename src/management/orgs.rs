@@ -2,7 +2,7 @@
 
 use super::actor::By;
 use super::recording::Subject;
-use super::{Management, ManagementError, Reply, checks, reply};
+use super::{Actor, Management, ManagementError, Reply, checks, reply};
 use crate::identity::OrgId;
 use crate::key::OrgTag;
 use crate::state::{Change, Org};
@@ -30,8 +30,9 @@ impl Management {
     /// All organizations; of a person, those that they can act in.
     pub(super) async fn list_orgs(&self, by: By<'_>) -> Result<Reply, ManagementError> {
         let mut orgs = self.state.orgs().await?;
-        if let Some(memberships) = by.actor.memberships() {
-            orgs.retain(|org| memberships.iter().any(|membership| membership.org == org.id));
+        if let Actor::Person(person) = by.actor {
+            let theirs = self.orgs_of(person).await?;
+            orgs.retain(|org| theirs.iter().any(|(id, _)| *id == org.id));
         }
         Ok(Reply::Orgs { orgs: orgs.into_iter().map(|org| self.shown_org(org)).collect() })
     }

@@ -31,7 +31,19 @@ impl Management {
         change: Change,
         by: By<'_>,
     ) -> Result<(), ManagementError> {
-        let entry = self.journal.begin(&opening(action, subject, by)).await?;
+        self.change_at(action, action, subject, change, by).await
+    }
+
+    /// The same, where the action alone does not say it all: in the path of the record.
+    pub(super) async fn change_at(
+        &self,
+        action: &str,
+        path: &str,
+        subject: Subject,
+        change: Change,
+        by: By<'_>,
+    ) -> Result<(), ManagementError> {
+        let entry = self.journal.begin(&opening(action, path, subject, by)).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
@@ -41,22 +53,23 @@ impl Management {
 }
 
 /// The record's beginning. `ADMIN` stands for the method and the action for the path: what was done is known by its action,
-/// whichever way it was asked for. The user is who did it, where that is a person, and else whom it was done to.
-fn opening<'a>(action: &'a str, subject: Subject, by: By<'a>) -> Use<'a> {
+/// whichever way it was asked for. The user is who did it, where that is a person of the organization, and else whom it
+/// was done to.
+fn opening<'a>(action: &'a str, path: &'a str, subject: Subject, by: By<'a>) -> Use<'a> {
     let origin = by.actor.origin();
     Use {
         id: Uuid::now_v7(),
         time: by.now,
         number: None,
         key_id: subject.key,
-        user_id: by.actor.user().or(subject.user),
+        user_id: by.actor.user_in(subject.org).or(subject.user),
         org_id: Some(subject.org),
         auth_method: if origin.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
         ip: origin.and_then(|origin| origin.ip),
         user_agent: origin.and_then(|origin| origin.user_agent.as_deref()).map(str::as_bytes),
         action,
         method: "ADMIN",
-        path: action,
+        path,
         provisional: false,
     }
 }

@@ -116,6 +116,17 @@ impl State {
         }
     }
 
+    /// The live session with this id. It does not count as used.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.session_by_id(id, now)),
+            Self::Redis(state) => state.session_by_id(id, now).await,
+        }
+    }
+
     /// All sessions that are live at this time, oldest first. None counts as used.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("query_store", &["transport"]),
 ];
 const VOCABULARY: &[&str] =
-    &["clock", "identity", "key", "session", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
+    &["clock", "identity", "key", "session", "attempts", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
 
 #[test]
 fn imports_go_strictly_down() {

@@ -1,17 +1,13 @@
 //! Every "no" of the API, as `application/problem+json` (RFC 9457).
 
-use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::header::ALLOW;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
 use super::super::answer::{self, Answer};
-use super::super::failed::Failed;
+use super::super::failed::{Failed, RETRY_SOON};
 use super::routes::Astray;
 use crate::management::{ManagementError, Problem};
-
-/// What a session is presented by. There is no registered scheme for cookies, and 401 must name one (RFC 9110, section
-/// 11.6.1); browsers show no dialog for one that they do not know.
-const CHALLENGE: HeaderValue = HeaderValue::from_static("Cookie realm=\"keygate\"");
 
 /// Why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
@@ -71,13 +67,16 @@ impl Refusal {
         let problem = Problem { request_id: Some(id), ..Problem::new(status, code, self.detail()) };
         let mut answer = answer::of(status, "application/problem+json", problem.to_json());
         if status == StatusCode::UNAUTHORIZED {
-            answer.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
+            answer = answer::challenging(answer);
         }
         if let Self::Method(methods) = self {
             let methods = HeaderValue::try_from(methods).expect("methods are visible ASCII");
             answer.headers_mut().insert(ALLOW, methods);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE { answer::retrying(answer) } else { answer }
+        if let Self::Failed(failed) = self {
+            failed.log(id, status);
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE { answer::retrying(answer, RETRY_SOON) } else { answer }
     }
 }
 

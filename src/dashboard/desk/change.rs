@@ -74,7 +74,9 @@ impl Desk<'_> {
     /// The key, this once.
     async fn show_new(&self, api_key: &ApiKey, key: &Key, made: Made) -> Result<Answer, Failed> {
         let secret = Secret::new(api_key.expose().to_owned());
-        let curl = format!("curl -i -H 'Authorization: Bearer {}' '{}{}'", secret.expose(), self.url, self.sample);
+        let owner = self.explanation(&key.id.to_string()).await?.user;
+        let sample = self.samples.for_one(&owner.permissions);
+        let curl = format!("curl -i -H 'Authorization: Bearer {}' '{sample}'", secret.expose());
         page(&NewKeyPage {
             frame: self.frame(Section::Keys).await?,
             made,

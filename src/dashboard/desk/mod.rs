@@ -6,7 +6,7 @@ use super::answer::{self, Answer};
 use super::failed::Failed;
 use super::pages::{self, Frame, OrgChoice, Section, When};
 use super::visit::Visit;
-use super::{Dashboard, OK};
+use super::{Dashboard, OK, Samples};
 use crate::clock::Micros;
 use crate::management::{Actor, Management, Operation, Person, Reply};
 
@@ -23,10 +23,8 @@ pub(super) struct Desk<'a> {
     actor: Actor,
     /// The path that all pages are below.
     base: &'a str,
-    /// The gateway's address, for lines to paste.
-    url: &'a str,
-    /// A path there that answers.
-    sample: &'a str,
+    /// What a new key can be tried at.
+    samples: &'a Samples,
 }
 
 /// The answer to what belongs to a signed-in person.
@@ -42,8 +40,7 @@ pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&st
         actor: Actor::Person(Box::new(person.clone())),
         person: &person,
         base: &dashboard.settings.path,
-        url: &dashboard.settings.origin,
-        sample: &dashboard.settings.sample,
+        samples: &dashboard.samples,
     };
     desk.answer(segments).await
 }

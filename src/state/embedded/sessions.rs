@@ -44,6 +44,11 @@ impl Embedded {
         self.directory.sessions.find(digest, now)
     }
 
+    /// The live session with this id. See [`crate::state::State::session_by_id`].
+    pub fn session_by_id(&self, id: SessionId, now: Micros) -> Option<Session> {
+        self.directory.sessions.with_id(id, now)
+    }
+
     /// All live sessions, oldest first. See [`crate::state::State::sessions`].
     pub fn sessions(&self, now: Micros) -> Vec<Session> {
         self.directory.sessions.live(now)
@@ -56,6 +61,11 @@ impl Sessions {
         let mut kept = self.by_digest.get_mut(digest).filter(|kept| kept.session.is_live(now))?;
         kept.session.seen = kept.session.seen.max(now);
         Some(kept.session.clone())
+    }
+
+    fn with_id(&self, id: SessionId, now: Micros) -> Option<Session> {
+        let digest = *self.digest.get(&id)?;
+        self.by_digest.get(&digest).map(|kept| kept.session.clone()).filter(|session| session.is_live(now))
     }
 
     fn live(&self, now: Micros) -> Vec<Session> {

@@ -18,6 +18,7 @@ use super::servers::Failure;
 use super::stored::Fields;
 use super::{Redis, changes, layout, reading};
 use crate::clock::Micros;
+use crate::identity::SessionId;
 use crate::session::TokenDigest;
 use crate::state::{ChangeError, Failure as StateFailure, Session, Unavailable};
 
@@ -46,6 +47,18 @@ impl Redis {
             }
         }
         Ok(Some(Session { seen: session.seen.max(now), ..session }))
+    }
+
+    /// The live session with this id. See [`crate::state::State::session_by_id`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
+        reading(async {
+            let Some(digest) = self.digest_of_session(id).await? else { return Ok(None) };
+            Ok(self.stored_session(&digest).await?.filter(|session| session.is_live(now)))
+        })
+        .await
     }
 
     /// All live sessions, oldest first. See [`crate::state::State::sessions`].

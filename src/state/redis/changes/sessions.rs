@@ -106,7 +106,10 @@ impl Redis {
         Ok(replicas)
     }
 
-    async fn digest_of_session(&self, session: SessionId) -> Result<Option<TokenDigest>, Failure> {
+    pub(in crate::state::redis) async fn digest_of_session(
+        &self,
+        session: SessionId,
+    ) -> Result<Option<TokenDigest>, Failure> {
         let (slot, index) = (layout::sessions_slot(), self.shared.layout.sessions());
         let hex = self.field(slot, &index, &session.to_string()).await?;
         hex.map(|hex| layout::token_digest(&hex).ok_or(Failure::Nonsense)).transpose()

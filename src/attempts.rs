@@ -1,4 +1,4 @@
-//! Attempts with bad keys, bounded by address.
+//! Attempts with bad keys, and to sign in, bounded by address.
 //!
 //! - Only bad keys count, and only they are refused: behind a shared address, good keys are never locked out.
 //! - The addresses are cells of a table of fixed size, found by a keyed hash. Two that share a cell share its attempts,
@@ -46,7 +46,10 @@ impl Attempts {
     }
 
     /// Counts an attempt, unless there were too many; then says in how many whole seconds there may be another.
-    pub(super) fn attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
+    ///
+    /// # Errors
+    /// Those seconds, at least 1.
+    pub fn attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
         let table = &*self.0;
         let hash = table.hasher.hash_one(site(address));
         let cell = &table.cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
