@@ -1,5 +1,6 @@
 //! The certified provider signs people in to the gateway, and out again.
 
+use keygate::management::Operation;
 use serde_json::{Value, json};
 
 use super::rig::{self, Member, certified, given, is_admitted, is_signed_in, member};
@@ -131,6 +132,19 @@ fn what_a_session_did_is_in_the_audit_as_its_persons() {
         assert_eq!((change.auth_method.as_str(), change.user_agent.as_deref()), ("session", Some(AGENT)));
         assert_eq!(change.ip.unwrap().to_string(), "127.0.0.1");
     }
+}
+
+#[test]
+fn a_form_of_a_session_that_has_ended_says_so_and_does_nothing() {
+    let (_real, _upstream, gateway, _) = house();
+    let mut ada = Visitor::new(&gateway);
+    ada.sign_in_as("real", "ada");
+    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    gateway.perform(Operation::EndSession { session: session.id });
+    let answer = ada.submit("/settings/keys/new", &[("name", "late")]);
+    rig::assert_refused(&answer, 401);
+    assert!(text(&answer).contains("You are signed out"), "{}", text(&answer));
+    assert!(rig::changes(&gateway).iter().all(|change| change.action != "key.create"));
 }
 
 #[test]
