@@ -52,11 +52,18 @@ pub(super) fn email(text: &str) -> Result<String, ManagementError> {
         (1..=64).contains(&local.len()) && local.chars().all(visible) && domain.chars().all(host) && !edges
     });
     let domain = text.rsplit('@').next().unwrap_or_default();
+    let valid = valid && !text.chars().any(becomes_ascii);
     if valid && !domain.is_empty() && text.len() <= EMAIL {
         Ok(text.to_ascii_lowercase())
     } else {
         Err(ManagementError::Email(text.escape_default().take(EMAIL).collect()))
     }
+}
+
+/// Whether lower case makes another person's address of an address with this, such as of one with a Kelvin sign (U+212A),
+/// whose lower case is the letter k.
+fn becomes_ascii(letter: char) -> bool {
+    !letter.is_ascii() && letter.to_lowercase().any(|lower| lower.is_ascii())
 }
 
 /// Permissions sorted, each once.
@@ -89,5 +96,13 @@ mod tests {
             assert!(email(bad).is_err(), "{bad:?}");
         }
         assert!(email(&format!("{}@b", "a".repeat(65))).is_err());
+        assert_eq!(email("Ärger@example.com").unwrap(), "ärger@example.com");
+    }
+
+    #[test]
+    fn no_address_becomes_another_persons() {
+        for like in ["mar\u{212a}@example.com", "ada@lin\u{212a}.example", "\u{130}da@example.com"] {
+            assert!(email(like).is_err(), "{like}: {}", like.to_lowercase());
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! The certified provider signs people in to the gateway, and out again.
 
+use keygate::management::Operation;
 use serde_json::{Value, json};
 
 use super::rig::{self, Member, certified, given, is_admitted, is_signed_in, member};
 use super::visitor::{AGENT, SESSION, SIGN_IN, Visitor, form, path_here, refresh, text};
-use crate::support::{Upstream, eventually};
+use crate::oidc::real::Real;
+use crate::support::{Gateway, Upstream, eventually};
 
 fn people() -> Value {
     json!({
@@ -14,21 +16,29 @@ fn people() -> Value {
     })
 }
 
-#[test]
-fn a_person_signs_in_from_the_page_that_was_asked_for_and_out_again() {
+/// A gateway with the certified provider, and ada in its directory.
+fn house() -> (Real, Upstream, Gateway, Member) {
     let (real, upstream) = (rig::real(people()), Upstream::start());
     let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
-    let Member { org, user } = member(&gateway, "acme", "ada@example.com", &["queries:read"]);
-    let mut ada = Visitor::new(&gateway);
+    let ada = member(&gateway, "acme", "ada@example.com", &["queries:read"]);
+    (real, upstream, gateway, ada)
+}
 
+fn pairs(fields: &[(String, String)]) -> Vec<(&str, &str)> {
+    fields.iter().map(|(name, value)| (&**name, &**value)).collect()
+}
+
+#[test]
+fn a_person_signs_in_on_the_way_to_the_page_that_was_asked_for() {
+    let (_real, _upstream, gateway, _) = house();
+    let mut ada = Visitor::new(&gateway);
     let asked = ada.open("/settings/keys?q=lap%20top&page=2");
     assert_eq!(asked.status, 303, "{}", text(&asked));
     let offer = ada.open(asked.header("location").unwrap());
     let (action, fields) = form(&offer);
     assert_eq!(action, "/settings/sign-in/real");
-    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
     // No redirect: browsers hold `form-action` against where a form's answer redirects to as well.
-    let leaving = ada.submit(&action, &fields);
+    let leaving = ada.submit(&action, &pairs(&fields));
     assert_eq!(leaving.status, 200, "{}", text(&leaving));
     let provider = refresh(&leaving).expect("the page leads to the provider");
     let asked: Vec<_> = provider.query_pairs().map(|(name, _)| name.into_owned()).collect();
@@ -39,16 +49,29 @@ fn a_person_signs_in_from_the_page_that_was_asked_for_and_out_again() {
     let answer = ada.arrive(&path_here(&back));
     assert_eq!(answer.status, 303, "{}", text(&answer));
     assert_eq!(answer.header("location"), Some("/settings/keys?q=lap+top&page=2"));
-    assert!(ada.cookie(SIGN_IN).is_none(), "the sign-in is over");
+    let page = ada.open("/settings/keys");
+    assert!(page.status == 200 && text(&page).contains("ada@example.com"), "{}", text(&page));
+}
 
+#[test]
+fn the_session_is_a_cookie_that_is_for_the_gateway_alone() {
+    let (_real, _upstream, gateway, _) = house();
+    let mut ada = Visitor::new(&gateway);
+    let answer = ada.sign_in_as("real", "ada");
     let cookie = answer.headers.iter().find_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))).unwrap();
     let mut attributes: Vec<&str> = cookie.split("; ").collect();
     assert_eq!(attributes.remove(0).len(), 43, "256 bits");
     attributes.sort_unstable();
     assert_eq!(attributes, ["HttpOnly", "Max-Age=43200", "Path=/", "SameSite=Lax", "Secure"]);
-    let page = ada.open("/settings/keys");
-    assert!(page.status == 200 && text(&page).contains("ada@example.com"), "{}", text(&page));
+    assert!(ada.cookie(SIGN_IN).is_none(), "the sign-in is over");
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+}
 
+#[test]
+fn the_upstream_learns_who_it_is_and_not_by_what() {
+    let (_real, upstream, gateway, Member { org, user }) = house();
+    let mut ada = Visitor::new(&gateway);
+    ada.sign_in_as("real", "ada");
     assert_eq!(ada.fetch("GET", "/api/x").status, 200);
     let received = upstream.last();
     for (name, value) in [
@@ -62,7 +85,13 @@ fn a_person_signs_in_from_the_page_that_was_asked_for_and_out_again() {
     for name in ["cookie", "x-key-id", "authorization"] {
         assert_eq!(received.header(name), None, "{name}");
     }
+}
 
+#[test]
+fn a_person_signs_out_here_and_then_at_the_provider() {
+    let (_real, _upstream, gateway, _) = house();
+    let mut ada = Visitor::new(&gateway);
+    ada.sign_in_as("real", "ada");
     let mut old = Visitor::new(&gateway);
     old.plant(SESSION, &ada.session());
     let leaving = ada.submit("/settings/sign-out", &[]);
@@ -72,8 +101,7 @@ fn a_person_signs_in_from_the_page_that_was_asked_for_and_out_again() {
     let page = ada.elsewhere.get(&out);
     let (action, mut fields) = page.form().unwrap();
     fields.push(("logout".into(), "yes".into()));
-    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let page = ada.elsewhere.submit(&action, &fields);
+    let page = ada.elsewhere.submit(&action, &pairs(&fields));
     let back = ada.elsewhere.follow(page).unwrap_err();
     assert_eq!(path_here(&back), "/settings/signed-out");
     let page = ada.arrive("/settings/signed-out");
@@ -83,18 +111,11 @@ fn a_person_signs_in_from_the_page_that_was_asked_for_and_out_again() {
     let page = ada.elsewhere.get(&url);
     let page = ada.elsewhere.follow(page).expect("the provider asks who it is");
     assert!(page.form().unwrap().1.contains(&("prompt".into(), "login".into())), "{}", page.text());
-
-    let actions: Vec<_> = rig::changes(&gateway).into_iter().map(|record| (record.action, record.ip)).collect();
-    let [.., (start, from), (end, _)] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!((start.as_str(), end.as_str()), ("session.start", "session.end"));
-    assert_eq!(from.unwrap().to_string(), "127.0.0.1");
 }
 
 #[test]
 fn what_a_session_did_is_in_the_audit_as_its_persons() {
-    let (real, upstream) = (rig::real(people()), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
-    let Member { org, user } = member(&gateway, "acme", "ada@example.com", &[]);
+    let (_real, _upstream, gateway, Member { org, user }) = house();
     let mut ada = Visitor::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     let answer = ada.fetch("GET", "/api/x?secret=1");
@@ -103,10 +124,27 @@ fn what_a_session_did_is_in_the_audit_as_its_persons() {
     assert_eq!((record.user_id, record.org_id, record.key_id), (Some(user), Some(org), None));
     assert_eq!((record.auth_method.as_str(), record.action.as_str()), ("session", "GET /api/x"));
     assert_eq!((record.ip.unwrap().to_string(), record.user_agent.as_deref()), ("127.0.0.1".into(), Some(AGENT)));
+    ada.submit("/settings/sign-out", &[]);
     let changes = rig::changes(&gateway);
-    let start = changes.last().unwrap();
-    assert_eq!((start.action.as_str(), start.user_id, start.org_id), ("session.start", Some(user), Some(org)));
-    assert_eq!((start.auth_method.as_str(), start.user_agent.as_deref()), ("session", Some(AGENT)));
+    let [.., start, end] = changes.as_slice() else { panic!("{changes:?}") };
+    for (change, action) in [(start, "session.start"), (end, "session.end")] {
+        assert_eq!((change.action.as_str(), change.user_id, change.org_id), (action, Some(user), Some(org)));
+        assert_eq!((change.auth_method.as_str(), change.user_agent.as_deref()), ("session", Some(AGENT)));
+        assert_eq!(change.ip.unwrap().to_string(), "127.0.0.1");
+    }
+}
+
+#[test]
+fn a_form_of_a_session_that_has_ended_says_so_and_does_nothing() {
+    let (_real, _upstream, gateway, _) = house();
+    let mut ada = Visitor::new(&gateway);
+    ada.sign_in_as("real", "ada");
+    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    gateway.perform(Operation::EndSession { session: session.id });
+    let answer = ada.submit("/settings/keys/new", &[("name", "late")]);
+    rig::assert_refused(&answer, 401);
+    assert!(text(&answer).contains("You are signed out"), "{}", text(&answer));
+    assert!(rig::changes(&gateway).iter().all(|change| change.action != "key.create"));
 }
 
 #[test]
@@ -126,8 +164,7 @@ fn people_whom_no_organization_knows_or_the_provider_does_not_vouch_for_stay_out
 
 #[test]
 fn a_person_may_decline_at_the_provider() {
-    let (real, upstream) = (rig::real(people()), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
+    let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let url = ada.begin("real", "");
     let page = ada.elsewhere.get(&url);
@@ -139,9 +176,7 @@ fn a_person_may_decline_at_the_provider() {
 
 #[test]
 fn the_session_before_ends_when_a_person_signs_in_anew() {
-    let (real, upstream) = (rig::real(people()), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
-    member(&gateway, "acme", "ada@example.com", &[]);
+    let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let first = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();
     let second = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();

@@ -116,6 +116,20 @@ fn an_address_of_another_claim_is_not_vouched_for() {
 }
 
 #[test]
+fn an_address_that_only_looks_like_another_is_not_that_one() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    member(&gateway, "acme", "mark@example.com", &["org:admin"]);
+    let mut visitor = Visitor::new(&gateway);
+    for (email, status) in
+        [("mar\u{212a}@example.com", 400), ("mark@example.com.evil.test", 403), ("Mark@Example.COM", 303)]
+    {
+        provider.behave(|now| now.claims = Box::new(move |claims| claims["email"] = json!(email)));
+        assert_eq!(visitor.sign_in("corp").status, status, "{email}");
+    }
+}
+
+#[test]
 fn whoever_is_removed_is_refused_in_the_next_request_and_the_other_organization_stays() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);

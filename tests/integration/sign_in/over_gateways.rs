@@ -1,9 +1,10 @@
 //! Sessions over several gateways, over restarts, and without the state.
 
-use keygate::management::Operation;
+use keygate::management::{Operation, Reply};
 
 use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
-use super::visitor::{SESSION, Visitor, text};
+use super::served::Served;
+use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::redis::{Redis, until};
 use crate::support::{Gateway, Upstream, eventually};
@@ -52,6 +53,41 @@ fn a_sign_in_that_begins_at_one_gateway_ends_at_another() {
     visitor.move_to(other.address);
     assert_eq!(visitor.arrive(&back).status, 303);
     assert_eq!(is_good(&mut visitor, &[one, other]), [true; 4]);
+}
+
+#[test]
+fn what_is_good_once_is_good_at_one_gateway() {
+    let house = House::new();
+    let two = house.two("");
+    // What the gateways promise must not rest upon the provider.
+    house.provider.behave(|now| now.codes_last = true);
+    for _ in 0..5 {
+        let mut visitor = Visitor::new(&two[0]);
+        let back = visitor.begin_and_come_back("corp");
+        let browser = visitor.cookie(SIGN_IN).unwrap();
+        let statuses = race(&two, |racer| {
+            racer.plant(SIGN_IN, &browser);
+            racer.arrive(&back).status
+        });
+        assert_eq!(statuses, [303, 400]);
+        let ask = Operation::LinkSession { org: "acme".into(), user: PERSON.into() };
+        let Reply::Link { link } = two[0].perform(ask) else { panic!("not a link") };
+        let link = path_here(&link.url.expose().parse().unwrap());
+        assert_eq!(race(&two, |racer| racer.submit(&link, &[]).status), [303, 403]);
+    }
+}
+
+/// What browsers are answered that do something at once, one at each gateway.
+fn race(gateways: &[Gateway; 2], act: impl Fn(&mut Visitor) -> u16 + Sync) -> [u16; 2] {
+    let mut statuses = std::thread::scope(|scope| {
+        let racers = gateways.each_ref().map(|gateway| {
+            let (mut racer, act) = (Visitor::new(gateway), &act);
+            scope.spawn(move || act(&mut racer))
+        });
+        racers.map(|racer| racer.join().unwrap())
+    });
+    statuses.sort_unstable();
+    statuses
 }
 
 #[test]
@@ -125,6 +161,24 @@ fn a_session_survives_the_restart_of_its_gateway() {
         assert!(!is_signed_in(&mut ended) && !is_admitted(&mut ended), "one that was ended is back");
         assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
     }
+}
+
+#[test]
+fn what_was_answered_outlives_the_sudden_death_of_the_gateway() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let mut served = Served::start(&upstream, &rig::session(&[hostile("corp", &provider, "")], ""));
+    served.keygate(&["org", "create", "acme"]);
+    served.keygate(&["user", "create", "--org", "acme", PERSON]);
+    let [mut lasting, mut ended, mut under_way] = [(); 3].map(|()| Visitor::at(served.address));
+    assert_eq!((lasting.sign_in("corp").status, ended.sign_in("corp").status), (303, 303));
+    let old = ended.session();
+    assert!(ended.submit("/settings/sign-out", &[]).status < 400);
+    ended.plant(SESSION, &old);
+    let back = under_way.begin_and_come_back("corp");
+    served.restart_suddenly();
+    assert!(is_admitted(&mut lasting) && is_signed_in(&mut lasting));
+    assert!(!is_admitted(&mut ended) && !is_signed_in(&mut ended), "one that was ended is back");
+    assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
 }
 
 #[test]

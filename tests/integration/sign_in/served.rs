@@ -32,17 +32,25 @@ impl Served {
             upstream.address
         );
         fs::write(dir.path().join("keygate.yaml"), text).unwrap();
-        let log = fs::File::create(dir.path().join("log")).unwrap();
-        let mut command = Command::new(KEYGATE);
-        command.arg("serve").arg("--config").arg(dir.path().join("keygate.yaml"));
-        command.env("KEYGATE_LOG", "trace").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let served = Self { address, admin, child: command.spawn().unwrap(), dir };
+        let served = Self { address, admin, child: spawn(dir.path()), dir };
+        served.wait();
+        served
+    }
+
+    /// Ends it without warning (SIGKILL), and starts it again; it logs to the same file, from its beginning.
+    pub fn restart_suddenly(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = spawn(self.dir.path());
+        self.wait();
+    }
+
+    fn wait(&self) {
         until("the gateway is ready", || {
-            let mut client = Client::try_connect(admin).ok()?;
+            let mut client = Client::try_connect(self.admin).ok()?;
             client.try_send("GET /ready HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
             client.try_response_to("GET").ok().filter(|response| response.status == 200).map(drop)
         });
-        served
     }
 
     /// Runs a management command that must succeed, and returns what it says.
@@ -81,6 +89,14 @@ impl Drop for Served {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+fn spawn(dir: &Path) -> Child {
+    let log = fs::File::create(dir.join("log")).unwrap();
+    let mut command = Command::new(KEYGATE);
+    command.arg("serve").arg("--config").arg(dir.join("keygate.yaml"));
+    command.env("KEYGATE_LOG", "trace").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().unwrap()
 }
 
 fn contents(directory: &Path) -> Vec<u8> {

@@ -12,6 +12,9 @@ use super::served::Served;
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, refresh, text};
 use crate::support::{Client, Upstream, over_http2};
 
+/// What must be nowhere, and what it is.
+type Secrets = Vec<(&'static str, String)>;
+
 #[test]
 fn a_whole_run_at_level_trace_holds_nothing_secret() {
     let accounts = json!({"ada": {"email": "ada@example.com", "email_verified": true}});
@@ -20,59 +23,15 @@ fn a_whole_run_at_level_trace_holds_nothing_secret() {
     served.keygate(&["org", "create", "acme"]);
     served.keygate(&["user", "create", "--org", "acme", "--permission", "org:admin", "ada@example.com"]);
     let key = served.keygate(&["key", "create", "--org", "acme", "--user", "ada@example.com", "laptop"]);
-    let link = served.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
-    let link: Url = link.split_whitespace().find(|word| word.starts_with("https://")).unwrap().parse().unwrap();
-    let mut secrets = vec![
-        ("the key", key.clone()),
-        ("the link", link.path_segments().unwrap().next_back().unwrap().to_owned()),
-        ("the client's secret", real.settings().client_secret.unwrap().expose().to_owned()),
-    ];
+    let client_secret = real.settings().client_secret.unwrap().expose().to_owned();
+    let mut secrets = vec![("the key", key.clone()), ("the client's secret", client_secret)];
 
-    // By the provider, with a failure before, and out again.
-    let mut ada = Visitor::at(served.address);
-    for fails in [true, false] {
-        let url = ada.begin("real", "");
-        secrets.push(("the sign-in's cookie", ada.cookie(SIGN_IN).unwrap()));
-        for (name, value) in url.query_pairs().filter(|(name, _)| ["state", "nonce"].contains(&&**name)) {
-            secrets.push((if name == "state" { "the state" } else { "the nonce" }, value.into_owned()));
-        }
-        let back = ada.elsewhere.sign_in(url.as_str(), "ada");
-        let code = back.query_pairs().find(|(name, _)| name == "code").unwrap().1.into_owned();
-        secrets.push(("the code", code));
-        let mut browser = Visitor::at(served.address);
-        if !fails {
-            browser.plant(SIGN_IN, &ada.cookie(SIGN_IN).unwrap());
-        }
-        let answer = browser.arrive(&path_here(&back));
-        assert_eq!(answer.status, if fails { 400 } else { 303 }, "{}", text(&answer));
-        if !fails {
-            ada = browser;
-        }
-    }
-    secrets.push(("the session", ada.session()));
-    for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
-        assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
-    }
-    let created = ada.submit("/settings/keys/new", &[("name", "made on a page")]);
-    let created = text(&created);
-    let made = created.find("sk_live_").map(|start| created[start..].chars().take(key.len()).collect::<String>());
-    secrets.push(("the key of the page", made.expect("the page shows the key")));
-    assert_eq!(Client::connect(served.address).get("/api/x", &key).status, 200);
-    let mut twice = Visitor::at(served.address);
-    let both = format!("{SESSION}={}; {SESSION}=other", ada.session());
-    assert_eq!(twice.send("GET", "/settings/keys", &[("Cookie", &both)], "").status, 400);
+    sign_in(&served, false, &mut secrets);
+    let mut ada = sign_in(&served, true, &mut secrets);
+    work(&served, &mut ada, &key, &mut secrets);
     over_frames(&served, &format!("{SESSION}={}", ada.session()), &key);
-    let leaving = ada.submit("/settings/sign-out", &[]);
-    let out = refresh(&leaving).expect("the page leads to the provider");
-    let id_token = out.query_pairs().find(|(name, _)| name == "id_token_hint").unwrap().1.into_owned();
-    secrets.extend(id_token.split('.').map(|part| ("the ID token", part.to_owned())));
-
-    // By the link, twice.
-    let mut by_link = Visitor::at(served.address);
-    assert_eq!(by_link.open(link.path()).status, 200);
-    assert_eq!(by_link.submit(link.path(), &[]).status, 303);
-    secrets.push(("the link's session", by_link.session()));
-    assert_eq!(by_link.submit(link.path(), &[]).status, 403);
+    sign_out(&mut ada, &mut secrets);
+    sign_in_by_link(&served, &mut secrets);
 
     let log = served.log();
     for said in ["TRACE", "DEBUG", "somebody signed in", "somebody signed in by a link", "a sign-in was refused"] {
@@ -87,6 +46,58 @@ fn a_whole_run_at_level_trace_holds_nothing_secret() {
         }
         assert!(!content.contains("eyJ"), "a token is in the {place}");
     }
+}
+
+/// Signs in by the provider: in the browser that began, or in another, which is refused.
+fn sign_in(served: &Served, in_the_same: bool, secrets: &mut Secrets) -> Visitor {
+    let mut ada = Visitor::at(served.address);
+    let url = ada.begin("real", "");
+    let browser = ada.cookie(SIGN_IN).unwrap();
+    let asked = |name: &str| url.query_pairs().find(|(given, _)| given == name).unwrap().1.into_owned();
+    let back = ada.elsewhere.sign_in(url.as_str(), "ada");
+    let code = back.query_pairs().find(|(name, _)| name == "code").unwrap().1.into_owned();
+    if !in_the_same {
+        ada = Visitor::at(served.address);
+    }
+    let answer = ada.arrive(&path_here(&back));
+    assert_eq!(answer.status, if in_the_same { 303 } else { 400 }, "{}", text(&answer));
+    secrets.extend([("the state", asked("state")), ("the nonce", asked("nonce")), ("the code", code)]);
+    secrets.push(("the sign-in's cookie", browser));
+    secrets.extend(ada.cookie(SESSION).map(|session| ("the session", session)));
+    ada
+}
+
+/// Looks at pages, uses both APIs, creates a key, and does something wrong.
+fn work(served: &Served, ada: &mut Visitor, key: &str, secrets: &mut Secrets) {
+    for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
+        assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
+    }
+    let created = text(&ada.submit("/settings/keys/new", &[("name", "made on a page")]));
+    let made = created.find("sk_live_").map(|start| created[start..].chars().take(key.len()).collect::<String>());
+    secrets.push(("the key of the page", made.expect("the page shows the key")));
+    assert_eq!(Client::connect(served.address).get("/api/x", key).status, 200);
+    let both = format!("{SESSION}={}; {SESSION}=other", ada.session());
+    let twice = Visitor::at(served.address).send("GET", "/settings/keys", &[("Cookie", &both)], "");
+    assert_eq!(twice.status, 400);
+}
+
+fn sign_out(ada: &mut Visitor, secrets: &mut Secrets) {
+    let leaving = ada.submit("/settings/sign-out", &[]);
+    let out = refresh(&leaving).expect("the page leads to the provider");
+    let id_token = out.query_pairs().find(|(name, _)| name == "id_token_hint").unwrap().1.into_owned();
+    secrets.extend(id_token.split('.').map(|part| ("the ID token", part.to_owned())));
+}
+
+/// Signs in by a link, twice.
+fn sign_in_by_link(served: &Served, secrets: &mut Secrets) {
+    let said = served.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
+    let link: Url = said.split_whitespace().find(|word| word.starts_with("https://")).unwrap().parse().unwrap();
+    let mut visitor = Visitor::at(served.address);
+    assert_eq!(visitor.open(link.path()).status, 200);
+    assert_eq!(visitor.submit(link.path(), &[]).status, 303);
+    assert_eq!(visitor.submit(link.path(), &[]).status, 403);
+    secrets.push(("the link", link.path_segments().unwrap().next_back().unwrap().to_owned()));
+    secrets.push(("the link's session", visitor.session()));
 }
 
 /// The same credentials over HTTP/2, whose library says much of what it does.
