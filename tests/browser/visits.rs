@@ -49,7 +49,7 @@ impl<'a> Visits<'a> {
         for width in WIDTHS {
             for scheme in SCHEMES {
                 self.browser.view(width, scheme);
-                self.examine(&format!("{name} at {width}, {scheme}"));
+                self.examine(&format!("{name} at {width}, {scheme}"), width);
             }
         }
         self.listen(name, status);
@@ -74,10 +74,11 @@ impl<'a> Visits<'a> {
         }
     }
 
-    fn examine(&mut self, name: &str) {
-        let over = self.browser.script("return document.documentElement.scrollWidth - innerWidth");
-        if over.as_i64().unwrap() > 0 {
-            self.note(name, format!("wider than the window by {over}"));
+    fn examine(&mut self, name: &str, width: u64) {
+        // A phone would zoom out, and call that the width of its window.
+        let wide = self.browser.script("return document.documentElement.scrollWidth").as_u64().unwrap();
+        if wide > width {
+            self.note(name, format!("it is {wide} pixels wide"));
         }
         let found = self.browser.script_until_done(
             "document.querySelectorAll('details').forEach((details) => details.open = true);
