@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fantoccini::elements::Element;
 use fantoccini::error::CmdError;
+use fantoccini::key::Key;
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
@@ -86,6 +87,16 @@ impl Browser {
     /// Chooses from a list, by the value that is sent.
     pub fn choose(&self, css: &str, value: &str) {
         self.wait(self.find(Locator::Css(css)).select_by_value(value));
+    }
+
+    /// Types where the page is.
+    pub fn keys(&self, text: &str) {
+        self.wait(self.wait(self.client.active_element()).send_keys(text));
+    }
+
+    /// Presses a key upon which another page comes.
+    pub fn leave_by_keys(&self, key: Key) {
+        self.leave(|| self.keys(&char::from(key).to_string()));
     }
 
     // --- What a person sees ---
@@ -183,10 +194,14 @@ impl Browser {
         self.wait(self.client.issue_cmd(Extended::log(kind))).as_array().unwrap().clone()
     }
 
-    /// Clicks, and waits until the page that was there is gone and another one is.
     fn leave_by(&self, element: &Element) {
+        self.leave(|| self.wait(element.click()));
+    }
+
+    /// Does something, and waits until the page that was there is gone and another one is.
+    fn leave(&self, doing: impl FnOnce()) {
         let old = self.find(Locator::Css("html"));
-        self.wait(element.click());
+        doing();
         let deadline = Instant::now() + PATIENCE;
         while self.runtime.block_on(old.tag_name()).is_ok() {
             assert!(Instant::now() < deadline, "no other page comes after {}", self.address());

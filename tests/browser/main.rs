@@ -20,6 +20,7 @@ mod a_key;
 mod people;
 mod other_sites;
 mod without_script;
+mod keyboard;
 mod provider;
 mod every_page;
 mod pictures;

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway, free_port};
 use crate::real::Real;
+use crate::visits::Visits;
 
 #[test]
 fn somebody_signs_in_and_out_at_their_provider() {
@@ -14,6 +15,8 @@ fn somebody_signs_in_and_out_at_their_provider() {
     let accounts = json!({ "ada": { "email": ADMIN, "email_verified": true } });
     let provider = Real::start_with(metadata, accounts, json!({}));
     let gateway = Gateway::with_sessions(address, &block(&provider));
+    gateway.keygate(&["org", "create", "Second"]);
+    gateway.keygate(&["user", "create", "--org", "Second", ADMIN]);
     let browser = Browser::start();
 
     browser.go(&gateway.page("/keys/new"));
@@ -26,6 +29,7 @@ fn somebody_signs_in_and_out_at_their_provider() {
     browser.text("#name");
     assert_eq!(browser.address(), gateway.page("/keys/new"), "one comes to where one wanted to go");
     assert_eq!(browser.text(".person .email"), ADMIN);
+    organizations_are_switched(&browser);
 
     browser.press("Sign out");
     browser.click_away("button[name=logout]");
@@ -38,6 +42,19 @@ fn somebody_signs_in_and_out_at_their_provider() {
     // State, code, session, the cookie of a sign-in under way, ID token; and the provider's own.
     assert!(secrets.len() >= 5, "{}", secrets.len());
     gateway.end(&browser);
+}
+
+/// What somebody may do is what they may do in the organization that they act in.
+fn organizations_are_switched(browser: &Browser) {
+    let mut visits = Visits::by(browser);
+    for (org, role) in [("Second", "Member"), ("demo", "Admin")] {
+        browser.click(".orgs summary");
+        browser.press(org);
+        assert_eq!(browser.heading(), "API Keys");
+        assert_eq!((browser.text(".orgs .org"), browser.text(".person .role")), (org.to_owned(), role.to_owned()));
+        visits.look(org, 200);
+    }
+    visits.end(2);
 }
 
 fn block(provider: &Real) -> String {

@@ -1,0 +1,55 @@
+//! With the keyboard alone.
+
+use fantoccini::key::Key;
+
+use crate::browser::Browser;
+use crate::gateway::{ADMIN, Gateway};
+
+/// More than there is on any page.
+const MOST: usize = 200;
+
+#[test]
+fn everything_can_be_done_with_the_keyboard() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    gateway.sign_in(&browser, ADMIN);
+    browser.go(&gateway.page("/keys/new"));
+    browser.keys("By keyboard");
+    browser.leave_by_keys(Key::Enter);
+    let (key, id) = gateway.new_key(&browser);
+    assert_eq!(gateway.list_with(&key).status, 200);
+    for page in ["/keys", "/keys/new", &format!("/keys/{id}"), &format!("/keys/{id}/revoke"), "/sessions"] {
+        browser.go(&gateway.page(page));
+        assert_eq!(unreached(&browser), Vec::<String>::new(), "{page}");
+    }
+
+    browser.go(&gateway.page("/keys"));
+    browser.keys(&char::from(Key::Tab).to_string());
+    assert_eq!(browser.script("return document.activeElement.textContent"), "Skip to content");
+    assert!(browser.is_shown(".skip"), "it is there when it is wanted");
+    browser.keys(&char::from(Key::Enter).to_string());
+    assert_eq!(browser.script("return document.activeElement.id"), "main");
+    gateway.end(&browser);
+}
+
+/// What can be used with a mouse and is not come to with the tabulator, or does not show that it is.
+fn unreached(browser: &Browser) -> Vec<String> {
+    // Some pages begin in a field, and what is before it comes after the end.
+    for _ in 0..MOST {
+        browser.keys(&char::from(Key::Tab).to_string());
+        let again = browser.script(
+            "const at = document.activeElement, outline = getComputedStyle(at);
+             if (at === document.body) return false;
+             if (at.dataset.reached) return true;
+             at.dataset.reached = outline.outlineStyle !== 'none' && outline.outlineWidth !== '0px' ? 'seen' : 'unseen';",
+        );
+        if again == true {
+            break;
+        }
+    }
+    let unreached = browser.script(
+        "return [...document.querySelectorAll('a[href], button, input, select, summary')]
+           .filter((element) => element.checkVisibility() && element.dataset.reached !== 'seen')
+           .map((element) => `${element.outerHTML.slice(0, 80)}: ${element.dataset.reached ?? 'unreached'}`)",
+    );
+    unreached.as_array().unwrap().iter().map(|element| element.as_str().unwrap().to_owned()).collect()
+}
