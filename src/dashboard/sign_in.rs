@@ -106,8 +106,10 @@ impl Dashboard {
 
     async fn finish(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, people) = self.providers.named(name).ok_or(Failed::NotFound)?;
-        self.attempt(visit)?;
-        let pending = self.pending(visit, name).await.map_err(|failed| logged(visit, name, failed))?;
+        let pending = match self.pending(visit, name).await {
+            Ok(pending) => pending,
+            Err(failed) => return Err(self.wrong(visit, name, failed)),
+        };
         let callback = Callback::parse(&visit.query_text).map_err(|error| self.absent(visit, name, error))?;
         let verified = provider.finish(&pending.oidc, &self.callback(name), &callback, visit.now).await;
         let verified = verified.map_err(|error| self.absent(visit, name, error))?;
@@ -145,6 +147,11 @@ impl Dashboard {
         Ok(pending)
     }
 
+    /// Says why somebody was not signed in, unless they try too often.
+    fn wrong(&self, visit: &Visit, provider: &str, failed: Failed) -> Failed {
+        self.attempt(visit).err().unwrap_or_else(|| logged(visit, provider, failed))
+    }
+
     /// What anybody can have done who is nobody yet is bounded by address: it costs the state, the log and the provider.
     fn attempt(&self, visit: &Visit) -> Result<(), Failed> {
         let Some(ip) = visit.origin.ip else { return Ok(()) };
@@ -160,16 +167,15 @@ impl Dashboard {
 
     /// A page before the link is taken: programs that look into links on their way do not send forms.
     async fn offer_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
-        self.attempt(visit)?;
-        let offer = self.management.look_at_link(&TokenDigest::of(token.as_bytes()), visit.now).await?;
+        let offer = self.management.look_at_link(&TokenDigest::of(token.as_bytes()), visit.now).await;
+        let offer = offer.map_err(|error| self.wrong(visit, "link", error.into()))?;
         Ok(answer::page(OK, views::link(&self.settings.path, offer, visit.now)?))
     }
 
     async fn take_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
-        self.attempt(visit)?;
         let (digest, previous) = (TokenDigest::of(token.as_bytes()), visit.session.unwrap_or_default());
         let taken = self.management.sign_in_by_link(&digest, previous, visit.origin.clone(), visit.now).await;
-        let (token, session) = taken.map_err(|error| logged(visit, "link", error.into()))?;
+        let (token, session) = taken.map_err(|error| self.wrong(visit, "link", error.into()))?;
         tracing::info!(session = %session.id, org = %session.chosen, "somebody signed in by a link");
         let answer = answer::see_other(&self.return_to(""));
         Ok(answer::with_session(answer, &token, self.settings.lifetime.as_secs()))

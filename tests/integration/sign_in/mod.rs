@@ -12,6 +12,7 @@ mod directory;
 mod refused;
 mod attacks;
 mod links;
+mod bounds;
 mod api;
 mod cookies;
 mod over_gateways;

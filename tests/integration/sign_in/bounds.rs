@@ -1,0 +1,108 @@
+//! What people, and those who are nobody yet, may have done how often; and what caches are told of it.
+
+use std::io::Write as _;
+
+use keygate::management::{Operation, Reply};
+use serde_json::json;
+
+use super::rig::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};
+use super::visitor::{Visitor, text};
+use crate::oidc::hostile::Hostile;
+use crate::support::{Client, Gateway, Upstream};
+
+fn link(gateway: &Gateway, person: Member) -> String {
+    let ask = Operation::LinkSession { org: person.org.to_string(), user: person.user.to_string() };
+    let Reply::Link { link } = gateway.perform(ask) else { panic!("not a link") };
+    link.url.expose().strip_prefix(super::ORIGIN).unwrap().to_owned()
+}
+
+#[test]
+fn attempts_to_sign_in_are_bounded_by_address_and_the_signed_in_are_not_concerned() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let session = rig::session(&[hostile("corp", &provider, "")], "");
+    let limits = "limits: { bad_keys: { requests: 4, per: 1h, burst: 4 } }\n";
+    let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
+    let person = member(&gateway, "acme", PERSON, &["org:admin"]);
+    let (mut inside, mut outside) = (signed_in(&gateway, "corp"), Visitor::new(&gateway));
+    let mut statuses: Vec<u16> = Vec::new();
+    for _ in 0..2 {
+        statuses.push(outside.submit("/settings/sign-in/corp", &[]).status);
+    }
+    statuses.push(outside.arrive("/settings/callback/corp?state=x&code=y").status);
+    assert_eq!(statuses, [200, 200, 400]);
+    for refused in [
+        outside.submit("/settings/sign-in/corp", &[]),
+        outside.arrive("/settings/callback/corp?state=x&code=y"),
+        outside.arrive("/settings/link/nothing"),
+    ] {
+        assert_eq!(refused.status, 429, "{}", text(&refused));
+        assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 0);
+    }
+    assert!(is_signed_in(&mut inside));
+    let link = link(&gateway, person);
+    assert_eq!(outside.submit(&link, &[]).status, 303, "a good link is no attempt");
+}
+
+#[test]
+fn answers_to_a_session_are_kept_from_shared_caches() {
+    let upstream = Upstream::answering(|received, stream| {
+        let field = if received.path() == "/said" { "Cache-Control: max-age=60\r\n" } else { "" };
+        write!(stream, "HTTP/1.1 200 OK\r\n{field}Set-Cookie: __Host-keygate=x; Path=/\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+    });
+    let provider = Hostile::start();
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let person = member(&gateway, "acme", PERSON, &[]);
+    let mut visitor = signed_in(&gateway, "corp");
+    let plain = visitor.fetch("GET", "/x");
+    assert_eq!((plain.header("vary"), plain.header("cache-control")), (Some("Cookie"), Some("private, no-cache")));
+    assert_eq!(plain.header("set-cookie"), None, "the service has no say in who is signed in");
+    let said = visitor.fetch("GET", "/said");
+    assert_eq!((said.header("vary"), said.header("cache-control")), (Some("Cookie"), Some("max-age=60")));
+    let create = Operation::CreateKey { org: person.org.to_string(), user: PERSON.into(), name: "k".into() };
+    let Reply::NewKey { api_key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let by_key = Client::connect(gateway.address).get("/x", api_key.expose());
+    assert_eq!((by_key.status, by_key.header("vary"), by_key.header("cache-control")), (200, None, None));
+}
+
+#[test]
+fn whoever_was_removed_does_not_come_back_by_a_claim() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme"])));
+    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "organization: { claim: groups }")]);
+    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
+        panic!("not an org")
+    };
+    let mut visitor = signed_in(&gateway, "corp");
+    let remove = Operation::RemoveUser { org: org.id.to_string(), user: PERSON.into() };
+    gateway.perform(remove);
+    rig::assert_refused(&visitor.sign_in("corp"), 403);
+    let Reply::User { .. } = gateway.perform(Operation::CreateUser {
+        org: org.id.to_string(),
+        email: PERSON.into(),
+        permissions: Vec::new(),
+    }) else {
+        panic!("not a user")
+    };
+    assert_eq!(visitor.sign_in("corp").status, 303, "the operator brings people back");
+}
+
+#[test]
+fn a_person_makes_so_many_keys_and_records_say_how_one_came_in() {
+    let upstream = Upstream::start();
+    let gateway = rig::gateway(&upstream, &[]);
+    let person = member(&gateway, "acme", PERSON, &[]);
+    let mut visitor = Visitor::new(&gateway);
+    assert_eq!(visitor.submit(&link(&gateway, person), &[]).status, 303);
+    for n in 0..100 {
+        let made = visitor.submit("/settings/keys/new", &[("name", &format!("key {n}"))]);
+        assert_eq!(made.status, 200, "{n}: {}", text(&made));
+    }
+    let refused = visitor.submit("/settings/keys/new", &[("name", "one more")]);
+    assert!(refused.status == 409 && text(&refused).contains("100 keys"), "{}", text(&refused));
+    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    visitor.submit("/settings/sign-out", &[]);
+    let paths: Vec<String> = changes(&gateway).into_iter().map(|change| change.path).collect();
+    assert!(paths.contains(&"session.start/link".to_owned()));
+    assert_eq!(paths.last(), Some(&format!("session.end/{}", session.id)));
+}
