@@ -4,6 +4,7 @@ use http::StatusCode;
 use uuid::Uuid;
 
 use super::answer::{self, Answer};
+use super::pages::Back;
 use super::people::Nobody;
 use super::visit::Visit;
 use super::{Dashboard, views};
@@ -72,15 +73,21 @@ pub(super) struct Words {
     pub(super) advice: &'static str,
 }
 
-impl Words {
-    /// Whether signing in is the way on.
-    pub(super) fn is_about_sign_in(&self) -> bool {
-        let words = ["signed in", "link", "identity provider"];
-        self.status == StatusCode::UNAUTHORIZED || words.iter().any(|word| self.title.contains(word))
-    }
-}
-
 impl Failed {
+    /// Whether the way on is to sign in, and not back to the keys.
+    pub(super) fn is_about_sign_in(&self) -> bool {
+        match self {
+            Self::SignedOut | Self::TooOften(_) | Self::Refused(_) | Self::Provider(_) => true,
+            Self::Management(error) => {
+                matches!(
+                    **error,
+                    ManagementError::BadLink | ManagementError::NoLinks | ManagementError::NoMembership(_)
+                )
+            }
+            _ => false,
+        }
+    }
+
     /// The stable word for logs and programs.
     pub(super) fn reason(&self) -> &'static str {
         match self {
@@ -251,7 +258,8 @@ impl Dashboard {
     pub(super) fn failed(&self, id: Uuid, failed: &Failed) -> Answer {
         let words = failed.words();
         failed.log(id, words.status);
-        let page = views::failure(&self.settings.path, &words, id);
+        let back = if failed.is_about_sign_in() { Back::SignIn } else { Back::Keys };
+        let page = views::failure(&self.settings.path, &words, back, id);
         match page {
             Ok(page) => answer::page(words.status, page),
             Err(_) => answer::of(words.status, "text/plain; charset=utf-8", format!("{}\n", words.happened)),

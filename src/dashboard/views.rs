@@ -41,14 +41,14 @@ pub(super) fn signed_out(base: &str) -> Result<String, Error> {
 }
 
 /// Why there is no other page.
-pub(super) fn failure(base: &str, words: &Words, id: Uuid) -> Result<String, Error> {
+pub(super) fn failure(base: &str, words: &Words, back: Back, id: Uuid) -> Result<String, Error> {
     let page = MessagePage {
         frame: frame(base),
         status: words.status.as_u16(),
         title: words.title.to_owned(),
         happened: words.happened.clone(),
         advice: words.advice.to_owned(),
-        back: if words.is_about_sign_in() { Back::SignIn } else { Back::Keys },
+        back,
         request_id: id.to_string(),
     };
     page.render()

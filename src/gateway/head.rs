@@ -4,6 +4,7 @@ use http::Version;
 use http::request::Parts;
 
 use super::rejection::Reason;
+use crate::forward::Flaw;
 use crate::transport::Settings;
 
 /// Whether a head is within its limits. On HTTP/1 its bytes were; on HTTP/2 the library takes up to twice as many, so
@@ -22,5 +23,14 @@ fn size(head: &Parts) -> usize {
     match head.version {
         Version::HTTP_2 => head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum(),
         _ => 0,
+    }
+}
+
+impl From<Flaw> for Reason {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::Malformed => Self::Malformed,
+            Flaw::Expectation => Self::Expectation,
+        }
     }
 }

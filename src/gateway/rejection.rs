@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::rate_limit::{self, Position, Wait};
 use crate::admission::{Denial, Route};
-use crate::forward::Flaw;
 use crate::identity::AuthMethod;
 use crate::state::Refusal;
 use crate::transport::{BodyError, Unreadable};
@@ -268,15 +267,6 @@ impl From<&Failure> for Reason {
             Failure::Unavailable => Self::UpstreamUnavailable,
             Failure::BadResponse(_) | Failure::Unfit(_) | Failure::Unrepeatable => Self::UpstreamFailed,
             Failure::TimedOut(_) => Self::UpstreamTimedOut,
-        }
-    }
-}
-
-impl From<Flaw> for Reason {
-    fn from(flaw: Flaw) -> Self {
-        match flaw {
-            Flaw::Malformed => Self::Malformed,
-            Flaw::Expectation => Self::Expectation,
         }
     }
 }
