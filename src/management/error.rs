@@ -68,6 +68,9 @@ pub enum ManagementError {
     /// A page of another size.
     #[error("limit must be 1 to 200")]
     PageSize,
+    /// More keys at once than are answered.
+    #[error("keys must be at most 200 at once; ask again for the others")]
+    TooManyKeys,
     /// Not a place in a list.
     #[error("`before` is no cursor of this list; begin without one")]
     Cursor(#[from] audit::InvalidCursor),
@@ -125,6 +128,7 @@ impl ManagementError {
             | Self::Digest(_)
             | Self::SeatDigest
             | Self::PageSize
+            | Self::TooManyKeys
             | Self::Cursor(_) => Kind::Invalid,
         }
     }
@@ -137,7 +141,7 @@ impl ManagementError {
             Self::Concurrent | Self::Quota(_) => "invalid_limits",
             Self::Overlap => "invalid_overlap",
             Self::Digest(_) | Self::SeatDigest => "invalid_digest",
-            Self::PageSize => "invalid_limit",
+            Self::PageSize | Self::TooManyKeys => "invalid_limit",
             Self::Cursor(_) => "invalid_cursor",
             Self::NotAllowed => "not_allowed",
             Self::NoSessions => "no_sessions",
