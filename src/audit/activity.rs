@@ -1,6 +1,7 @@
-//! What the keys of an organization did lately: requests and refusals by the hour, and the last use of each.
+//! What some keys of an organization did lately: requests and refusals by the hour, and the last use of each.
 //!
 //! - The index has the counts of what it covers, the rest of the journal is read: the answer is exact, and up to date.
+//!   While the rest is large, because the index is being made, there is no answer: it would be one of minutes.
 //! - A request is a use that was admitted, a refusal one that was not. Sessions and changes by management are neither.
 //! - Hours and last uses outlive the segments they were read from, until the index is made anew.
 
@@ -9,7 +10,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use uuid::Uuid;
 
 use super::event::{Glance, Kind, UseEvent};
@@ -23,6 +24,9 @@ use crate::key::KeyId;
 
 /// How many hours are told apart: a day.
 pub const HOURS: usize = 24;
+/// Bytes beyond what the index covers that are read for an answer, at most: some tenths of a second. An index that is
+/// kept up has a fraction of a megabyte beyond it.
+const LONGEST_TAIL: u64 = 256 << 20;
 
 /// What a key did lately.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +68,6 @@ pub struct LastUse {
 }
 
 impl Activity {
-    /// Uses that were admitted, in all these hours.
-    pub fn requests(&self) -> u64 {
-        self.hours.iter().map(|hour| hour.requests).sum()
-    }
-
-    /// Uses that were refused, in all these hours.
-    pub fn refusals(&self) -> u64 {
-        self.hours.iter().map(|hour| hour.refusals).sum()
-    }
-
     /// None at all, in the hours from one on.
     fn none(first: u64) -> Self {
         let hour = |n: usize| Hour { start: Micros((first + n as u64).saturating_mul(HOUR)), ..Hour::default() };
@@ -81,10 +75,23 @@ impl Activity {
     }
 }
 
-/// The activity of the keys of an organization, in the hour of `now` and those before it.
-pub(super) fn of(directory: &Path, org: OrgId, now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+/// Whose lines are counted.
+struct Wanted {
+    org: OrgId,
+    keys: FxHashSet<KeyId>,
+}
+
+impl Wanted {
+    fn has(&self, glance: &Glance) -> bool {
+        glance.org_id == Some(self.org) && glance.key_id.is_some_and(|key| self.keys.contains(&key))
+    }
+}
+
+/// The activity of these keys of an organization, in the hour of `now` and those before it.
+pub(super) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+    let wanted = Wanted { org, keys: keys.iter().copied().collect() };
     let first = (tally::hour(now) + 1).saturating_sub(HOURS as u64);
-    let counted = index::counted(directory, org, first).unwrap_or_else(|error| {
+    let counted = index::counted(directory, org, &wanted.keys, first).unwrap_or_else(|error| {
         tracing::debug!(%error, "the audit journal is counted without its index");
         None
     });
@@ -92,20 +99,27 @@ pub(super) fn of(directory: &Path, org: OrgId, now: Micros) -> io::Result<HashMa
     let segments = segment::list(directory)?;
     let unindexed = || (Tally::new(first, FxHashMap::default()), (0, 0));
     let (mut tally, covered) = counted.filter(|(_, point)| segment::reach(&segments, *point)).unwrap_or_else(unindexed);
+    let tail = segment::beyond(&segments, covered).map(|block| block.end - block.start).sum::<u64>();
+    if tail > LONGEST_TAIL {
+        let megabytes = tail >> 20;
+        let what =
+            format!("its index is being made, and {megabytes} MiB are still to be indexed; try again in a minute");
+        return Err(io::Error::other(what));
+    }
     let mut piece = Vec::new();
     for block in segment::beyond(&segments, covered) {
-        count(directory, block, org, &mut piece, &mut tally)?;
+        count(directory, block, &wanted, &mut piece, &mut tally)?;
     }
-    Ok(by_key(tally, first))
+    Ok(by_key(tally, &wanted.keys, first))
 }
 
-/// Counts the uses of an organization's keys in a block.
-fn count(directory: &Path, block: Block, org: OrgId, piece: &mut Vec<u8>, tally: &mut Tally) -> io::Result<()> {
+/// Counts the uses of the wanted keys in a block.
+fn count(directory: &Path, block: Block, wanted: &Wanted, piece: &mut Vec<u8>, tally: &mut Tally) -> io::Result<()> {
     segment::read(directory, block, piece)?;
     for (_, line) in frame::lines(piece) {
         match frame::kind(line) {
             Some(Kind::Use | Kind::Record) => {
-                if let Some(glance) = Glance::at(line).filter(|glance| glance.org_id == Some(org)) {
+                if let Some(glance) = Glance::at(line).filter(|glance| wanted.has(glance)) {
                     tally.begun(&glance, line);
                 }
             }
@@ -116,8 +130,9 @@ fn count(directory: &Path, block: Block, org: OrgId, piece: &mut Vec<u8>, tally:
     Ok(())
 }
 
-fn by_key(tally: Tally, first: u64) -> HashMap<KeyId, Activity> {
-    let mut keys = HashMap::new();
+/// What each of these keys did; for those that did nothing, that.
+fn by_key(tally: Tally, keys: &FxHashSet<KeyId>, first: u64) -> HashMap<KeyId, Activity> {
+    let mut keys: HashMap<KeyId, Activity> = keys.iter().map(|key| (*key, Activity::none(first))).collect();
     for (((_, key), hour), Counts { requests, refusals }) in tally.hours {
         let activity = keys.entry(key).or_insert_with(|| Activity::none(first));
         let n = usize::try_from(hour.saturating_sub(first)).unwrap_or(usize::MAX);

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{Glance, Kind};
 use super::frame;
@@ -255,13 +255,19 @@ pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<
     Ok(Some((blocks, point)))
 }
 
-/// What the index has of the activity of an organization's keys, from an hour on, and up to where that is all there is.
+/// What the index has of the activity of these keys of an organization, from an hour on, and up to where that is all
+/// there is.
 ///
 /// # Errors
 /// As [`candidates`].
-pub(super) fn counted(directory: &Path, org: OrgId, first: u64) -> rusqlite::Result<Option<(Tally, Point)>> {
+pub(super) fn counted(
+    directory: &Path,
+    org: OrgId,
+    keys: &FxHashSet<KeyId>,
+    first: u64,
+) -> rusqlite::Result<Option<(Tally, Point)>> {
     let Some(mut database) = file::open_for_reading(directory)? else { return Ok(None) };
     let transaction = database.transaction()?;
     let Some(point) = covered(&transaction)? else { return Ok(None) };
-    Ok(Some((counts::of(&transaction, org, first)?, point)))
+    Ok(Some((counts::of(&transaction, org, keys, first)?, point)))
 }

@@ -25,6 +25,8 @@ pub(super) struct Scan {
     segments: Vec<Segment>,
     headers: FxHashMap<u64, Rc<Begin>>,
     piece: Vec<u8>,
+    /// How many were read.
+    pub(super) bytes: u64,
 }
 
 /// What a segment's header says.
@@ -43,12 +45,12 @@ struct Found {
 
 impl Scan {
     pub(super) fn new(directory: PathBuf, segments: Vec<Segment>) -> Self {
-        Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new() }
+        Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), bytes: 0 }
     }
 
     /// The wanted records whose uses are in a block, oldest first, with their places.
     pub(super) fn records(&mut self, block: Block, filter: &Filter) -> io::Result<Vec<(Point, Record)>> {
-        let start = segment::read(&self.directory, block, &mut self.piece)?;
+        let start = self.read(block)?;
         let mut found: Vec<Found> = Vec::new();
         let mut waiting: FxHashMap<u128, usize> = FxHashMap::default();
         for (at, line) in frame::lines(&self.piece) {
@@ -84,7 +86,7 @@ impl Scan {
             }
             let start = if segment.number == from.0 { from.1 } else { 0 };
             for block in segment::blocks(segment.number, start, segment.length) {
-                segment::read(&self.directory, block, &mut self.piece)?;
+                self.read(block)?;
                 for (_, line) in frame::lines(&self.piece) {
                     if frame::kind(line) == Some(Kind::Outcome) {
                         settle(line, waiting, found);
@@ -105,11 +107,18 @@ impl Scan {
         Ok(waiting.keys().all(|id| begin.open.contains(id)))
     }
 
+    fn read(&mut self, block: Block) -> io::Result<u64> {
+        let start = segment::read(&self.directory, block, &mut self.piece)?;
+        self.bytes += self.piece.len() as u64;
+        Ok(start)
+    }
+
     fn begin(&mut self, segment: u64) -> io::Result<Rc<Begin>> {
         match self.headers.entry(segment) {
             Entry::Occupied(known) => Ok(Rc::clone(known.get())),
             Entry::Vacant(vacant) => {
                 segment::read(&self.directory, Block { segment, start: 0, end: 1 }, &mut self.piece)?;
+                self.bytes += self.piece.len() as u64;
                 let header = frame::lines(&self.piece).next().and_then(|(_, line)| header(line));
                 Ok(Rc::clone(vacant.insert(Rc::new(header.unwrap_or_default()))))
             }

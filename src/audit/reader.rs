@@ -3,7 +3,7 @@
 //! - Readers take no lock and change nothing. They read whole lines, so a line half written is not seen yet.
 //! - A use and its outcome are joined into one [`Record`]; without an outcome it is `in_progress`.
 //! - The index says which blocks to read. Where there is none, or it does not reach yet, everything is read: the answers
-//!   are the same.
+//!   are the same. Who must not wait for that says how much may be read, and goes on from there ([`Reader::list_within`]).
 //! - The order is that of the journal, which is that in which uses were decided, as near as several threads have one.
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ pub struct Filter {
     pub refused: Option<bool>,
 }
 
-/// A place in the journal: that of a record already listed. Text form `SEGMENT-OFFSET`.
+/// A place in the journal: all that is newer was listed already. Text form `SEGMENT-OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub(super) point: Point,
@@ -70,7 +70,7 @@ pub struct InvalidCursor;
 /// Some records, newest first.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The records.
+    /// The records: as many as were asked for, unless there are no others, or the budget was used up.
     pub records: Vec<Record>,
     /// Where to go on for older ones; none when there are none.
     pub next: Option<Cursor>,
@@ -114,10 +114,22 @@ impl Reader {
     /// # Errors
     /// When the segments cannot be read.
     pub fn list(&self, filter: &Filter, limit: usize, before: Option<Cursor>) -> io::Result<Page> {
-        let mut found = self.newest(filter, limit.saturating_add(1), before)?;
+        self.list_within(filter, limit, before, u64::MAX)
+    }
+
+    /// The same, from about `budget` bytes of the journal at most. When these are read and there are more, it answers
+    /// what it has found by then, which may be nothing, with the place to go on from: from call to call, all is found.
+    /// A block is always read, and what ended later than it began is followed to its end, so a call can read more by a
+    /// block and a segment or two.
+    ///
+    /// # Errors
+    /// When the segments cannot be read.
+    pub fn list_within(&self, filter: &Filter, limit: usize, before: Option<Cursor>, budget: u64) -> io::Result<Page> {
+        let (mut found, stopped) = self.newest(filter, limit.saturating_add(1), before, budget)?;
         let more = found.len() > limit;
         found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|(point, _)| Cursor { point: *point });
+        let last = found.last().filter(|_| more).map(|(point, _)| Cursor { point: *point });
+        let next = if more { last } else { stopped };
         Ok(Page { records: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
@@ -135,13 +147,13 @@ impl Reader {
         Ok(())
     }
 
-    /// What each key of an organization did in the hour of `now` and the 23 before it, and its last use. Keys that the
-    /// journal does not know are not among them. `now` is the time; a day ago, other hours were counted.
+    /// What each of these keys of an organization did in the hour of `now` and the 23 before it, and its last use; of
+    /// keys that the journal does not know, that they did nothing. `now` is the time; a day ago, other hours were counted.
     ///
     /// # Errors
-    /// When the segments cannot be read.
-    pub fn activity(&self, org: OrgId, now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
-        activity::of(&self.directory, org, now)
+    /// When the segments cannot be read, or more than 256 MiB of them lie beyond what the index covers.
+    pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+        activity::of(&self.directory, org, keys, now)
     }
 
     /// Follows the journal: the first poll gives up to `last` records already complete, each later one those completed
@@ -151,7 +163,7 @@ impl Reader {
     /// When the segments cannot be read.
     pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follow> {
         let mut follow = Follow::at_end(self.directory.clone(), filter)?;
-        let mut found = self.newest(&filter, last, None)?;
+        let (mut found, _) = self.newest(&filter, last, None, u64::MAX)?;
         found.retain(|(point, record)| follow.has_passed(*point, record));
         follow.first = found.into_iter().rev().map(|(_, record)| record).collect();
         Ok(follow)
@@ -165,18 +177,29 @@ impl Reader {
         verify::verify(&self.directory)
     }
 
-    /// The newest `limit` records and their places.
-    fn newest(&self, filter: &Filter, limit: usize, before: Option<Cursor>) -> io::Result<Vec<(Point, Record)>> {
+    /// The newest `limit` records and their places, and where the budget was used up, if it was.
+    fn newest(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<Cursor>,
+        budget: u64,
+    ) -> io::Result<(Vec<(Point, Record)>, Option<Cursor>)> {
         let (mut scan, blocks) = self.plan(filter)?;
-        let mut found = Vec::new();
+        let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
         for block in blocks.into_iter().rev().filter_map(|block| clip(block, before)) {
             if found.len() >= limit {
                 break;
             }
+            if scan.bytes >= budget && reached.is_some() {
+                stopped = reached;
+                break;
+            }
             found.extend(scan.records(block, filter)?.into_iter().rev());
+            reached = Some(Cursor { point: (block.segment, block.start) });
         }
         found.truncate(limit);
-        Ok(found)
+        Ok((found, stopped))
     }
 
     /// The blocks to read for a filter, oldest first.

@@ -1,13 +1,11 @@
 //! Replies as people and programs read them.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
 use crate::audit::Record;
 use crate::identity::Permission;
-use crate::key::KeyId;
-use crate::management::{Activity, Explanation, Key, Limit, Org, Reply, Session, User};
+use crate::management::{Explanation, Key, Limit, Org, Reply, Session, User};
 
 /// Whether people or programs read the result.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -42,7 +40,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         }
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Uses { uses, .. } => show_uses(&uses),
-        Reply::Activity { keys, .. } => show_activity(&keys),
+        reply @ Reply::Activity { .. } => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("signs {} in, once, until {}:", link.email, seconds(&link.expires)));
             line(link.url.expose())
@@ -102,14 +100,6 @@ fn show_uses(uses: &[Record]) -> io::Result<()> {
     };
     let rows: Vec<_> = uses.iter().map(row).collect();
     table(["TIME", "ACTION", "OUTCOME", "STATUS", "IP"], &rows, "there are no uses of this key")
-}
-
-fn show_activity(keys: &BTreeMap<KeyId, Activity>) -> io::Result<()> {
-    let row = |(id, activity): (&KeyId, &Activity)| {
-        [id.to_string(), activity.requests().to_string(), activity.refusals().to_string()]
-    };
-    let rows: Vec<_> = keys.iter().map(row).collect();
-    table(["KEY", "REQUESTS", "REFUSALS"], &rows, "no key was used in the last 24 hours")
 }
 
 fn show_sessions(sessions: &[Session]) -> io::Result<()> {

@@ -7,7 +7,9 @@
 
 use std::net::IpAddr;
 
-use super::{Management, ManagementError, Operation};
+use futures_util::future::try_join_all;
+
+use super::{Management, ManagementError, Operation, uses};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
@@ -133,12 +135,12 @@ impl Management {
         };
         let allowed = match operation {
             Operation::ListOrgs {} => true,
-            Operation::ShowOrg { org }
-            | Operation::ListKeys { org }
-            | Operation::Activity { org }
-            | Operation::ListSessions { org: Some(org) } => person.is_here(org),
+            Operation::ShowOrg { org } | Operation::ListKeys { org } | Operation::ListSessions { org: Some(org) } => {
+                person.is_here(org)
+            }
             Operation::ListUsers { org } => person.is_here(org) && person.is_admin(),
             Operation::CreateKey { org, user, .. } => person.is_here(org) && (person.is_admin() || person.is_me(user)),
+            Operation::Activity { org, keys } if person.is_here(org) => return self.own_keys(person, keys).await,
             Operation::ShowKey { key }
             | Operation::RevokeKey { key }
             | Operation::RotateKey { key, .. }
@@ -156,9 +158,16 @@ impl Management {
             | Operation::ImportKey { .. }
             | Operation::LinkSession { .. }
             | Operation::ListSessions { org: None }
+            | Operation::Activity { .. }
             | Operation::EndSessions { .. } => false,
         };
         if allowed { Ok(()) } else { Err(ManagementError::NotAllowed) }
+    }
+
+    /// Each of these keys; too many are refused before any of them is looked for.
+    async fn own_keys(&self, person: &Person, keys: &[KeyId]) -> Result<(), ManagementError> {
+        uses::check_number(keys)?;
+        try_join_all(keys.iter().map(|key| self.own_key(person, *key))).await.map(drop)
     }
 
     /// A key of another organization, or of another user for those who are no admins, is none.

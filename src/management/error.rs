@@ -73,6 +73,9 @@ pub enum ManagementError {
     /// A page of another size.
     #[error("limit must be 1 to 200")]
     PageSize,
+    /// More keys at once than are answered.
+    #[error("keys must be at most 200 at once; ask again for the others")]
+    TooManyAsked,
     /// Not a place in a list.
     #[error("`before` is no cursor of this list; begin without one")]
     Cursor(#[from] audit::InvalidCursor),
@@ -131,6 +134,7 @@ impl ManagementError {
             | Self::Digest(_)
             | Self::SeatDigest
             | Self::PageSize
+            | Self::TooManyAsked
             | Self::Cursor(_) => Kind::Invalid,
         }
     }
@@ -150,7 +154,7 @@ impl ManagementError {
             Self::Overlap => "invalid_overlap",
             Self::Digest(_) | Self::SeatDigest => "invalid_digest",
             Self::TooManyKeys(_) => "too_many_keys",
-            Self::PageSize => "invalid_limit",
+            Self::PageSize | Self::TooManyAsked => "invalid_limit",
             Self::Cursor(_) => "invalid_cursor",
             Self::NotAllowed => "not_allowed",
             Self::NoSessions => "no_sessions",

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Histogram;
+use tokio::sync::Semaphore;
 
 use crate::audit::{self, Journal};
 use crate::clock::Micros;
@@ -54,6 +55,8 @@ pub struct Management {
     journal: Journal,
     /// Where the journal is read.
     journal_directory: PathBuf,
+    /// Permits to read it, one for each reading.
+    readings: Arc<Semaphore>,
     /// The name of this gateway, whose journal it is.
     gateway: String,
     /// How web sessions are; none: there are none.
@@ -69,6 +72,7 @@ impl Management {
             state,
             journal,
             journal_directory: settings.path.clone(),
+            readings: Arc::new(Semaphore::new(uses::READINGS)),
             gateway: settings.gateway.clone(),
             sessions: None,
             duration: metrics.change.clone(),
@@ -119,7 +123,7 @@ impl Management {
             Operation::ImportKey { org, user, sha256, name } => self.import_key(&org, &user, &sha256, &name, by).await,
             Operation::Explain { key } => self.explain(key, now).await,
             Operation::ListUses { key, uses } => self.list_uses(key, uses).await,
-            Operation::Activity { org } => self.activity(&org, by).await,
+            Operation::Activity { org, keys } => self.activity(&org, keys, now).await,
             Operation::LinkSession { org, user } => self.link_session(&org, &user, by).await,
             Operation::ListSessions { org } => self.list_sessions(org.as_deref(), by).await,
             Operation::EndSession { session } => self.end_session(session, by).await,

@@ -78,9 +78,10 @@ pub enum Operation {
         #[serde(default)]
         uses: Uses,
     },
-    /// What happened with the keys of an organization in the last day, as far as this gateway has recorded it.
+    /// What happened with some keys of an organization in the last day, as far as this gateway has recorded it. At most
+    /// 200 keys.
     #[serde(rename = "org.activity")]
-    Activity { org: String },
+    Activity { org: String, keys: Vec<KeyId> },
     /// A link that signs a user in to the dashboard, once.
     #[serde(rename = "session.link")]
     LinkSession { org: String, user: String },

@@ -34,9 +34,9 @@ pub enum Reply {
     Keys { keys: Vec<Key> },
     /// A key with a new secret: the only time that it is shown.
     NewKey { api_key: ApiKey, key: Key },
-    /// What a key was used for, newest first, as one gateway has recorded it.
+    /// What a key was used for, newest first, as one gateway has recorded it; with `next`, there may be more.
     Uses { uses: Vec<Record>, next: Option<String>, gateway: String },
-    /// What happened with keys in the last day, as one gateway has recorded it.
+    /// What happened with each key that was asked for in the last day, as one gateway has recorded it.
     Activity { keys: BTreeMap<KeyId, Activity>, gateway: String },
     /// A link that signs somebody in, once.
     Link { link: Link },
@@ -257,18 +257,6 @@ impl Serialize for ApiKey {
 impl<'de> Deserialize<'de> for ApiKey {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
-    }
-}
-
-impl Activity {
-    /// Uses that were admitted.
-    pub fn requests(&self) -> u64 {
-        self.hours.iter().map(|hour| hour.requests).sum()
-    }
-
-    /// Uses that were refused.
-    pub fn refusals(&self) -> u64 {
-        self.hours.iter().map(|hour| hour.refusals).sum()
     }
 }
 

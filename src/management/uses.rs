@@ -1,16 +1,27 @@
 //! What the audit journal says of keys: read where files may be waited for.
+//!
+//! A reading is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many there are
+//! at a time. So whoever asks a lot waits for their own answers, and requests do not.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
-use super::actor::By;
-use super::{Management, ManagementError, Reply};
+use super::{Activity, Management, ManagementError, Reply};
 use crate::audit::{Cursor, Filter, Outcome, Reader};
+use crate::clock::Micros;
 use crate::key::KeyId;
 
 /// Records on a page, unless another number is asked for.
 const PAGE: usize = 50;
 /// Records on a page at most.
 const LARGEST_PAGE: usize = 200;
+/// Bytes of the journal that are read for a page: some tenths of a second.
+const BUDGET: u64 = 64 << 20;
+/// Keys whose activity is asked for at once, at most: more than a page of them.
+const MOST_KEYS: usize = 200;
+/// Readings at a time: what they cost comes from the same cores and the same disk that requests need.
+pub(super) const READINGS: usize = 4;
 
 /// Which uses are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,12 +33,13 @@ pub struct Uses {
     pub refused: Option<bool>,
     /// Those older than the page that this came with.
     pub before: Option<String>,
-    /// How many: 1 to 200. Default: 50.
+    /// How many at most: 1 to 200. Default: 50.
     pub limit: Option<usize>,
 }
 
 impl Management {
-    /// The uses of a key that this gateway has recorded, newest first.
+    /// The uses of a key that this gateway has recorded, newest first. Where the wanted ones are rare, a page may have
+    /// fewer than asked for, or none, and say where to go on.
     pub(super) async fn list_uses(&self, key: KeyId, uses: Uses) -> Result<Reply, ManagementError> {
         let before = uses.before.map(|before| before.parse::<Cursor>()).transpose()?;
         let limit = uses.limit.unwrap_or(PAGE);
@@ -41,33 +53,95 @@ impl Management {
             requests_only: true,
             ..Filter::default()
         };
-        let page = self.read(move |reader| reader.list(&filter, limit, before)).await?;
+        let page = self.read(move |reader| reader.list_within(&filter, limit, before, BUDGET)).await?;
         let next = page.next.map(|cursor| cursor.to_string());
         Ok(Reply::Uses { uses: page.records, next, gateway: self.gateway.clone() })
     }
 
-    /// What happened with the keys of an organization in the last day, as far as this gateway has recorded it.
-    pub(super) async fn activity(&self, org: &str, by: By<'_>) -> Result<Reply, ManagementError> {
+    /// What happened with these keys of an organization in the last day, as far as this gateway has recorded it.
+    pub(super) async fn activity(&self, org: &str, keys: Vec<KeyId>, now: Micros) -> Result<Reply, ManagementError> {
+        check_number(&keys)?;
         let org = self.org(org).await?.id;
-        let now = by.now;
-        let mut activity = self.read(move |reader| reader.activity(org, now)).await?;
-        if let Some(only) = by.actor.only() {
-            let keys = self.state.keys(org).await?;
-            activity.retain(|id, _| keys.iter().any(|key| key.id == *id && key.user == only));
-        }
-        let keys = activity.into_iter().map(|(id, activity)| (id, activity.into())).collect();
-        Ok(Reply::Activity { keys, gateway: self.gateway.clone() })
+        let written = move |reader: &Reader| -> io::Result<BTreeMap<KeyId, Activity>> {
+            let activity = reader.activity(org, &keys, now)?;
+            Ok(activity.into_iter().map(|(key, activity)| (key, activity.into())).collect())
+        };
+        Ok(Reply::Activity { keys: self.read(written).await?, gateway: self.gateway.clone() })
     }
 
+    /// Reads the journal, on a thread that may wait. The permit goes with the reading, which nobody breaks off.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Reader) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ManagementError> {
+        let permit = Arc::clone(&self.readings).acquire_owned().await.expect("nothing closes the semaphore");
         let directory = self.journal_directory.clone();
-        let reading = tokio::task::spawn_blocking(move || Reader::open(&directory).and_then(|reader| read(&reader)));
+        let reading = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            Reader::open(&directory).and_then(|reader| read(&reader))
+        });
         match reading.await {
             Ok(read) => read.map_err(ManagementError::JournalUnread),
             Err(_) => Err(ManagementError::JournalUnread(io::Error::other("the reading broke off"))),
         }
+    }
+}
+
+/// Whether so many keys are answered at once.
+pub(super) fn check_number(keys: &[KeyId]) -> Result<(), ManagementError> {
+    if keys.len() > MOST_KEYS { Err(ManagementError::TooManyAsked) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::audit::{self, Durability, Journal, OnUnavailable};
+    use crate::metrics::Metrics;
+    use crate::quota::Quota;
+    use crate::state::State;
+    use crate::state::embedded::{self, Embedded};
+
+    fn management(directory: &std::path::Path) -> Management {
+        let metrics = Metrics::new();
+        let state = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+        let settings = audit::Settings {
+            path: directory.join("audit"),
+            durability: Durability::Written,
+            on_unavailable: OnUnavailable::Refuse,
+            segment_size: 1 << 20,
+            segment_age: Duration::from_secs(3600),
+            retention_age: None,
+            retention_size: None,
+            unknown_per_second: 10,
+            gateway: "gateway-1".into(),
+        };
+        let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
+        Management::new(Arc::new(State::Embedded(Embedded::open(&state).unwrap())), journal, &settings, &metrics.state)
+    }
+
+    #[tokio::test]
+    async fn so_many_read_at_a_time_and_the_others_after_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let management = management(directory.path());
+        let together = Arc::new(Barrier::new(READINGS));
+        let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let read = |_| {
+            let (together, reading, most) = (Arc::clone(&together), Arc::clone(&reading), Arc::clone(&most));
+            management.read(move |_| {
+                most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                together.wait();
+                reading.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            })
+        };
+        let done = join_all((0..READINGS * 8).map(read)).await;
+        assert!(done.iter().all(Result::is_ok));
+        assert_eq!(most.load(Ordering::SeqCst), READINGS);
     }
 }

@@ -302,6 +302,8 @@ async fn wrong_operands_are_told_apart() {
         (Operation::ShowKey { key }, "no_such_key"),
         (Operation::Explain { key }, "no_such_key"),
         (Operation::RotateKey { key, overlap: Some(Duration::MAX) }, "invalid_overlap"),
+        (Operation::Activity { org: acme(), keys: vec![key; 201] }, "invalid_limit"),
+        (Operation::Activity { org: "other".into(), keys: vec![key; 200] }, "no_such_org"),
     ];
     for (operation, code) in cases {
         assert_eq!(house.perform(operation.clone()).await.unwrap_err().code(), code, "{operation:?}");

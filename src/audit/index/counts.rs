@@ -1,8 +1,7 @@
 //! The rows of what keys did: counts by the hour, and the last use of each.
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, Error, Row, params};
-use rustc_hash::FxHashMap;
+use rusqlite::{Connection, Error, OptionalExtension as _, Row, params};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::event::Glance;
 use super::super::tally::{Counts, Last, Tally, Whose};
@@ -50,34 +49,36 @@ pub(super) fn open(database: &Connection) -> rusqlite::Result<FxHashMap<u128, Wh
     Ok(open)
 }
 
-/// What the rows have of an organization, from an hour on.
-pub(super) fn of(database: &Connection, org: OrgId, first: u64) -> rusqlite::Result<Tally> {
+/// What the rows have of these keys of an organization, from an hour on. Each is found by the tables' primary keys.
+pub(super) fn of(database: &Connection, org: OrgId, keys: &FxHashSet<KeyId>, first: u64) -> rusqlite::Result<Tally> {
     let mut tally = Tally::new(first, FxHashMap::default());
-    let mut statement =
-        database.prepare("SELECT key, hour, requests, refusals FROM hour WHERE org = ?1 AND hour >= ?2")?;
-    let mut rows = statement.query(params![org.as_bytes(), first.cast_signed()])?;
-    while let Some(row) = rows.next()? {
-        let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-        let counts = Counts { requests: number(2)?, refusals: number(3)? };
-        tally.hours.insert(((org, key(row)?), number(1)?), counts);
-    }
-    let mut statement = database.prepare("SELECT key, begun, ended FROM last WHERE org = ?1")?;
-    let mut rows = statement.query([org.as_bytes()])?;
-    while let Some(row) = rows.next()? {
-        let (whose, begun, ended) = ((org, key(row)?), row.get::<_, Vec<u8>>(1)?, row.get(2)?);
-        let known = glance(&begun)?;
-        let id = known.id.as_u128();
-        if known.outcome.is_none() && Option::is_none(&ended) {
-            tally.open.insert(id, whose);
+    let mut hours =
+        database.prepare("SELECT hour, requests, refusals FROM hour WHERE org = ?1 AND key = ?2 AND hour >= ?3")?;
+    let mut last = database.prepare("SELECT begun, ended FROM last WHERE org = ?1 AND key = ?2")?;
+    for key in keys {
+        let mut rows = hours.query(params![org.as_bytes(), key.as_str(), first.cast_signed()])?;
+        while let Some(row) = rows.next()? {
+            let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+            let counts = Counts { requests: number(1)?, refusals: number(2)? };
+            tally.hours.insert(((org, *key), number(0)?), counts);
         }
-        tally.last.insert(whose, Last { id, begun, ended });
+        let used = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        if let Some((begun, ended)) = last.query_row(params![org.as_bytes(), key.as_str()], used).optional()? {
+            carry_on(&mut tally, (org, *key), begun, ended)?;
+        }
     }
     Ok(tally)
 }
 
-fn key(row: &Row<'_>) -> rusqlite::Result<KeyId> {
-    let text = row.get_ref(0)?.as_str()?;
-    text.parse().map_err(|error| Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
+/// Takes a stored last use into a tally; one that has not ended may end in what follows.
+fn carry_on(tally: &mut Tally, whose: Whose, begun: Vec<u8>, ended: Option<Vec<u8>>) -> rusqlite::Result<()> {
+    let known = glance(&begun)?;
+    let id = known.id.as_u128();
+    if known.outcome.is_none() && ended.is_none() {
+        tally.open.insert(id, whose);
+    }
+    tally.last.insert(whose, Last { id, begun, ended });
+    Ok(())
 }
 
 /// A line as it was stored: what does not check now is damage to the index.

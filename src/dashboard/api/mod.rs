@@ -84,6 +84,7 @@ impl Call<'_> {
             Endpoint::ChooseOrg => self.choose_org().await,
             Endpoint::SignOut => self.sign_out().await,
             Endpoint::CreateKey => self.create_key().await,
+            Endpoint::Activity => self.activity(id).await,
             endpoint => {
                 let reply = self.perform(self.operation(endpoint, id)?).await?;
                 Ok(json(StatusCode::OK, &untagged(&reply)))
@@ -112,7 +113,7 @@ impl Call<'_> {
             }
             Endpoint::ListUses => Operation::ListUses { key: input::key(id)?, uses: input::uses(self.visit)? },
             Endpoint::Explain => Operation::Explain { key: input::key(id)? },
-            Endpoint::Activity => Operation::Activity { org },
+            Endpoint::Activity => Operation::Activity { org, keys: vec![input::key(id)?] },
             Endpoint::ListSessions => Operation::ListSessions { org: Some(org) },
             Endpoint::EndSession => Operation::EndSession { session: input::session(id)? },
         })
@@ -146,6 +147,14 @@ impl Call<'_> {
         let mut answer = answer::of(StatusCode::NO_CONTENT, "application/json", "");
         answer.headers_mut().remove(CONTENT_TYPE);
         Ok(answer::without_session(answer))
+    }
+
+    /// What a key did lately: what management says of several, of one.
+    async fn activity(&self, id: Option<&str>) -> Result<Answer, Refusal> {
+        let reply = self.perform(self.operation(Endpoint::Activity, id)?).await?;
+        let Reply::Activity { keys, gateway } = reply else { return Err(Failed::Internal.into()) };
+        let activity = keys.into_values().next().ok_or(Failed::Internal)?;
+        Ok(json(StatusCode::OK, &json!({ "activity": activity, "gateway": gateway })))
     }
 
     async fn create_key(&self) -> Result<Answer, Refusal> {

@@ -62,7 +62,7 @@ const ROUTES: &[Route] = &[
     route("POST",   "keys/{key}/rotate",      Endpoint::RotateKey,    &[]),
     route("GET",    "keys/{key}/uses",        Endpoint::ListUses,     &["outcome", "refused", "before", "limit"]),
     route("GET",    "keys/{key}/explanation", Endpoint::Explain,      &[]),
-    route("GET",    "activity",               Endpoint::Activity,     &[]),
+    route("GET",    "keys/{key}/activity",    Endpoint::Activity,     &[]),
     route("GET",    "sessions",               Endpoint::ListSessions, &[]),
     route("DELETE", "sessions/{session}",     Endpoint::EndSession,   &[]),
 ];

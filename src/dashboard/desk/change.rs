@@ -121,8 +121,8 @@ impl Desk<'_> {
 
     pub(super) async fn offer_revoke(&self, id: &str, error: Option<String>) -> Result<Answer, Failed> {
         let key = self.changeable(id).await?;
-        let activity = self.activity().await;
-        let own = activity.as_ref().and_then(|activity| activity.get(&key.id));
+        let lately = self.activity(vec![key.id]).await?;
+        let own = lately.as_ref().and_then(|lately| lately.keys.get(&key.id));
         let has_error = error.is_some();
         let revoke = RevokePage {
             frame: self.frame(Section::Keys).await?,

@@ -5,7 +5,7 @@ use super::super::failed::Failed;
 use super::super::pages::{
     Gauge, KeyPage, KeyState, Limits, Outcome, Refusal, Section, Show, Standing, Use, UseFilter, Verdict, link,
 };
-use super::keys::state;
+use super::keys::{day, state};
 use super::{Desk, page};
 use crate::audit::Record;
 use crate::key::KeyId;
@@ -15,6 +15,15 @@ use crate::management::{self, Explanation, KeyStatus, Operation, Reply, Uses};
 const PAGE: usize = 20;
 /// Refusals that are shown.
 const REFUSALS: usize = 5;
+
+/// Some uses of a key, as its gateway recorded them.
+#[derive(Default)]
+struct Recorded {
+    records: Vec<Record>,
+    /// Where older ones begin, if there may be any.
+    next: Option<String>,
+    gateway: String,
+}
 
 impl Desk<'_> {
     /// A key id of an address; one that cannot be is that of no key.
@@ -31,17 +40,17 @@ impl Desk<'_> {
 
     pub(super) async fn key(&self, id: &str) -> Result<Answer, Failed> {
         let Explanation { verdict, key, user, org, standing } = *self.explanation(id).await?;
-        let activity = self.activity().await;
-        let own = activity.as_ref().map(|activity| activity.get(&key.id));
+        let lately = self.activity(vec![key.id]).await?;
+        let own = lately.as_ref().and_then(|lately| lately.keys.get(&key.id));
         let filter = self.use_filter();
         let before = self.visit.parameter("before").map(str::to_owned);
-        let refused = Uses { refused: Some(true), limit: Some(REFUSALS), ..Uses::default() };
-        let (refusals, _, _) = self.uses(key.id, refused).await.unwrap_or_default();
         let wanted = Uses { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
-        let uses = self.uses(key.id, wanted).await;
-        let (older, gateway) =
-            uses.as_ref().map(|(_, next, gateway)| (next.clone(), gateway.clone())).unwrap_or_default();
-        let address = |before: &str| self.address(&key.id.to_string(), filter, before);
+        let uses = self.uses(key.id, wanted).await?;
+        let refused = Uses { refused: Some(true), limit: Some(REFUSALS), ..Uses::default() };
+        let refusals = self.uses(key.id, refused).await?.unwrap_or_default();
+        let address = |filter: UseFilter, before: &str| self.address(&key.id.to_string(), filter, before);
+        let gateway = uses.as_ref().map(|uses| uses.gateway.clone());
+        let only_refused = UseFilter { show: Show::Refused, outcome: None };
         page(&KeyPage {
             frame: self.frame(Section::Keys).await?,
             id: key.id.to_string(),
@@ -52,7 +61,7 @@ impl Desk<'_> {
             state: state(&key),
             created: self.when(&key.created),
             imported: key.imported,
-            last_use: self.last_use(&key, own.flatten()),
+            last_use: self.last_use(&key, own),
             uses_ever: key.uses,
             rotated: key.rotated.as_deref().map(|time| self.when(time)),
             previous_until: self.overlap(&key),
@@ -60,13 +69,14 @@ impl Desk<'_> {
             limits: limits(&key, &org),
             standing: (state(&key) != KeyState::Revoked).then(|| self.standing(&standing)),
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
-            activity: own.map(|own| self.day(own)),
-            refusals: refusals.iter().map(|record| self.refusal(record)).collect(),
-            uses: uses.map(|(records, ..)| records.iter().map(|record| self.use_(record)).collect()),
+            activity: own.map(day),
+            refusals: refusals.records.iter().map(|record| self.refusal(record)).collect(),
+            older_refusals: refusals.next.map(|cursor| address(only_refused, &cursor)),
+            older: uses.as_ref().and_then(|uses| uses.next.as_ref()).map(|cursor| address(filter, cursor)),
+            uses: uses.map(|uses| uses.records.iter().map(|record| self.use_(record)).collect()),
             filter,
-            newer: before.map(|_| address("")),
-            older: older.map(|cursor| address(&cursor)),
-            gateway,
+            newer: before.map(|_| address(filter, "")),
+            gateway: lately.map(|lately| lately.gateway).or(gateway),
         })
     }
 
@@ -82,15 +92,13 @@ impl Desk<'_> {
         format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
     }
 
-    /// Uses, where older ones begin, and whose record they are; none when the journal cannot be read.
-    async fn uses(&self, key: KeyId, uses: Uses) -> Option<(Vec<Record>, Option<String>, String)> {
-        match self.perform(Operation::ListUses { key, uses }).await {
-            Ok(Reply::Uses { uses, next, gateway }) => Some((uses, next, gateway)),
-            Ok(_) => None,
-            Err(failed) => {
-                tracing::warn!(request_id = %self.visit.id, cause = failed.in_full(), "the uses of a key are not shown");
-                None
-            }
+    /// Uses; none when the journal cannot be read.
+    async fn uses(&self, key: KeyId, uses: Uses) -> Result<Option<Recorded>, Failed> {
+        let asked = self.perform(Operation::ListUses { key, uses }).await;
+        match self.if_readable(asked, "what a key was used for")? {
+            Some(Reply::Uses { uses, next, gateway }) => Ok(Some(Recorded { records: uses, next, gateway })),
+            Some(_) => Err(Failed::Internal),
+            None => Ok(None),
         }
     }
 
@@ -128,7 +136,6 @@ impl Desk<'_> {
             outcome: outcome(record),
             ip: ip(record),
             user_agent: record.user_agent.clone(),
-            request_id: record.id.to_string(),
         }
     }
 }

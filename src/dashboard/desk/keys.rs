@@ -15,6 +15,12 @@ use crate::management::{self, Key, KeyStatus, Operation, Reply};
 /// Keys on a page.
 const PAGE: usize = 25;
 
+/// What some keys did lately, and the gateway that recorded it.
+pub(super) struct Lately {
+    pub(super) keys: BTreeMap<KeyId, management::Activity>,
+    pub(super) gateway: String,
+}
+
 impl Desk<'_> {
     pub(super) async fn keys(&self) -> Result<Answer, Failed> {
         let Reply::Keys { keys } = self.perform(Operation::ListKeys { org: self.org() }).await? else {
@@ -28,9 +34,9 @@ impl Desk<'_> {
         found.sort_by_key(|key| state(key) != KeyState::Active);
         let paging = self.paging(found.len() as u64, &filter);
         let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE);
-        let activity = self.activity().await;
-        let rows = found.iter().skip(from).take(PAGE).map(|key| self.row(key, activity.as_ref()));
-        let rows = rows.collect();
+        let shown: Vec<&Key> = found.iter().skip(from).take(PAGE).collect();
+        let lately = self.activity(shown.iter().map(|key| key.id).collect()).await?;
+        let rows = shown.into_iter().map(|key| self.row(key, lately.as_ref())).collect();
         page(&KeysPage {
             frame: self.frame(Section::Keys).await?,
             all: self.person.is_admin(),
@@ -40,6 +46,7 @@ impl Desk<'_> {
             found: found.len() as u64,
             total,
             paging,
+            gateway: lately.map(|lately| lately.gateway),
         })
     }
 
@@ -58,29 +65,27 @@ impl Desk<'_> {
         Paging::of(asked, found, PAGE as u64, address)
     }
 
-    /// What happened with the keys lately; none when the journal cannot be read, which is no reason to show no keys.
-    pub(super) async fn activity(&self) -> Option<BTreeMap<KeyId, management::Activity>> {
-        match self.perform(Operation::Activity { org: self.org() }).await {
-            Ok(Reply::Activity { keys, .. }) => Some(keys),
-            Ok(_) => None,
-            Err(failed) => {
-                tracing::warn!(request_id = %self.visit.id, cause = failed.in_full(), "the activity of keys is not shown");
-                None
-            }
+    /// What happened with these keys lately; none when the journal cannot be read.
+    pub(super) async fn activity(&self, keys: Vec<KeyId>) -> Result<Option<Lately>, Failed> {
+        let asked = self.perform(Operation::Activity { org: self.org(), keys }).await;
+        match self.if_readable(asked, "the activity of keys")? {
+            Some(Reply::Activity { keys, gateway }) => Ok(Some(Lately { keys, gateway })),
+            Some(_) => Err(Failed::Internal),
+            None => Ok(None),
         }
     }
 
-    fn row(&self, key: &Key, activity: Option<&BTreeMap<KeyId, management::Activity>>) -> KeyRow {
-        let own = activity.map(|activity| activity.get(&key.id));
+    fn row(&self, key: &Key, lately: Option<&Lately>) -> KeyRow {
+        let activity = lately.and_then(|lately| lately.keys.get(&key.id));
         KeyRow {
             id: key.id.to_string(),
             name: key.name.clone(),
             owner: key.email.clone(),
             own: key.user == self.person.user.id,
             created: self.when(&key.created),
-            last_use: self.last_use(key, own.flatten()),
+            last_use: self.last_use(key, activity),
             state: state(key),
-            activity: own.map(|own| self.day(own)),
+            activity: activity.map(day),
         }
     }
 
@@ -94,18 +99,14 @@ impl Desk<'_> {
         });
         Some(LastUse { when: self.when(time), details })
     }
+}
 
-    /// The last 24 hours; all quiet for a key that the journal does not know.
-    pub(super) fn day(&self, activity: Option<&management::Activity>) -> Activity {
-        let time = |text: &str| text.parse().unwrap_or(Micros(0));
-        let hour = |hour: &management::Hour| Hour {
-            start: time(&hour.start),
-            requests: hour.requests,
-            refusals: hour.refusals,
-        };
-        let hours: Vec<Hour> = activity.iter().flat_map(|activity| &activity.hours).map(hour).collect();
-        Activity::of(&hours)
-    }
+/// The last 24 hours of a key.
+pub(super) fn day(activity: &management::Activity) -> Activity {
+    let time = |text: &str| text.parse().unwrap_or(Micros(0));
+    let hour =
+        |hour: &management::Hour| Hour { start: time(&hour.start), requests: hour.requests, refusals: hour.refusals };
+    Activity::of(&activity.hours.iter().map(hour).collect::<Vec<_>>())
 }
 
 /// Whether the journal's last use is the state's, whose clock may be another one.

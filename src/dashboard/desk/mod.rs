@@ -1,5 +1,7 @@
 //! What is behind the pages: each asks management what it shows, or has it do what a form says.
 
+use std::error::Error as _;
+
 use http::StatusCode;
 
 use super::answer::{self, Answer};
@@ -8,7 +10,7 @@ use super::pages::{self, Frame, OrgChoice, Section, When};
 use super::visit::Visit;
 use super::{Dashboard, OK, Samples};
 use crate::clock::Micros;
-use crate::management::{Actor, Management, Operation, Person, Reply};
+use crate::management::{Actor, Kind, Management, Operation, Person, Reply};
 
 mod keys;
 mod key;
@@ -69,6 +71,19 @@ impl Desk<'_> {
     /// Has something done for the person.
     async fn perform(&self, operation: Operation) -> Result<Reply, Failed> {
         Ok(self.management.perform_as(&self.actor, operation, self.visit.now).await?)
+    }
+
+    /// What the journal says; none when it cannot be read, which is no reason to show nothing else.
+    fn if_readable<T>(&self, read: Result<T, Failed>, what: &'static str) -> Result<Option<T>, Failed> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(Failed::Management(error)) if error.kind() == Kind::Unavailable => {
+                let cause = error.source().map(ToString::to_string);
+                tracing::warn!(request_id = %self.visit.id, %error, cause, "{what} is not shown");
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
     }
 
     /// The chosen organization, as operations name it.

@@ -53,6 +53,8 @@ pub struct KeyPage {
     pub activity: Option<Activity>,
     /// The last requests that were refused, newest first.
     pub refusals: Vec<Refusal>,
+    /// The address of what may hold older ones, which were not looked for.
+    pub older_refusals: Option<String>,
     /// Its uses, newest first; none when they could not be read.
     pub uses: Option<Vec<Use>>,
     /// Which uses are shown.
@@ -61,8 +63,8 @@ pub struct KeyPage {
     pub newer: Option<String>,
     /// The address of older uses.
     pub older: Option<String>,
-    /// The name of the gateway whose records these are.
-    pub gateway: String,
+    /// The name of the gateway whose records these are; none when they could not be read.
+    pub gateway: Option<String>,
 }
 
 /// What a request would meet now.
@@ -104,8 +106,6 @@ pub struct Use {
     pub ip: String,
     /// The client's user agent; none when it sent none.
     pub user_agent: Option<String>,
-    /// The request id.
-    pub request_id: String,
 }
 
 /// Which uses are shown: query parameters `show` and `outcome`.

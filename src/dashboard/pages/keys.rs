@@ -29,6 +29,8 @@ pub struct KeysPage {
     pub total: u64,
     /// Where this page is among those of the keys found.
     pub paging: Paging,
+    /// The name of the gateway whose records the last 24 hours are; none when they could not be read.
+    pub gateway: Option<String>,
 }
 
 /// Which keys are wanted: query parameters `q` and `state`.

@@ -70,14 +70,4 @@ impl Overlap {
     pub fn of(value: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|overlap| overlap.value() == value)
     }
-
-    /// In seconds.
-    pub fn seconds(self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 7 * 86_400,
-        }
-    }
 }

@@ -100,7 +100,8 @@ fn rows() -> Vec<KeyRow> {
 fn keys(rows: Vec<KeyRow>, total: u64) -> KeysPage {
     let paging = Paging::of(1, total, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
     let frame = frame(Section::Keys, true);
-    KeysPage { frame, all: true, suspended: false, rows, filter: KeyFilter::default(), found: total, total, paging }
+    let (filter, gateway) = (KeyFilter::default(), Some("gateway-1".into()));
+    KeysPage { frame, all: true, suspended: false, rows, filter, found: total, total, paging, gateway }
 }
 
 fn many() -> KeysPage {
@@ -165,7 +166,6 @@ fn uses() -> Vec<Use> {
         outcome: Outcome::named(name).expect("the samples name outcomes that there are"),
         ip: if index == 2 { "2001:db8:85a3:8d3:1319:8a2e:370:7348".into() } else { "203.0.113.87".into() },
         user_agent: [Some("python-requests/2.32.3"), Some(HOSTILE), None, Some(FIREFOX)][index % 4].map(Into::into),
-        request_id: format!("0193f2aa-0000-7000-8000-{index:012}"),
     };
     let names = ["completed", "rate_limited", "forbidden", "upstream_error", "in_progress", "too_many_in_flight"];
     names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
@@ -207,11 +207,12 @@ fn key() -> KeyPage {
         verdict: Verdict { admitted: true, sentence },
         activity: Some(activity(13)),
         refusals: refusals(),
+        older_refusals: None,
         uses: Some(uses()),
         filter: UseFilter::ANY,
         newer: None,
         older: Some(link("/settings/keys/aC3007919", &[("before", "12-3456")])),
-        gateway: "gateway-1".into(),
+        gateway: Some("gateway-1".into()),
     }
 }
 
@@ -251,6 +252,7 @@ fn key_revoked() -> KeyPage {
         refusals: vec![],
         uses: None,
         older: None,
+        gateway: None,
         ..key()
     }
 }
@@ -258,6 +260,12 @@ fn key_revoked() -> KeyPage {
 fn key_filtered() -> KeyPage {
     let filter = UseFilter { show: Show::Refused, outcome: Outcome::named("rate_limited") };
     KeyPage { filter, uses: Some(vec![]), newer: Some("/settings/keys/aC3007919".into()), older: None, ..key() }
+}
+
+/// What is wanted is rare: the newest of the records have none.
+fn key_sought() -> KeyPage {
+    let older = Some(link("/settings/keys/aC3007919", &[("show", "refused"), ("before", "12-3456")]));
+    KeyPage { refusals: vec![], older_refusals: older.clone(), older, newer: None, ..key_filtered() }
 }
 
 fn revoke(name: &str, error: Option<&str>) -> RevokePage {
@@ -341,6 +349,7 @@ fn all() -> Vec<(String, String)> {
         ("key-empty", key_empty().render()),
         ("key-revoked", key_revoked().render()),
         ("key-filtered", key_filtered().render()),
+        ("key-sought", key_sought().render()),
         ("revoke", revoke("Nightly report", None).render()),
         ("revoke-wrong", revoke(HOSTILE, Some("That is not the key’s name.")).render()),
         ("rotate", rotate(None).render()),
@@ -411,6 +420,25 @@ fn every_page_can_be_found_one_s_way_in() {
         ids.dedup();
         assert_eq!(ids.len(), count, "{name} has an id twice");
     }
+}
+
+#[test]
+fn whose_records_they_are_is_said_where_they_are_shown() {
+    let pages = [keys(rows(), 8).render(), key().render()].map(Result::unwrap);
+    for page in pages {
+        assert!(page.contains("recorded by the gateway <span class=\"mono\">gateway-1</span>"), "{page}");
+    }
+    assert!(!key_revoked().render().unwrap().contains("by the gateway <span"), "there are none");
+}
+
+#[test]
+fn what_was_not_found_so_far_is_not_said_to_be_nowhere() {
+    let sought = key_sought().render().unwrap();
+    assert_eq!(sought.matches("Nothing found so far").count(), 2, "among the uses, and among the refusals");
+    assert!(!sought.contains("No use matches") && !sought.contains("No refused request is on record"));
+    let href = "/settings/keys/aC3007919?show=refused&#38;before=12-3456";
+    assert_eq!(sought.matches(href).count(), 3, "both lead there, and so does what is below the table");
+    assert!(key_filtered().render().unwrap().contains("No use matches"));
 }
 
 #[test]

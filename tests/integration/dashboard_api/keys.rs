@@ -28,9 +28,9 @@ fn a_key_is_shown_once_and_works_until_it_is_revoked() {
     let third = bob.send("POST", &format!("/keys/{id}/rotate"), None).json();
     let third = third["api_key"].as_str().unwrap().to_owned();
     assert_eq!((client.get("/", &second).status, client.get("/", &third).status), (401, 200));
-    for path in ["/keys".to_owned(), format!("/keys/{id}"), format!("/keys/{id}/uses"), "/activity".into()] {
-        let text = String::from_utf8(bob.get(&path).body).unwrap();
-        assert!(text.contains(&id), "{path}: {text}");
+    for path in ["".to_owned(), format!("/{id}"), format!("/{id}/uses"), format!("/{id}/activity")] {
+        let text = String::from_utf8(bob.get(&format!("/keys{path}")).body).unwrap();
+        assert!(text.contains(&id) || path.ends_with("/activity"), "{path}: {text}");
         for secret in [&key, &second, &third] {
             assert!(!text.contains(&secret[18..]), "{path} shows a secret");
         }
@@ -59,12 +59,43 @@ fn a_key_tells_what_it_was_used_for() {
     assert_eq!(bob.get(&format!("/keys/{id}/uses?refused=true")).json()["uses"], json!([]));
     let completed = bob.get(&format!("/keys/{id}/uses?outcome=completed")).json();
     assert_eq!(completed["uses"].as_array().unwrap().len(), 3);
-    let activity = bob.get("/activity").json();
-    let requests =
-        activity["keys"][&id]["hours"].as_array().unwrap().iter().map(|hour| hour["requests"].as_u64().unwrap());
-    assert_eq!(requests.sum::<u64>(), 3);
+    let (_, idle) = bob.key("idle");
+    for (id, uses) in [(&id, 3), (&idle, 0)] {
+        let lately = bob.get(&format!("/keys/{id}/activity")).json();
+        let hours = lately["activity"]["hours"].as_array().unwrap();
+        assert_eq!(hours.len(), 24);
+        assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), uses);
+        assert_eq!(lately["activity"]["last"].is_null(), uses == 0);
+        assert_eq!(lately["gateway"], first["gateway"]);
+    }
     let explained = bob.get(&format!("/keys/{id}/explanation")).json();
     assert_eq!(explained["explanation"]["standing"]["remaining"], 997);
+}
+
+#[test]
+fn a_page_names_its_gateway_and_refuses_a_place_that_is_none() {
+    let house = House::new();
+    let bob = house.member();
+    let (_, id) = bob.key("laptop");
+    let gateway = bob.get(&format!("/keys/{id}/uses")).json()["gateway"].as_str().unwrap().to_owned();
+    let page = |path: String| {
+        let headers = [("Cookie", bob.cookie.as_str())];
+        let page = Client::connect(house.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
+        (page.status, String::from_utf8(page.body).unwrap())
+    };
+    for path in ["/keys".to_owned(), format!("/keys/{id}")] {
+        let (status, text) = page(path);
+        assert_eq!(status, 200);
+        assert!(text.contains(&format!("recorded by the gateway <span class=\"mono\">{gateway}</span>")), "{text}");
+    }
+    let (status, text) = page(format!("/keys/{id}?before=garbage"));
+    assert_eq!(status, 400, "{text}");
+    let audit = house.gateway.dir.path().join("audit");
+    std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
+    let (status, text) = page(format!("/keys/{id}"));
+    std::fs::rename(house.gateway.dir.path().join("away"), &audit).unwrap();
+    assert_eq!(status, 200, "what the journal does not say is shown all the same");
+    assert!(text.contains("cannot be read right now") && text.contains(&id));
 }
 
 #[test]

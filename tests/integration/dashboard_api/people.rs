@@ -11,7 +11,7 @@ fn a_member_sees_and_changes_only_what_is_their_own() {
     let house = House::new();
     let (ada, bob) = (house.admin(), house.member());
     let ((_, adas), (_, bobs)) = (ada.key("ada's"), bob.key("bob's"));
-    for path in ["", "/uses", "/explanation"] {
+    for path in ["", "/uses", "/activity", "/explanation"] {
         let theirs = bob.get(&format!("/keys/{adas}{path}"));
         assert_eq!((theirs.status, theirs.code().as_str()), (404, "no_such_key"), "{path}");
         assert_eq!(bob.get(&format!("/keys/{bobs}{path}")).status, 200, "{path}");
@@ -38,7 +38,7 @@ fn another_organization_is_not_there() {
     let house = House::new();
     let ada = house.admin();
     let elsewhere = house.gateway.key_with(&["org:admin"]);
-    for path in ["", "/uses", "/explanation"] {
+    for path in ["", "/uses", "/activity", "/explanation"] {
         assert_eq!(ada.get(&format!("/keys/{}{path}", elsewhere.id)).code(), "no_such_key");
     }
     let create = ada.post("/keys", json!({ "name": "x", "user": elsewhere.user.to_string() }));

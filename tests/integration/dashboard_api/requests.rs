@@ -112,7 +112,7 @@ fn a_journal_that_cannot_be_read_is_said_with_when_to_come_back() {
     let (_, id) = ada.key("laptop");
     let audit = house.gateway.dir.path().join("audit");
     std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
-    for path in [format!("/keys/{id}/uses"), "/activity".into()] {
+    for path in [format!("/keys/{id}/uses"), format!("/keys/{id}/activity")] {
         let away = ada.get(&path);
         assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
         assert!(away.header("retry-after").is_some());

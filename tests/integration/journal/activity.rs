@@ -100,15 +100,21 @@ impl Lively {
             // Outcomes may come in meanwhile: only what is the same before and after was so in between.
             let (found, expected) = loop {
                 let before = naive(&self.settings, org, now);
-                let found = reader(&self.settings).activity(org, now).unwrap();
+                let found = reader(&self.settings).activity(org, &self.keys(), now).unwrap();
                 if naive(&self.settings, org, now) == before {
                     break (found, before);
                 }
             };
             assert!(expected.len() >= 3, "there is something to count");
-            assert_eq!(found.len(), expected.len());
-            expected.iter().for_each(|(key, expected)| assert_eq!(found.get(key), Some(expected)));
+            assert_eq!(found.len(), self.who.len(), "each key that was asked for is answered");
+            for (key, found) in found {
+                assert_eq!(found, expected.get(&key).cloned().unwrap_or_else(|| quiet(now)), "{key}");
+            }
         }
+    }
+
+    fn keys(&self) -> Vec<KeyId> {
+        self.who.iter().map(|who| who.key).collect()
     }
 }
 
@@ -129,13 +135,16 @@ fn micros(record: &Record) -> Micros {
     Micros(u64::try_from(time.as_microsecond()).unwrap())
 }
 
+/// The activity of a key that did nothing.
+fn quiet(now: Micros) -> Activity {
+    let first = now.0 / HOUR + 1 - HOURS as u64;
+    let hour = |n| Hour { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 };
+    Activity { hours: std::array::from_fn(hour), last: None }
+}
+
 /// What all the records say, one by one.
 fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, Activity> {
     let first = now.0 / HOUR + 1 - HOURS as u64;
-    let none = || Activity {
-        hours: std::array::from_fn(|n| Hour { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 }),
-        last: None,
-    };
     let mut keys = HashMap::new();
     for record in exported(settings, Filter { org: Some(org), ..Filter::default() }) {
         let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
@@ -144,7 +153,7 @@ fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, Activit
         if refused && hour.is_none() {
             continue;
         }
-        let activity = keys.entry(key).or_insert_with(none);
+        let activity = keys.entry(key).or_insert_with(|| quiet(now));
         if let Some(hour) = hour {
             let hour = &mut activity.hours[hour as usize];
             *if refused { &mut hour.refusals } else { &mut hour.requests } += 1;
@@ -203,12 +212,81 @@ fn it_is_up_to_date_however_late_the_index_is() {
     lively.check();
 }
 
+/// Those of others are not read for it: neither in the index nor beyond it.
+#[test]
+fn it_is_of_the_keys_that_were_asked_for() {
+    let lively = Lively::whole();
+    let now = clock::now();
+    let (mine, stranger) = (lively.who[3], Who::anyone());
+    let check = || {
+        let all = naive(&lively.settings, mine.org, now);
+        let of = |keys: &[KeyId]| reader(&lively.settings).activity(mine.org, keys, now).unwrap();
+        assert!(all[&mine.key].last.is_some() && all.len() >= 3);
+        assert_eq!(of(&[mine.key]), HashMap::from([(mine.key, all[&mine.key].clone())]));
+        assert_eq!(of(&[mine.key, mine.key]).len(), 1, "asked twice");
+        assert_eq!(of(&[]), HashMap::new());
+        let elsewhere = lively.who.iter().find(|who| who.org != mine.org).unwrap();
+        let none = HashMap::from([(stranger.key, quiet(now)), (elsewhere.key, quiet(now))]);
+        assert_eq!(of(&[stranger.key, elsewhere.key]), none, "unknown keys, and those of another organization");
+    };
+    check();
+    lively.index();
+    check();
+}
+
+/// A whole journal is not read for a page: while an index is made anew, it is said that it is.
+#[test]
+fn a_long_journal_is_not_counted_without_its_index() {
+    let lively = Lively::whole();
+    lively.index();
+    let who = lively.who[3];
+    let activity = || reader(&lively.settings).activity(who.org, &[who.key], clock::now());
+    assert!(activity().is_ok());
+    let large = fs::File::create(lively.settings.path.join("0000000999.jsonl")).unwrap();
+    large.set_len((256 << 20) + 1).unwrap();
+    let refused = activity().unwrap_err().to_string();
+    assert!(refused.contains("index is being made") && refused.contains("256 MiB"), "{refused}");
+    large.set_len(0).unwrap();
+    assert!(activity().is_ok());
+}
+
+/// What is rare in a long journal is found in several calls, each of which reads a little.
+#[test]
+fn a_budget_ends_a_look_that_goes_on_at_its_cursor() {
+    let lively = Lively::whole();
+    let key = Some(lively.who[1].key);
+    let rare = Filter { key, outcome: Some(Outcome::OrgSuspended), ..Filter::default() };
+    let (none, all) = (Filter { outcome: Some(Outcome::Aborted), ..rare }, Filter { key, ..Filter::default() });
+    let check = || {
+        for (filter, limit, budget) in [(rare, 7, 1), (none, 7, 1), (all, 7, 1), (all, 5000, 600_000), (rare, 3, 0)] {
+            let whole = reader(&lively.settings).list(&filter, usize::MAX, None).unwrap();
+            assert_eq!(whole.next, None, "without a budget, it is all");
+            let (mut found, mut before, mut short) = (Vec::new(), None, 0);
+            loop {
+                let page = reader(&lively.settings).list_within(&filter, limit, before, budget).unwrap();
+                assert!(page.records.len() <= limit);
+                short += usize::from(page.records.len() < limit && page.next.is_some());
+                found.extend(page.records);
+                let Some(next) = page.next else { break };
+                assert!(before.is_none_or(|before| next < before), "it gets on");
+                before = Some(next);
+            }
+            assert!(short > 0, "no page was short: the budget of {budget} ended nothing");
+            assert_eq!(found, whole.records, "{filter:?}");
+        }
+    };
+    check();
+    lively.index();
+    check();
+}
+
 #[test]
 fn it_outlives_the_segments_it_was_counted_from() {
     let lively = Lively::whole();
     lively.index();
     let now = clock::now();
-    let activity = || [0, 1].map(|i| reader(&lively.settings).activity(lively.who[i].org, now).unwrap());
+    let activity =
+        || [0, 1].map(|i| reader(&lively.settings).activity(lively.who[i].org, &lively.keys(), now).unwrap());
     let before = activity();
     assert!(before[0][&lively.who[0].key].last.is_some());
     // A gateway that keeps little removes segments and their blocks.
