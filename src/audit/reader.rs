@@ -67,6 +67,9 @@ pub struct Cursor {
 #[error("expected a cursor of the form SEGMENT-OFFSET")]
 pub struct InvalidCursor;
 
+/// A record and its place.
+type Placed = (Point, Record);
+
 /// Some records, newest first.
 #[derive(Clone, Debug)]
 pub struct Page {
@@ -184,7 +187,7 @@ impl Reader {
         limit: usize,
         before: Option<Cursor>,
         budget: u64,
-    ) -> io::Result<(Vec<(Point, Record)>, Option<Cursor>)> {
+    ) -> io::Result<(Vec<Placed>, Option<Cursor>)> {
         let (mut scan, blocks) = self.plan(filter)?;
         let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
         for block in blocks.into_iter().rev().filter_map(|block| clip(block, before)) {
