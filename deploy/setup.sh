@@ -44,6 +44,10 @@ installed="$provider/node_modules/.package-lock.json"
 if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
     (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
 fi
+# It runs on Node.js 20 or newer. Where the system's is older, as on Debian 12, npm has one for it alone.
+if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] && [ ! -x "$provider/node_modules/node/bin/node" ]; then
+    (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
+fi
 
 # What the management API is tried with, in a directory of its own, made anew when another version is wanted. The stamp is
 # written last: what broke off in the middle is not taken for whole.

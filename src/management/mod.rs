@@ -39,12 +39,10 @@ pub use error::{Kind, ManagementError};
 pub use links::LinkOffer;
 pub use operation::{Limits, Operation};
 pub use problem::Problem;
-pub use reply::{
-    Activity, ApiKey, Explanation, Hour, Key, KeyStatus, LastUse, Limit, Link, Org, Reply, Session, Standing, User,
-};
+pub use reply::{ApiKey, Explanation, Key, KeyStatus, Limit, Link, Org, Reply, Session, Standing, User};
 pub use sessions::SessionSettings;
 pub use sign_in::{Belongs, SignIn};
-pub use uses::Uses;
+pub use uses::{Activity, Hour, LastUse, Uses};
 
 use actor::By;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
-use crate::audit::{self, Outcome, Record};
+use super::Activity;
+use crate::audit::Record;
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, SessionId, UserId};
 use crate::key::{KeyId, OrgTag, PlainKey};
@@ -141,39 +141,6 @@ pub struct Explanation {
     pub standing: Standing,
 }
 
-/// What a key did in the last day.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Activity {
-    /// The hour that is going on, last, and the 23 before it, oldest first.
-    pub hours: Vec<Hour>,
-    /// The last use that was admitted, however long ago, as far as the journal reaches.
-    pub last: Option<LastUse>,
-}
-
-/// How often a key was used within an hour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hour {
-    /// When it began.
-    pub start: String,
-    /// Uses that were admitted.
-    pub requests: u64,
-    /// Uses that were refused.
-    pub refusals: u64,
-}
-
-/// The last use of a key that was admitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "as in audit::Record")]
-pub struct LastUse {
-    pub id: Uuid,
-    pub time: String,
-    pub ip: Option<IpAddr>,
-    pub user_agent: Option<String>,
-    pub action: String,
-    pub outcome: Outcome,
-    pub status: Option<u16>,
-}
-
 /// A link that signs a user in, once. `Debug` does not show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -257,20 +224,6 @@ impl Serialize for ApiKey {
 impl<'de> Deserialize<'de> for ApiKey {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
-    }
-}
-
-impl From<audit::Activity> for Activity {
-    fn from(activity: audit::Activity) -> Self {
-        let hour = |hour: audit::Hour| {
-            let audit::Hour { start, requests, refusals } = hour;
-            Hour { start: start.to_string(), requests, refusals }
-        };
-        let last = activity.last.map(|last| {
-            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
-            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
-        });
-        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
     }
 }
 

@@ -5,10 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Activity, Management, ManagementError, Reply};
-use crate::audit::{Cursor, Filter, Outcome, Reader};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Management, ManagementError, Reply};
+use crate::audit::{self, Cursor, Filter, Outcome, Reader};
 use crate::clock::Micros;
 use crate::key::KeyId;
 
@@ -35,6 +39,39 @@ pub struct Uses {
     pub before: Option<String>,
     /// How many at most: 1 to 200. Default: 50.
     pub limit: Option<usize>,
+}
+
+/// What a key did in the last day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// The hour that is going on, last, and the 23 before it, oldest first.
+    pub hours: Vec<Hour>,
+    /// The last use that was admitted, however long ago, as far as the journal reaches.
+    pub last: Option<LastUse>,
+}
+
+/// How often a key was used within an hour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hour {
+    /// When it began.
+    pub start: String,
+    /// Uses that were admitted.
+    pub requests: u64,
+    /// Uses that were refused.
+    pub refusals: u64,
+}
+
+/// The last use of a key that was admitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in audit::Record")]
+pub struct LastUse {
+    pub id: Uuid,
+    pub time: String,
+    pub ip: Option<IpAddr>,
+    pub user_agent: Option<String>,
+    pub action: String,
+    pub outcome: Outcome,
+    pub status: Option<u16>,
 }
 
 impl Management {
@@ -143,5 +180,19 @@ mod tests {
         let done = join_all((0..READINGS * 8).map(read)).await;
         assert!(done.iter().all(Result::is_ok));
         assert_eq!(most.load(Ordering::SeqCst), READINGS);
+    }
+}
+
+impl From<audit::Activity> for Activity {
+    fn from(activity: audit::Activity) -> Self {
+        let hour = |hour: audit::Hour| {
+            let audit::Hour { start, requests, refusals } = hour;
+            Hour { start: start.to_string(), requests, refusals }
+        };
+        let last = activity.last.map(|last| {
+            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
+            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
+        });
+        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
     }
 }

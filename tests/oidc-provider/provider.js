@@ -20,9 +20,6 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { Provider } from 'oidc-provider';
 
-// Older than what `oidc-provider` wants, and what some systems have: Node.js 18 lacks this alone.
-URL.parse ??= (text, base) => (URL.canParse(text, base) ? new URL(text, base) : null);
-
 // Nobody reads the output any more once the provider listens.
 console.info = console.error;
 

@@ -143,7 +143,7 @@ fn one_provider_serves_runtimes_that_come_and_go() {
 
 #[test]
 fn the_provider_ends_with_the_process_that_started_it() {
-    let mut child = std::process::Command::new("node")
+    let mut child = std::process::Command::new(super::real::node())
         .arg("tests/oidc-provider/provider.js")
         .env("CLIENTS", "[]")
         .env("ACCOUNTS", "/dev/null")

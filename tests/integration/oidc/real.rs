@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use keygate::oidc::Settings;
@@ -26,6 +27,12 @@ pub struct Real {
     issuer: String,
     client: Value,
     accounts: tempfile::NamedTempFile,
+}
+
+/// The Node.js that the provider runs on: one of its own, where the system's was too old.
+pub fn node() -> &'static str {
+    const OWN: &str = "tests/oidc-provider/node_modules/node/bin/node";
+    if Path::new(OWN).exists() { OWN } else { "node" }
 }
 
 impl Real {
@@ -45,7 +52,7 @@ impl Real {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), accounts.to_string()).unwrap();
         let mut log = tempfile::tempfile().unwrap();
-        let mut child = Command::new("node")
+        let mut child = Command::new(node())
             .arg("tests/oidc-provider/provider.js")
             .env("CLIENTS", json!([client]).to_string())
             .env("ACCOUNTS", file.path())
