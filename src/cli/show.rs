@@ -40,6 +40,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         }
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Uses { uses, .. } => show_uses(&uses),
+        // No command asks for it; who sends the operation to the socket is a program.
         reply @ Reply::Activity { .. } => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("signs {} in, once, until {}:", link.email, seconds(&link.expires)));
