@@ -214,10 +214,15 @@ fn management_words(error: &ManagementError) -> Words {
             "What is kept of organizations and keys cannot be read or changed at the moment.".to_owned(),
             "Try again in a moment. If you were changing something, look first whether it was done.",
         ),
-        ManagementError::Audit(_) | ManagementError::JournalUnread(_) => (
+        ManagementError::Audit(_) => (
             "The audit journal cannot be used",
             "Every change is recorded, and at the moment nothing can be.".to_owned(),
             "Try again in a moment, or tell whoever runs this gateway.",
+        ),
+        ManagementError::JournalUnread(_) => (
+            "The records cannot be read",
+            "The audit journal cannot be read at the moment, or is being sorted.".to_owned(),
+            "Try again in a minute, or tell whoever runs this gateway.",
         ),
         ManagementError::BadLink => (
             "This link is of no use any more",
