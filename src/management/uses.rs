@@ -129,6 +129,20 @@ pub(super) fn check_number(keys: &[KeyId]) -> Result<(), ManagementError> {
     if keys.len() > MOST_KEYS { Err(ManagementError::TooManyAsked) } else { Ok(()) }
 }
 
+impl From<audit::Activity> for Activity {
+    fn from(activity: audit::Activity) -> Self {
+        let hour = |hour: audit::Hour| {
+            let audit::Hour { start, requests, refusals } = hour;
+            Hour { start: start.to_string(), requests, refusals }
+        };
+        let last = activity.last.map(|last| {
+            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
+            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
+        });
+        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
@@ -180,19 +194,5 @@ mod tests {
         let done = join_all((0..READINGS * 8).map(read)).await;
         assert!(done.iter().all(Result::is_ok));
         assert_eq!(most.load(Ordering::SeqCst), READINGS);
-    }
-}
-
-impl From<audit::Activity> for Activity {
-    fn from(activity: audit::Activity) -> Self {
-        let hour = |hour: audit::Hour| {
-            let audit::Hour { start, requests, refusals } = hour;
-            Hour { start: start.to_string(), requests, refusals }
-        };
-        let last = activity.last.map(|last| {
-            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
-            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
-        });
-        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
     }
 }
