@@ -21,12 +21,14 @@
 //! Modules are declared in reading order. Imports go strictly down, and `tests/integration/house.rs` holds it:
 //!
 //! ```text
-//! main > cli > app > config > {gateway | admin} > {admission | management}
-//!      > {transport, forward, upstream, audit, state} > vocabulary
+//! main > cli > app > config > {gateway | admin, dashboard} > {admission | management}
+//!      > {transport, forward, upstream, oidc, audit, state} > vocabulary
 //! ```
 //!
-//! The data plane (`gateway`, `admission`) and the control plane (`admin`, `management`) never import each other,
-//! and mechanisms never import each other. [`query_store`] is a program of its own that lives in this crate so that the
+//! The data plane (`gateway`, `admission`) and the control plane (`admin`, `dashboard`, `management`) never import each
+//! other, and mechanisms never import each other. What can be done to organizations, users, keys and sessions is in
+//! [`management`], one function each, with two faces: [`admin`] for programs, [`dashboard`] for people, who sign in by
+//! [`oidc`]. [`query_store`] is a program of its own that lives in this crate so that the
 //! demo can embed it; it shares with the gateway only the vocabulary and [`transport`].
 
 // The data plane, in the order of a request.
@@ -37,12 +39,12 @@ pub mod forward;
 pub mod upstream;
 pub mod audit;
 pub mod state;
-pub mod oidc;
 
 // The control plane.
 pub mod management;
 pub mod admin;
 pub mod dashboard;
+pub mod oidc;
 
 // Putting it together.
 pub mod config;
