@@ -105,7 +105,7 @@ impl Person {
     }
 
     fn is_me(&self, user: &str) -> bool {
-        user.parse::<UserId>().map_or_else(|_| user.to_ascii_lowercase() == self.user.email, |id| id == self.user.id)
+        user.parse::<UserId>().map_or_else(|_| user.to_lowercase() == self.user.email, |id| id == self.user.id)
     }
 }
 

@@ -23,7 +23,7 @@ impl Management {
     pub(super) async fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let user = match reference.parse::<UserId>() {
             Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
-            Err(_) => self.state.user_by_email(org, &reference.to_ascii_lowercase()).await?,
+            Err(_) => self.state.user_by_email(org, &reference.to_lowercase()).await?,
         };
         let user = user.filter(|user| user.removed.is_none());
         user.ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
@@ -42,8 +42,7 @@ pub(super) fn org_name(text: &str) -> Result<String, ManagementError> {
     if text.parse::<OrgId>().is_ok() { Err(ManagementError::NameLikeId) } else { name(text) }
 }
 
-/// An email address in lower case, so that one address is one user however it is written. Only letters of ASCII have two
-/// cases here: others fold into letters of other people's addresses.
+/// An email address in lower case, so that one address is one user however it is written.
 pub(super) fn email(text: &str) -> Result<String, ManagementError> {
     let valid = text.split_once('@').is_some_and(|(local, domain)| {
         let visible = |c: char| !c.is_whitespace() && !c.is_control() && !",;<>\"".contains(c);
@@ -54,7 +53,7 @@ pub(super) fn email(text: &str) -> Result<String, ManagementError> {
     let domain = text.rsplit('@').next().unwrap_or_default();
     let valid = valid && !text.chars().any(becomes_ascii);
     if valid && !domain.is_empty() && text.len() <= EMAIL {
-        Ok(text.to_ascii_lowercase())
+        Ok(text.to_lowercase())
     } else {
         Err(ManagementError::Email(text.escape_default().take(EMAIL).collect()))
     }
