@@ -13,6 +13,7 @@ mod refused;
 mod attacks;
 mod links;
 mod bounds;
+mod listeners;
 mod api;
 mod cookies;
 mod over_gateways;

@@ -45,6 +45,11 @@ impl Gateway {
         Self { address: app.addresses[0], admin: app.admin_address, dir, app: Some(app) }
     }
 
+    /// Where clients connect, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.app.as_ref().expect("the gateway runs").addresses
+    }
+
     pub fn perform(&self, operation: Operation) -> Reply {
         self.perform_at(operation, clock::now())
     }
