@@ -91,7 +91,8 @@ impl Load {
                 last = number;
             }
         };
-        block_on(async { tokio::time::timeout(Duration::from_secs(90), sees).await }).expect("seen within 90 s");
+        // Sentinels whose machine stood still do nothing for half a minute, and an election may have to be held again.
+        block_on(async { tokio::time::timeout(Duration::from_secs(240), sees).await }).expect("seen within 240 s");
         first
     }
 
