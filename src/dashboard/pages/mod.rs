@@ -47,6 +47,6 @@ pub use self::paging::{Paging, link};
 pub use self::revoke::RevokePage;
 pub use self::rotate::{Overlap, RotatePage};
 pub use self::sessions::{SessionRow, SessionsPage};
-pub use self::sign_in::{ChooseOrgPage, LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
+pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
 pub use self::standing::{Gauge, Limits, Standing};
 pub use self::when::When;

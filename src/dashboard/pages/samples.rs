@@ -330,7 +330,6 @@ fn messages() -> Vec<(String, String)> {
 
 /// All pages, by name.
 fn all() -> Vec<(String, String)> {
-    let choose = ChooseOrgPage { frame: outside(), email: "ada@acme.example".into(), orgs: orgs() };
     let pages = [
         ("keys", keys(rows(), 8).render()),
         ("keys-many", many().render()),
@@ -361,7 +360,6 @@ fn all() -> Vec<(String, String)> {
         ("leaving", leaving().render()),
         ("link", link_page().render()),
         ("signed-out", SignedOutPage { frame: outside() }.render()),
-        ("choose-org", choose.render()),
     ];
     let pages = pages.into_iter().map(|(name, html)| (name.to_owned(), html.unwrap()));
     pages.chain(messages()).collect()

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::frame::{Frame, OrgChoice};
+use super::frame::Frame;
 use super::when::When;
 
 /// Where a person chooses how to sign in: one button per provider, field `return_to`.
@@ -64,16 +64,4 @@ pub struct LinkPage {
 pub struct SignedOutPage {
     /// What is around it.
     pub frame: Frame,
-}
-
-/// Where a person of several organizations chooses one: field `org`.
-#[derive(Clone, Debug, Template)]
-#[template(path = "choose_org.html")]
-pub struct ChooseOrgPage {
-    /// What is around it.
-    pub frame: Frame,
-    /// Who is signed in.
-    pub email: String,
-    /// The organizations.
-    pub orgs: Vec<OrgChoice>,
 }
