@@ -19,12 +19,12 @@ pub struct ConfigReport {
     /// When it was last applied (RFC 3339).
     pub applied: String,
     /// Why the last reload failed; none when it succeeded, or there was none.
-    pub last_error: Option<ConfigRefusal>,
+    pub last_error: Option<RejectedConfig>,
 }
 
 /// A content of the file that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConfigRefusal {
+pub struct RejectedConfig {
     /// When (RFC 3339).
     pub time: String,
     /// The SHA-256 of the content; none when the file could not be read.
@@ -45,13 +45,13 @@ impl ConfigStatus {
     }
 
     /// Another content is in force.
-    pub fn applied(&self, sha256: String, time: String) {
+    pub fn set_applied(&self, sha256: String, time: String) {
         let mut report = self.locked();
         (report.sha256, report.applied, report.last_error) = (sha256, time, None);
     }
 
     /// Another content was refused.
-    pub fn refused(&self, refusal: ConfigRefusal) {
+    pub fn set_rejected(&self, refusal: RejectedConfig) {
         self.locked().last_error = Some(refusal);
     }
 

@@ -13,7 +13,7 @@ mod readiness;
 mod serving;
 mod answer;
 
-pub use config_status::{ConfigRefusal, ConfigReport, ConfigStatus};
+pub use config_status::{ConfigReport, ConfigStatus, RejectedConfig};
 pub use listener::serve_http;
-pub use readiness::{Readiness, Report};
-pub use socket::{BindError, CONFIG, HEALTH, OPERATIONS, bind_socket, serve_socket};
+pub use readiness::{Readiness, ReadinessReport};
+pub use socket::{BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, bind_socket, serve_socket};

@@ -20,7 +20,7 @@ type Check = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The answer at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ReadinessReport {
     /// Whether requests should be sent here.
     pub ready: bool,
     /// What does not hold: names of checks, and `draining`.
@@ -46,11 +46,11 @@ impl Readiness {
     }
 
     /// Whether it is ready now, and if not, why.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ReadinessReport {
         let failed = self.checks.iter().filter(|(_, check)| !check()).map(|(name, _)| *name);
         let draining = self.draining.load(Ordering::Relaxed).then_some("draining");
         let reasons: Vec<String> = failed.chain(draining).map(str::to_owned).collect();
-        Report { ready: reasons.is_empty(), reasons }
+        ReadinessReport { ready: reasons.is_empty(), reasons }
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         let readiness = Readiness::new().with("state", || true).with("audit", move || check.load(Ordering::Relaxed));
         assert!(readiness.report().ready);
         works.store(false, Ordering::Relaxed);
-        assert_eq!(readiness.report(), Report { ready: false, reasons: vec!["audit".into()] });
+        assert_eq!(readiness.report(), ReadinessReport { ready: false, reasons: vec!["audit".into()] });
         readiness.drain();
         assert_eq!(readiness.report().reasons, ["audit", "draining"]);
     }

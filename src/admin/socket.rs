@@ -23,11 +23,11 @@ use crate::clock;
 use crate::management::{Management, ManagementError, Operation, Reply};
 
 /// Where operations go.
-pub const OPERATIONS: &str = "/v1/operations";
+pub const OPERATIONS_PATH: &str = "/v1/operations";
 /// Where to ask whether somebody listens.
-pub const HEALTH: &str = "/v1/health";
+pub const HEALTH_PATH: &str = "/v1/health";
 /// Where to ask which configuration is in force.
-pub const CONFIG: &str = "/v1/config";
+pub const CONFIG_PATH: &str = "/v1/config";
 /// Bytes of an operation; the largest has a few names and permissions.
 const OPERATION_SIZE: usize = 64 << 10;
 /// Connections waiting to be accepted.
@@ -105,15 +105,15 @@ pub async fn serve_socket(
 
 async fn handle(request: Request<Incoming>, management: Arc<Management>, config: Arc<ConfigStatus>) -> Answer {
     match (request.method(), request.uri().path()) {
-        (&Method::POST, OPERATIONS) => match operation(request.into_body()).await {
+        (&Method::POST, OPERATIONS_PATH) => match operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
             Err(refusal) => refusal,
         },
-        (_, OPERATIONS) => answer::method_not_allowed("POST"),
-        (&Method::GET, CONFIG) => answer::json(StatusCode::OK, &config.report()),
-        (_, CONFIG) => answer::method_not_allowed("GET"),
-        (&Method::GET, HEALTH) => answer::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-        (_, HEALTH) => answer::method_not_allowed("GET"),
+        (_, OPERATIONS_PATH) => answer::method_not_allowed("POST"),
+        (&Method::GET, CONFIG_PATH) => answer::json(StatusCode::OK, &config.report()),
+        (_, CONFIG_PATH) => answer::method_not_allowed("GET"),
+        (&Method::GET, HEALTH_PATH) => answer::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+        (_, HEALTH_PATH) => answer::method_not_allowed("GET"),
         _ => answer::not_found(),
     }
 }

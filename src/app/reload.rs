@@ -18,7 +18,7 @@ use super::Certificates;
 use super::Host;
 use super::crew::{Crew, Order, Plan};
 use super::watch::{Look, Watch, is_lasting};
-use crate::admin::{ConfigRefusal, ConfigReport, ConfigStatus};
+use crate::admin::{ConfigReport, ConfigStatus, RejectedConfig};
 use crate::clock::Micros;
 use crate::config::{Config, Hash, Source};
 use crate::key;
@@ -177,7 +177,7 @@ impl Reload {
         count_loaded(&self.metrics, time);
         tracing::info!(sha256 = hash, "the configuration was reloaded");
         self.host.supervisor.ready("serving");
-        self.status.applied(hash, time.to_string());
+        self.status.set_applied(hash, time.to_string());
     }
 
     fn refused(&self, refused: &Refused, hash: Option<Hash>, time: Micros) {
@@ -189,6 +189,6 @@ impl Reload {
         let sha256 = hash.map(|hash| hash.to_string());
         tracing::error!(sha256, error, "the configuration was not reloaded: the old one stays in force");
         self.host.supervisor.ready("serving; the configuration file was refused, see `keygate config status`");
-        self.status.refused(ConfigRefusal { time: time.to_string(), sha256, error });
+        self.status.set_rejected(RejectedConfig { time: time.to_string(), sha256, error });
     }
 }

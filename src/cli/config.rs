@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::show::Format;
 use super::{Exit, Failure, client, control, output};
-use crate::admin::{CONFIG, ConfigReport};
+use crate::admin::{CONFIG_PATH, ConfigReport};
 use crate::config::{Config, Hash};
 
 /// What can be asked of the configuration.
@@ -72,7 +72,7 @@ fn ask(socket: &Path) -> Result<ConfigReport, Failure> {
         let Some(stream) = control::connect(socket).await? else {
             return Err(Failure::new(Exit::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
         };
-        client::exchange(stream, Method::GET, CONFIG, Vec::new())
+        client::exchange(stream, Method::GET, CONFIG_PATH, Vec::new())
             .await
             .map_err(|e| Failure::new(Exit::Unreachable, e.context(format!("{shown}: the gateway did not answer"))))
     });

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use tokio::net::UnixStream;
 
 use super::{Exit, Failure, client, offline};
-use crate::admin::OPERATIONS;
+use crate::admin::OPERATIONS_PATH;
 use crate::config::Config;
 use crate::management::{Operation, Problem, Reply};
 
@@ -45,7 +45,7 @@ pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, Failure> 
 
 async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, Failure> {
     let body = serde_json::to_vec(operation).context("the operation cannot be written")?;
-    let (status, body) = client::exchange(stream, Method::POST, OPERATIONS, body).await.map_err(|e| {
+    let (status, body) = client::exchange(stream, Method::POST, OPERATIONS_PATH, body).await.map_err(|e| {
         let told = format!("{}: the gateway did not answer; look before you repeat", config.admin.socket.display());
         Failure::new(Exit::Unreachable, e.context(told))
     })?;

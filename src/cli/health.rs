@@ -7,7 +7,7 @@ use http::Method;
 use tokio::net::TcpStream;
 
 use super::{Exit, Failure, client, control, output};
-use crate::admin::Report;
+use crate::admin::ReadinessReport;
 use crate::config::Config;
 
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
     });
     let (_, body) = asked
         .map_err(|e| Failure::new(Exit::Unreachable, e.context(format!("http://{address}/ready cannot be reached"))))?;
-    let report: Report =
+    let report: ReadinessReport =
         serde_json::from_slice(&body).with_context(|| format!("{address} is not the admin listener of a gateway"))?;
     if report.ready {
         return Ok(output::line("ready")?);

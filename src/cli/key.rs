@@ -123,7 +123,7 @@ fn operation(command: Command) -> Operation {
             Operation::ShowKey { key: key_id }
         }
         Command::Limits { key_id, limits: NewLimits { requests, per, burst }, .. } => {
-            Operation::LimitKey { key: key_id, limits: Some(management::Limits { requests, per, burst }) }
+            Operation::LimitKey { key: key_id, limits: Some(management::LimitUpdate { requests, per, burst }) }
         }
         Command::Import { owner: Owner { org, user }, sha256, name } => {
             Operation::ImportKey { org, user, sha256, name }

@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 use super::{Exit, Failure};
 use crate::clock;
 use crate::config::Config;
-use crate::management::{Kind, Management, ManagementError, Operation, Reply};
+use crate::management::{ErrorKind, Management, ManagementError, Operation, Reply};
 use crate::metrics::Metrics;
 use crate::state::embedded;
 use crate::{app, audit, telemetry};
@@ -51,9 +51,9 @@ fn not_opened(config: &Config, error: anyhow::Error) -> Failure {
 
 fn refused(error: ManagementError) -> Failure {
     let exit = match error.kind() {
-        Kind::Unavailable => Exit::Temporary,
-        Kind::Invalid => Exit::Usage,
-        Kind::NotFound | Kind::NotAllowed | Kind::Conflict => Exit::Failed,
+        ErrorKind::Unavailable => Exit::Temporary,
+        ErrorKind::Invalid => Exit::Usage,
+        ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict => Exit::Failed,
     };
     Failure::new(exit, error)
 }

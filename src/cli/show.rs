@@ -5,7 +5,7 @@ use std::io;
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
 use crate::audit::Record;
 use crate::identity::Permission;
-use crate::management::{Explanation, Key, Limit, Org, Reply, Session, User};
+use crate::management::{Explanation, Key, KeyLimits, Org, Reply, Session, User};
 
 /// Whether people or programs read the result.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -182,7 +182,7 @@ fn org_status(org: &Org) -> &'static str {
 }
 
 /// `1000 per 1h, burst 1000`.
-fn limit(limit: &Limit) -> String {
+fn limit(limit: &KeyLimits) -> String {
     format!("{} per {}, burst {}", limit.requests, limit.per, limit.burst)
 }
 

@@ -5,10 +5,10 @@ use uuid::Uuid;
 
 use super::answer::{self, Answer};
 use super::pages::Back;
-use super::people::Nobody;
+use super::people::ClaimError;
 use super::visit::Visit;
 use super::{Dashboard, views};
-use crate::management::{Kind, ManagementError};
+use crate::management::{ErrorKind, ManagementError};
 use crate::oidc;
 
 /// When to come back where nobody can know, in seconds.
@@ -17,7 +17,7 @@ pub(super) const RETRY_SOON: u64 = 5;
 /// Why a request is not answered with what it asked for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failed {
-    #[error("nobody is signed in")]
+    #[error("not signed in")]
     SignedOut,
     #[error("there is nothing at this address")]
     NotFound,
@@ -59,7 +59,7 @@ pub(super) enum Refused {
     #[error("the sign-in was begun with another provider")]
     OtherProvider,
     #[error(transparent)]
-    Nobody(#[from] Nobody),
+    Claims(#[from] ClaimError),
 }
 
 /// What a page says of a failure.
@@ -158,13 +158,13 @@ impl Refused {
                 "This sign-in was begun in another browser, or this browser keeps no cookies."),
             Self::OtherProvider => (StatusCode::BAD_REQUEST, "other_provider",
                 "This sign-in was begun with another identity provider."),
-            Self::Nobody(Nobody::NoEmail) => (StatusCode::FORBIDDEN, "no_email",
+            Self::Claims(ClaimError::NoEmail) => (StatusCode::FORBIDDEN, "no_email",
                 "The identity provider does not say which email address you have."),
-            Self::Nobody(Nobody::Unverified) => (StatusCode::FORBIDDEN, "unverified_email",
+            Self::Claims(ClaimError::Unverified) => (StatusCode::FORBIDDEN, "unverified_email",
                 "The identity provider has not verified your email address."),
         };
         let advice = match self {
-            Self::Nobody(_) => "Ask an administrator of your organization.",
+            Self::Claims(_) => "Ask an administrator of your organization.",
             _ => "Sign in once more, from here.",
         };
         Words { status, code, title: "You could not be signed in", happened: happened.to_owned(), advice }
@@ -173,7 +173,7 @@ impl Refused {
 
 fn provider_words(error: &oidc::Error) -> Words {
     let (status, title, happened, advice) = match error.fault() {
-        oidc::Fault::ProviderAway => (
+        oidc::Fault::ProviderUnavailable => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The identity provider does not answer",
             "It cannot be reached, or does not answer as it should.",
@@ -191,7 +191,7 @@ fn provider_words(error: &oidc::Error) -> Words {
             "What your browser brought back from the identity provider is of no use.",
             "Sign in once more, from here.",
         ),
-        oidc::Fault::Own => (
+        oidc::Fault::Gateway => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "You could not be signed in",
             "This gateway cannot speak to the identity provider as it is set up.",
@@ -239,13 +239,13 @@ fn management_words(error: &ManagementError) -> Words {
     Words { status: error.kind().status(), code: error.code(), title, happened, advice }
 }
 
-fn said(kind: Kind) -> &'static str {
+fn said(kind: ErrorKind) -> &'static str {
     match kind {
-        Kind::Invalid => "That cannot be done like this",
-        Kind::NotAllowed => "You may not do this",
-        Kind::NotFound => "That is not here",
-        Kind::Conflict => "That cannot be done now",
-        Kind::Unavailable => "That cannot be done at the moment",
+        ErrorKind::Invalid => "That cannot be done like this",
+        ErrorKind::NotAllowed => "You may not do this",
+        ErrorKind::NotFound => "That is not here",
+        ErrorKind::Conflict => "That cannot be done now",
+        ErrorKind::Unavailable => "That cannot be done at the moment",
     }
 }
 

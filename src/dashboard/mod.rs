@@ -19,7 +19,7 @@ use crate::attempts::Attempts;
 use crate::clock;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
-use crate::management::{Management, ManagementError, Person};
+use crate::management::{Management, ManagementError, SignedInUser};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::oidc;
 use crate::session;
@@ -38,7 +38,7 @@ mod api;
 pub mod pages;
 mod assets;
 
-pub use people::{Claim, Nobody, People};
+pub use people::{Claim, ClaimError, People};
 pub use return_path::return_path;
 pub use samples::{Sample, Samples};
 pub use settings::{ProviderSettings, Settings};
@@ -202,9 +202,9 @@ impl Dashboard {
     }
 
     /// The person whose session a request presents.
-    async fn person(&self, visit: &Visit) -> Result<Option<Person>, Failed> {
+    async fn person(&self, visit: &Visit) -> Result<Option<SignedInUser>, Failed> {
         let Some(digest) = visit.session.map_err(|_| Failed::Ambiguous)? else { return Ok(None) };
-        Ok(self.management.person(&digest, visit.origin.clone(), visit.now).await?)
+        Ok(self.management.authenticate_session(&digest, visit.origin.clone(), visit.now).await?)
     }
 }
 

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::identity::Permission;
-use crate::management::Belongs;
+use crate::management::Entitlements;
 
 /// How a provider's claims are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Claim<T> {
 
 /// Why claims do not say who somebody is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Nobody {
+pub enum ClaimError {
     /// There is no email address.
     #[error("the identity provider does not say which email address you have")]
     NoEmail,
@@ -48,14 +48,14 @@ impl People {
     /// The email address that the claims show.
     ///
     /// # Errors
-    /// [`Nobody`] when there is none that can be believed.
-    pub fn email(&self, claims: &Map<String, Value>) -> Result<String, Nobody> {
-        let email = find(claims, &self.email).and_then(Value::as_str).ok_or(Nobody::NoEmail)?;
+    /// [`ClaimError`] when there is none that can be believed.
+    pub fn email(&self, claims: &Map<String, Value>) -> Result<String, ClaimError> {
+        let email = find(claims, &self.email).and_then(Value::as_str).ok_or(ClaimError::NoEmail)?;
         // Some providers write it as a text.
         let verified = claims.get("email_verified").is_some_and(|verified| *verified == true || *verified == "true");
         // It speaks of `email` alone (OpenID Connect Core 1.0, section 5.1), and not of another claim's address.
         let is_it = claims.get("email").is_some_and(|spoken_of| spoken_of == email);
-        if (verified && is_it) || self.unverified { Ok(email.to_owned()) } else { Err(Nobody::Unverified) }
+        if (verified && is_it) || self.unverified { Ok(email.to_owned()) } else { Err(ClaimError::Unverified) }
     }
 
     /// The claims that are read, each by the name that it has at the top.
@@ -66,7 +66,7 @@ impl People {
     }
 
     /// Where the person belongs, and what they may.
-    pub fn belongs(&self, claims: &Map<String, Value>) -> Belongs {
+    pub fn entitlements(&self, claims: &Map<String, Value>) -> Entitlements {
         let orgs = self.orgs.as_ref().map(|claim| {
             let of = |value: String| claim.of(&value).cloned().unwrap_or(value);
             values(claims, &claim.name).into_iter().map(of).collect()
@@ -80,7 +80,7 @@ impl People {
             };
             values(claims, &claim.name).into_iter().flat_map(of).collect()
         });
-        Belongs { orgs, only: self.only.clone(), permissions }
+        Entitlements { orgs, only: self.only.clone(), permissions }
     }
 }
 
@@ -136,12 +136,12 @@ mod tests {
         assert_eq!(of(json!({"email": "a@b", "email_verified": true})), Ok("a@b".into()));
         assert_eq!(of(json!({"email": "a@b", "email_verified": "true"})), Ok("a@b".into()));
         for unverified in [json!({"email": "a@b"}), json!({"email": "a@b", "email_verified": false})] {
-            assert_eq!(of(unverified.clone()), Err(Nobody::Unverified));
+            assert_eq!(of(unverified.clone()), Err(ClaimError::Unverified));
             let believing = People { unverified: true, ..people() };
             assert_eq!(believing.email(&claims(&unverified)), Ok("a@b".into()));
         }
-        assert_eq!(of(json!({"email_verified": true})), Err(Nobody::NoEmail));
-        assert_eq!(of(json!({"email": ["a@b"], "email_verified": true})), Err(Nobody::NoEmail));
+        assert_eq!(of(json!({"email_verified": true})), Err(ClaimError::NoEmail));
+        assert_eq!(of(json!({"email": ["a@b"], "email_verified": true})), Err(ClaimError::NoEmail));
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
             json!({"upn": "boss@b", "email": "a@b", "email_verified": true}),
             json!({"upn": "boss@b", "email_verified": true}),
         ] {
-            assert_eq!(of(other), Err(Nobody::Unverified));
+            assert_eq!(of(other), Err(ClaimError::Unverified));
         }
         assert_eq!(of(json!({"upn": "a@b", "email": "a@b", "email_verified": true})), Ok("a@b".into()));
         let believing = People { unverified: true, ..people.clone() };
@@ -172,15 +172,15 @@ mod tests {
             ..people()
         };
         let given = claims(&json!({"org": ["acme-corp", "Other", 7], "realm_access": {"roles": ["boss", "nothing"]}}));
-        let belongs = mapped.belongs(&given);
-        assert_eq!(belongs.orgs, Some(vec!["Acme".to_owned(), "Other".to_owned()]));
-        assert_eq!(belongs.permissions, Some(vec![admin, read.clone()]));
-        let nothing = mapped.belongs(&Map::new());
+        let entitlements = mapped.entitlements(&given);
+        assert_eq!(entitlements.orgs, Some(vec!["Acme".to_owned(), "Other".to_owned()]));
+        assert_eq!(entitlements.permissions, Some(vec![admin, read.clone()]));
+        let nothing = mapped.entitlements(&Map::new());
         assert_eq!((nothing.orgs, nothing.permissions), (Some(vec![]), Some(vec![])));
         let plain = Claim { name: "https://example.com/roles".into(), map: vec![] };
         let plain = People { permissions: Some(plain), ..people() };
         let given = claims(&json!({"https://example.com/roles": ["queries:read", "Not A Permission"]}));
-        assert_eq!(plain.belongs(&given).permissions, Some(vec![read]));
-        assert_eq!(people().belongs(&given), Belongs::default());
+        assert_eq!(plain.entitlements(&given).permissions, Some(vec![read]));
+        assert_eq!(people().entitlements(&given), Entitlements::default());
     }
 }

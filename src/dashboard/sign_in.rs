@@ -19,8 +19,8 @@ use super::return_path::return_path;
 use super::views;
 use super::visit::Visit;
 use super::{Dashboard, OK};
-use crate::management::{Person, SignIn};
-use crate::oidc::{self, Callback};
+use crate::management::{ProviderSignIn, SignedInUser};
+use crate::oidc::{self, AuthorizationResponse};
 use crate::secret::Secret;
 use crate::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
 
@@ -35,7 +35,7 @@ struct Pending {
     browser: String,
     /// Where to go then.
     return_to: String,
-    oidc: oidc::Pending,
+    oidc: oidc::PendingAuthorization,
 }
 
 /// The answer to what belongs to signing in and out; none for anything else.
@@ -83,8 +83,10 @@ impl Dashboard {
     async fn begin(&self, visit: &Visit, name: &str) -> Result<Answer, Failed> {
         let (provider, _) = self.providers.named(name).ok_or(Failed::NotFound)?;
         self.attempt(visit)?;
-        let begun =
-            provider.begin(&self.callback(name), visit.now).await.map_err(|error| self.absent(visit, name, error))?;
+        let begun = provider
+            .begin_sign_in(&self.callback(name), visit.now)
+            .await
+            .map_err(|error| self.absent(visit, name, error))?;
         let browser = Token::generate()?;
         let pending = Pending {
             provider: name.to_owned(),
@@ -93,7 +95,7 @@ impl Dashboard {
             oidc: begun.pending,
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
-        self.management.put_pending(begun.state.digest(), content, visit.now.after(PENDING)).await?;
+        self.management.store_pending_sign_in(begun.state.digest(), content, visit.now.after(PENDING)).await?;
         let page = views::leaving(&self.settings.path, &provider.settings().label, begun.url, false)?;
         Ok(answer::with_sign_in(answer::page(OK, page), &browser, PENDING.as_secs()))
     }
@@ -110,19 +112,20 @@ impl Dashboard {
             Ok(pending) => pending,
             Err(failed) => return Err(self.wrong(visit, name, failed)),
         };
-        let callback = Callback::parse(&visit.query_text).map_err(|error| self.absent(visit, name, error))?;
-        let verified = provider.finish(&pending.oidc, &self.callback(name), &callback, visit.now).await;
+        let callback =
+            AuthorizationResponse::parse(&visit.query_text).map_err(|error| self.absent(visit, name, error))?;
+        let verified = provider.finish_sign_in(&pending.oidc, &self.callback(name), &callback, visit.now).await;
         let verified = verified.map_err(|error| self.absent(visit, name, error))?;
         let email = people.email(&verified.claims);
-        let email = email.map_err(|nobody| logged(visit, name, Failed::Refused(Refused::Nobody(nobody))))?;
-        let sign_in = SignIn {
+        let email = email.map_err(|error| logged(visit, name, Failed::Refused(Refused::Claims(error))))?;
+        let sign_in = ProviderSignIn {
             provider: name.to_owned(),
             email,
-            belongs: people.belongs(&verified.claims),
+            entitlements: people.entitlements(&verified.claims),
             id_token: Some(verified.id_token),
             previous: visit.session.unwrap_or_default(),
         };
-        let signed_in = self.management.sign_in(sign_in, visit.origin.clone(), visit.now).await;
+        let signed_in = self.management.sign_in_with_provider(sign_in, visit.origin.clone(), visit.now).await;
         let (token, session) = signed_in.map_err(|error| logged(visit, name, error.into()))?;
         tracing::info!(provider = name, session = %session.id, org = %session.chosen, "somebody signed in");
         let answer = answer::see_other(&pending.return_to);
@@ -133,7 +136,7 @@ impl Dashboard {
     async fn pending(&self, visit: &Visit, name: &str) -> Result<Pending, Failed> {
         let state = visit.parameter("state").ok_or(Failed::Refused(Refused::NoState))?;
         let digest = TokenDigest::of(state.as_bytes());
-        let content = self.management.take_pending(&digest, visit.now).await?;
+        let content = self.management.take_pending_sign_in(&digest, visit.now).await?;
         let content = content.ok_or(Failed::Refused(Refused::UnknownState))?;
         let pending: Pending = serde_json::from_slice(&content).map_err(|_| Failed::Refused(Refused::UnknownState))?;
         let browser = session::presented(&visit.headers, SIGN_IN_COOKIE_NAME).ok().flatten();
@@ -167,14 +170,14 @@ impl Dashboard {
 
     /// A page before the link is taken: programs that look into links on their way do not send forms.
     async fn offer_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
-        let offer = self.management.look_at_link(&TokenDigest::of(token.as_bytes()), visit.now).await;
+        let offer = self.management.preview_link(&TokenDigest::of(token.as_bytes()), visit.now).await;
         let offer = offer.map_err(|error| self.wrong(visit, "link", error.into()))?;
         Ok(answer::page(OK, views::link(&self.settings.path, offer, visit.now)?))
     }
 
     async fn take_link(&self, visit: &Visit, token: &str) -> Result<Answer, Failed> {
         let (digest, previous) = (TokenDigest::of(token.as_bytes()), visit.session.unwrap_or_default());
-        let taken = self.management.sign_in_by_link(&digest, previous, visit.origin.clone(), visit.now).await;
+        let taken = self.management.sign_in_with_link(&digest, previous, visit.origin.clone(), visit.now).await;
         let (token, session) = taken.map_err(|error| self.wrong(visit, "link", error.into()))?;
         tracing::info!(session = %session.id, org = %session.chosen, "somebody signed in by a link");
         let answer = answer::see_other(&self.return_to(""));
@@ -197,7 +200,7 @@ impl Dashboard {
     }
 
     /// Where a person signs out at their provider.
-    async fn elsewhere(&self, person: &Person, visit: &Visit) -> Option<(String, String)> {
+    async fn elsewhere(&self, person: &SignedInUser, visit: &Visit) -> Option<(String, String)> {
         let (provider, _) = self.providers.named(person.session.provider.as_deref()?)?;
         let id_token = person.session.id_token.clone().map(Secret::new);
         let return_to = format!("{}/signed-out", self.settings.url());

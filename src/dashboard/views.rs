@@ -9,7 +9,7 @@ use super::pages::{
 };
 use super::settings::{ProviderSettings, Settings};
 use crate::clock::Micros;
-use crate::management::LinkOffer;
+use crate::management::LinkPreview;
 
 /// Where to sign in.
 pub(super) fn sign_in(settings: &Settings, return_to: String, ended: bool) -> Result<String, Error> {
@@ -30,8 +30,8 @@ pub(super) fn leaving(base: &str, label: &str, url: String, signing_out: bool) -
 }
 
 /// Before a link is taken.
-pub(super) fn link(base: &str, offer: LinkOffer, now: Micros) -> Result<String, Error> {
-    let LinkOffer { email, org, expires } = offer;
+pub(super) fn link(base: &str, offer: LinkPreview, now: Micros) -> Result<String, Error> {
+    let LinkPreview { email, org, expires } = offer;
     LinkPage { frame: frame(base), email, org, expires: When::of(expires, now) }.render()
 }
 

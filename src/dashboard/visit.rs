@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::clock::{self, Micros};
 use crate::forward::{Client, TrustedProxies};
 use crate::identity::Peer;
-use crate::management::Origin;
+use crate::management::ClientInfo;
 use crate::session::{self, Ambiguous, TokenDigest};
 
 /// Bytes of a body; the largest is a form with a name and an address.
@@ -38,7 +38,7 @@ pub(super) struct Visit {
     pub(super) query_text: String,
     pub(super) body: Bytes,
     /// Where it came from.
-    pub(super) origin: Origin,
+    pub(super) origin: ClientInfo,
     /// The session that it presents.
     pub(super) session: Result<Option<TokenDigest>, Ambiguous>,
 }
@@ -79,7 +79,10 @@ impl Visit {
             query: pairs(head.uri.query().unwrap_or_default().as_bytes()),
             query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
-            origin: Origin { ip: Some(client.ip), user_agent: agent.map(|agent| agent.chars().take(AGENT).collect()) },
+            origin: ClientInfo {
+                ip: Some(client.ip),
+                user_agent: agent.map(|agent| agent.chars().take(AGENT).collect()),
+            },
             session: session::presented(&head.headers, session::COOKIE_NAME),
             headers: head.headers,
         }

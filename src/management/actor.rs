@@ -25,14 +25,14 @@ pub enum Actor {
     /// Whoever may open the admin socket, or the state's files.
     Operator,
     /// Somebody who signs in, and is nobody yet.
-    Visitor(Origin),
+    Visitor(ClientInfo),
     /// A person with a session.
-    Person(Box<Person>),
+    User(Box<SignedInUser>),
 }
 
 /// Where a person's request came from.
 #[derive(Clone, Debug, Default)]
-pub struct Origin {
+pub struct ClientInfo {
     /// The client's address, by the trusted-proxy rule.
     pub ip: Option<IpAddr>,
     /// What it says that it is.
@@ -41,7 +41,7 @@ pub struct Origin {
 
 /// A person with a session, as they are at this moment.
 #[derive(Clone, Debug)]
-pub struct Person {
+pub struct SignedInUser {
     /// Their session.
     pub session: Session,
     /// Who they are in the chosen organization.
@@ -49,30 +49,30 @@ pub struct Person {
     /// The chosen organization.
     pub org: Org,
     /// Where their request came from.
-    pub origin: Origin,
+    pub client: ClientInfo,
 }
 
 /// Who has something done, and when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct By<'a> {
+pub(super) struct AuditActor<'a> {
     pub(super) actor: &'a Actor,
     pub(super) now: Micros,
 }
 
 impl Actor {
     /// Where the request came from; none for the operator.
-    pub(super) fn origin(&self) -> Option<&Origin> {
+    pub(super) fn client(&self) -> Option<&ClientInfo> {
         match self {
             Self::Operator => None,
-            Self::Visitor(origin) => Some(origin),
-            Self::Person(person) => Some(&person.origin),
+            Self::Visitor(client) => Some(client),
+            Self::User(person) => Some(&person.client),
         }
     }
 
     /// The organization that a person acts in.
     pub(super) fn org(&self) -> Option<OrgId> {
         match self {
-            Self::Person(person) => Some(person.org.id),
+            Self::User(person) => Some(person.org.id),
             Self::Operator | Self::Visitor(_) => None,
         }
     }
@@ -80,7 +80,7 @@ impl Actor {
     /// Who it is in an organization, when it is a person who acts there.
     pub(super) fn user_in(&self, org: OrgId) -> Option<UserId> {
         match self {
-            Self::Person(person) => (person.org.id == org).then_some(person.user.id),
+            Self::User(person) => (person.org.id == org).then_some(person.user.id),
             Self::Operator | Self::Visitor(_) => None,
         }
     }
@@ -88,13 +88,13 @@ impl Actor {
     /// Whose things alone may be seen; none: everybody's.
     pub(super) fn only(&self) -> Option<UserId> {
         match self {
-            Self::Person(person) if !person.is_admin() => Some(person.user.id),
-            Self::Person(_) | Self::Operator | Self::Visitor(_) => None,
+            Self::User(person) if !person.is_admin() => Some(person.user.id),
+            Self::User(_) | Self::Operator | Self::Visitor(_) => None,
         }
     }
 }
 
-impl Person {
+impl SignedInUser {
     /// Whether they manage the whole organization.
     pub fn is_admin(&self) -> bool {
         self.user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
@@ -114,16 +114,16 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::StateAway`].
-    pub async fn person(
+    pub async fn authenticate_session(
         &self,
         digest: &TokenDigest,
-        origin: Origin,
+        client: ClientInfo,
         now: Micros,
-    ) -> Result<Option<Person>, ManagementError> {
+    ) -> Result<Option<SignedInUser>, ManagementError> {
         let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
         let Some(id) = session.user() else { return Ok(None) };
         let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.removed.is_none());
-        Ok(member.map(|(org, user)| Person { session, user, org, origin }))
+        Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
     }
 
     /// Whether this actor may have this done.
@@ -131,7 +131,7 @@ impl Management {
         let person = match actor {
             Actor::Operator => return Ok(()),
             Actor::Visitor(_) => return Err(ManagementError::NotAllowed),
-            Actor::Person(person) => person,
+            Actor::User(person) => person,
         };
         let allowed = match operation {
             Operation::ListOrgs {} => true,
@@ -165,13 +165,13 @@ impl Management {
     }
 
     /// Each of these keys; too many are refused before any of them is looked for.
-    async fn own_keys(&self, person: &Person, keys: &[KeyId]) -> Result<(), ManagementError> {
+    async fn own_keys(&self, person: &SignedInUser, keys: &[KeyId]) -> Result<(), ManagementError> {
         uses::check_number(keys)?;
         try_join_all(keys.iter().map(|key| self.own_key(person, *key))).await.map(drop)
     }
 
     /// A key of another organization, or of another user for those who are no admins, is none.
-    async fn own_key(&self, person: &Person, id: KeyId) -> Result<(), ManagementError> {
+    async fn own_key(&self, person: &SignedInUser, id: KeyId) -> Result<(), ManagementError> {
         let key = self.state.key(id).await?;
         let is_own = |key: &crate::state::Key| {
             key.org == person.org.id && (key.user == person.user.id || person.is_admin()) && !key.seat

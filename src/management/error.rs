@@ -101,7 +101,7 @@ pub enum ManagementError {
 
 /// What sort of no it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The request was wrong: 400.
     Invalid,
     /// What it names is not there: 404.
@@ -116,14 +116,14 @@ pub enum Kind {
 
 impl ManagementError {
     /// What sort of no it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => Kind::NotFound,
-            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::TooManyKeys(_) => Kind::Conflict,
-            Self::NoSessions | Self::NoLinks => Kind::Conflict,
-            Self::NotAllowed | Self::BadLink | Self::NoMembership(_) => Kind::NotAllowed,
+            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => ErrorKind::NotFound,
+            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::TooManyKeys(_) => ErrorKind::Conflict,
+            Self::NoSessions | Self::NoLinks => ErrorKind::Conflict,
+            Self::NotAllowed | Self::BadLink | Self::NoMembership(_) => ErrorKind::NotAllowed,
             Self::JournalUnread(_) | Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => {
-                Kind::Unavailable
+                ErrorKind::Unavailable
             }
             Self::Name
             | Self::NameLikeId
@@ -135,7 +135,7 @@ impl ManagementError {
             | Self::SeatDigest
             | Self::PageSize
             | Self::TooManyAsked
-            | Self::Cursor(_) => Kind::Invalid,
+            | Self::Cursor(_) => ErrorKind::Invalid,
         }
     }
 
@@ -174,7 +174,7 @@ impl ManagementError {
     }
 }
 
-impl Kind {
+impl ErrorKind {
     /// The status that says so over HTTP (RFC 9110 section 15).
     pub fn status(self) -> http::StatusCode {
         match self {
@@ -211,7 +211,7 @@ mod tests {
         let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::Late));
         for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]
         {
-            assert_eq!((error.code(), error.kind()), ("state_unavailable", Kind::Unavailable), "{error}");
+            assert_eq!((error.code(), error.kind()), ("state_unavailable", ErrorKind::Unavailable), "{error}");
         }
     }
 }

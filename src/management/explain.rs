@@ -1,6 +1,6 @@
 //! Why a key is, or would be, refused.
 
-use super::{Explanation, Key, KeyStatus, Management, ManagementError, Reply, Standing, User};
+use super::{Explanation, Key, KeyStatus, LimitStatus, Management, ManagementError, Reply, User};
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::quota;
@@ -15,7 +15,7 @@ impl Management {
         let org = self.shown_org(owned.org.ok_or_else(missing)?);
         let user = User::from(owned.user.ok_or_else(missing)?);
         let verdict = verdict(&key, &user, &standing);
-        let standing = Standing::of(&standing, now);
+        let standing = LimitStatus::of(&standing, now);
         Ok(Reply::Explanation { explanation: Box::new(Explanation { verdict, key, user, org, standing }) })
     }
 }

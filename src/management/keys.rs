@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::actor::By;
-use super::recording::Subject;
-use super::{ApiKey, Key, KeyStatus, Limits, Management, ManagementError, Reply, checks};
+use super::actor::AuditActor;
+use super::recording::Target;
+use super::{ApiKey, Key, KeyStatus, LimitUpdate, Management, ManagementError, Reply, checks};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, PlainKey};
@@ -35,7 +35,7 @@ impl Management {
         org: &str,
         user: &str,
         name: &str,
-        by: By<'_>,
+        by: AuditActor<'_>,
     ) -> Result<Reply, ManagementError> {
         let (org, user, name) = self.owner(org, user, name).await?;
         if by.actor.org().is_some() {
@@ -59,7 +59,7 @@ impl Management {
         user: &str,
         sha256: &str,
         name: &str,
-        by: By<'_>,
+        by: AuditActor<'_>,
     ) -> Result<Reply, ManagementError> {
         let digest = KeyDigest::from_hex(sha256)?;
         if state::is_seat(&digest) {
@@ -80,7 +80,7 @@ impl Management {
     }
 
     /// Users and the organization are looked up once, not per key.
-    pub(super) async fn list_keys(&self, org: &str, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn list_keys(&self, org: &str, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
         let org = self.org(org).await?;
         let users = self.state.users(org.id).await?;
         let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
@@ -94,9 +94,9 @@ impl Management {
         Ok(self.reply_key(&self.owned(id).await?))
     }
 
-    pub(super) async fn revoke_key(&self, id: KeyId, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn revoke_key(&self, id: KeyId, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
         let mut owned = self.owned(id).await?;
-        self.change("key.revoke", subject(&owned.key), Change::RevokeKey { key: id, at: by.now }, by).await?;
+        self.change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: by.now }, by).await?;
         // The first time stands.
         owned.key.revoked.get_or_insert(by.now);
         Ok(self.reply_key(&owned))
@@ -107,7 +107,7 @@ impl Management {
         &self,
         id: KeyId,
         overlap: Option<Duration>,
-        by: By<'_>,
+        by: AuditActor<'_>,
     ) -> Result<Reply, ManagementError> {
         let overlap = overlap.unwrap_or_default();
         if overlap > OVERLAP {
@@ -117,7 +117,7 @@ impl Management {
         let plain = PlainKey::generate(id)?;
         let previous_until = by.now.after(overlap);
         let change = Change::RotateKey { key: id, digest: plain.digest(), at: by.now, previous_until };
-        self.change("key.rotate", subject(&owned.key), change, by).await?;
+        self.change("key.rotate", target(&owned.key), change, by).await?;
         owned.key.rotated = Some(by.now);
         owned.key.previous_until = Some(previous_until);
         Ok(self.new_key(&plain, &owned))
@@ -126,12 +126,12 @@ impl Management {
     pub(super) async fn limit_key(
         &self,
         id: KeyId,
-        limits: Option<Limits>,
-        by: By<'_>,
+        limits: Option<LimitUpdate>,
+        by: AuditActor<'_>,
     ) -> Result<Reply, ManagementError> {
         let mut owned = self.owned(id).await?;
         let quota = limits.map(|limits| limits.over(self.quota(&owned.key)).checked()).transpose()?;
-        self.change("key.limits", subject(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
+        self.change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
         Ok(self.reply_key(&owned))
     }
@@ -173,8 +173,14 @@ impl Management {
         }
     }
 
-    async fn add(&self, action: &str, key: state::Key, digest: KeyDigest, by: By<'_>) -> Result<(), ManagementError> {
-        self.change(action, subject(&key), Change::CreateKey { key, digest }, by).await
+    async fn add(
+        &self,
+        action: &str,
+        key: state::Key,
+        digest: KeyDigest,
+        by: AuditActor<'_>,
+    ) -> Result<(), ManagementError> {
+        self.change(action, target(&key), Change::CreateKey { key, digest }, by).await
     }
 
     /// The key with this id, revoked or not, and whose it is.
@@ -216,7 +222,7 @@ impl Owned {
     }
 }
 
-impl Limits {
+impl LimitUpdate {
     /// The quota that these limits make of the one in force.
     fn over(self, quota: Quota) -> Quota {
         Quota {
@@ -260,8 +266,8 @@ fn record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key
     }
 }
 
-fn subject(key: &state::Key) -> Subject {
-    Subject { org: key.org, user: Some(key.user), key: Some(key.id) }
+fn target(key: &state::Key) -> Target {
+    Target { org: key.org, user: Some(key.user), key: Some(key.id) }
 }
 
 #[cfg(test)]
@@ -271,10 +277,10 @@ mod tests {
     #[test]
     fn limits_keep_what_is_not_given() {
         let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5 };
-        assert_eq!(Limits::default().over(quota), quota);
-        let faster = Limits { requests: Some(20), ..Limits::default() }.over(quota);
+        assert_eq!(LimitUpdate::default().over(quota), quota);
+        let faster = LimitUpdate { requests: Some(20), ..LimitUpdate::default() }.over(quota);
         assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
-        let bursty = Limits { requests: Some(20), burst: Some(1), ..Limits::default() }.over(quota);
+        let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.over(quota);
         assert_eq!((bursty.requests, bursty.burst), (20, 1));
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::actor::By;
-use super::sessions::{Entry, subject};
-use super::{Link, Management, ManagementError, Origin, Reply, SessionSettings};
+use super::actor::AuditActor;
+use super::sessions::{NewSession, target};
+use super::{ClientInfo, Link, Management, ManagementError, Reply, SessionSettings};
 use crate::clock::Micros;
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
@@ -18,7 +18,7 @@ use crate::state::{self, Change, Membership, Session};
 const LINK: Duration = Duration::from_secs(5 * 60);
 /// What a link offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkOffer {
+pub struct LinkPreview {
     /// Whom it signs in.
     pub email: String,
     /// The name of the organization.
@@ -29,7 +29,7 @@ pub struct LinkOffer {
 
 /// What a link is good for, as its ticket has it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Good {
+struct LinkTicket {
     membership: Membership,
     expires: Micros,
 }
@@ -41,14 +41,19 @@ impl Management {
     }
 
     /// Makes a link that signs a user in, once.
-    pub(super) async fn link_session(&self, org: &str, user: &str, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn link_session(
+        &self,
+        org: &str,
+        user: &str,
+        by: AuditActor<'_>,
+    ) -> Result<Reply, ManagementError> {
         let settings = self.links()?;
         let org = self.org(org).await?;
         let user = self.user(org.id, user).await?;
         let (token, expires) = (Token::generate()?, by.now.after(LINK));
-        let good = Good { membership: Membership { org: org.id, user: user.id }, expires };
-        let change = good.ticket(token.digest());
-        self.change("session.link", subject(org.id, user.id), change, by).await?;
+        let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
+        let change = ticket.ticket(token.digest());
+        self.change("session.link", target(org.id, user.id), change, by).await?;
         let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
         Ok(Reply::Link { link: Link::new(url, &user.email, expires) })
     }
@@ -57,19 +62,19 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::BadLink`] when it was used, has expired, or never was one; others as for all operations.
-    pub async fn sign_in_by_link(
+    pub async fn sign_in_with_link(
         &self,
         link: &TokenDigest,
         previous: Option<TokenDigest>,
-        origin: Origin,
+        client: ClientInfo,
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
         self.links()?;
-        let Good { membership, .. } = self.take_link(link, now).await?;
+        let LinkTicket { membership, .. } = self.take_link(link, now).await?;
         let (_, user) = self.linked(membership).await?;
         let (memberships, email) = (vec![membership], user.email);
-        let entry = Entry { memberships, email, provider: None, id_token: None, previous };
-        self.begin(entry, origin, now).await
+        let new_session = NewSession { memberships, email, provider: None, id_token: None, previous };
+        self.begin(new_session, client, now).await
     }
 
     /// What a link offers, for a page that asks before it is taken.
@@ -77,16 +82,16 @@ impl Management {
     /// It is taken, and put back as it was: somebody who takes it at the same moment may be told that it is gone.
     ///
     /// # Errors
-    /// As [`Management::sign_in_by_link`].
-    pub async fn look_at_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkOffer, ManagementError> {
+    /// As [`Management::sign_in_with_link`].
+    pub async fn preview_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkPreview, ManagementError> {
         self.links()?;
-        let good = self.take_link(link, now).await?;
-        self.state.change(good.ticket(*link)).await?;
-        let (org, user) = self.linked(good.membership).await?;
-        Ok(LinkOffer { email: user.email, org: org.name, expires: good.expires })
+        let ticket = self.take_link(link, now).await?;
+        self.state.change(ticket.ticket(*link)).await?;
+        let (org, user) = self.linked(ticket.membership).await?;
+        Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
     }
 
-    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<Good, ManagementError> {
+    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
         let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::BadLink)?;
         serde_json::from_slice(&content).map_err(|_| ManagementError::BadLink)
     }
@@ -98,7 +103,7 @@ impl Management {
     }
 }
 
-impl Good {
+impl LinkTicket {
     fn ticket(self, digest: TokenDigest) -> Change {
         let content = serde_json::to_vec(&self).expect("ids and times are JSON");
         Change::PutTicket { digest, content, expires: self.expires }

@@ -34,17 +34,17 @@ mod sign_in;
 mod uses;
 mod recording;
 
-pub use actor::{ADMIN, Actor, Origin, Person};
-pub use error::{Kind, ManagementError};
-pub use links::LinkOffer;
-pub use operation::{Limits, Operation};
+pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
+pub use error::{ErrorKind, ManagementError};
+pub use links::LinkPreview;
+pub use operation::{LimitUpdate, Operation};
 pub use problem::Problem;
-pub use reply::{ApiKey, Explanation, Key, KeyStatus, Limit, Link, Org, Reply, Session, Standing, User};
+pub use reply::{ApiKey, Explanation, Key, KeyLimits, KeyStatus, LimitStatus, Link, Org, Reply, Session, User};
 pub use sessions::SessionSettings;
-pub use sign_in::{Belongs, SignIn};
-pub use uses::{Activity, Hour, LastUse, Uses};
+pub use sign_in::{Entitlements, ProviderSignIn};
+pub use uses::{Activity, Hour, LastUse, UseQuery};
 
-use actor::By;
+use actor::AuditActor;
 
 /// The one who makes changes; shared by all connections of the admin socket.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Management {
     /// As [`Management::perform`]; what somebody may not see is not there for them.
     pub async fn perform_as(&self, actor: &Actor, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
         self.allow(actor, &operation).await?;
-        let by = By { actor, now };
+        let by = AuditActor { actor, now };
         match operation {
             Operation::CreateOrg { name } => self.create_org(&name, by).await,
             Operation::ListOrgs {} => self.list_orgs(by).await,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Uses;
+use super::UseQuery;
 use crate::identity::{Permission, SessionId};
 use crate::key::KeyId;
 
@@ -64,7 +64,7 @@ pub enum Operation {
     },
     /// Its own limits, or none for the configured ones.
     #[serde(rename = "key.limits")]
-    LimitKey { key: KeyId, limits: Option<Limits> },
+    LimitKey { key: KeyId, limits: Option<LimitUpdate> },
     /// A key of an older system, by its SHA-256 in hexadecimal.
     #[serde(rename = "key.import")]
     ImportKey { org: String, user: String, sha256: String, name: String },
@@ -76,7 +76,7 @@ pub enum Operation {
     ListUses {
         key: KeyId,
         #[serde(default)]
-        uses: Uses,
+        uses: UseQuery,
     },
     /// What happened with some keys of an organization in the last day, as far as this gateway has recorded it. At most
     /// 200 keys.
@@ -99,7 +99,7 @@ pub enum Operation {
 /// New limits of a key. What is not given stays as it is in force, but for `burst`, which follows new `requests`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitUpdate {
     /// Tokens that flow in during one `per`.
     pub requests: Option<u32>,
     /// The time in which they flow in.
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn travels_as_json() {
         let key: KeyId = "abcDEF123".parse().unwrap();
-        let limits = Limits { requests: Some(10), per: Some(Duration::from_secs(60)), burst: None };
+        let limits = LimitUpdate { requests: Some(10), per: Some(Duration::from_secs(60)), burst: None };
         let cases = [
             (Operation::ListOrgs {}, r#"{"operation":"org.list"}"#),
             (

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use uuid::Uuid;
 
-use super::actor::By;
-use super::{Kind, Management, ManagementError};
+use super::actor::AuditActor;
+use super::{ErrorKind, Management, ManagementError};
 use crate::audit::{End, Outcome, Use};
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
@@ -13,7 +13,7 @@ use crate::state::Change;
 
 /// What a change is made to, for its record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject {
+pub(super) struct Target {
     /// The organization.
     pub(super) org: OrgId,
     /// The user, when the change is to one or to one's key.
@@ -27,11 +27,11 @@ impl Management {
     pub(super) async fn change(
         &self,
         action: &str,
-        subject: Subject,
+        target: Target,
         change: Change,
-        by: By<'_>,
+        by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
-        self.change_at(action, action, subject, change, by).await
+        self.change_at(action, action, target, change, by).await
     }
 
     /// The same, where the action alone does not say it all: in the path of the record.
@@ -39,11 +39,11 @@ impl Management {
         &self,
         action: &str,
         path: &str,
-        subject: Subject,
+        target: Target,
         change: Change,
-        by: By<'_>,
+        by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
-        let entry = self.journal.begin(&opening(action, path, subject, by)).await?;
+        let entry = self.journal.begin(&opening(action, path, target, by)).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
@@ -55,18 +55,18 @@ impl Management {
 /// The record's beginning. `ADMIN` stands for the method and the action for the path: what was done is known by its action,
 /// whichever way it was asked for. The user is who did it, where that is a person of the organization, and else whom it
 /// was done to.
-fn opening<'a>(action: &'a str, path: &'a str, subject: Subject, by: By<'a>) -> Use<'a> {
-    let origin = by.actor.origin();
+fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+    let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),
         time: by.now,
         number: None,
-        key_id: subject.key,
-        user_id: by.actor.user_in(subject.org).or(subject.user),
-        org_id: Some(subject.org),
-        auth_method: if origin.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
-        ip: origin.and_then(|origin| origin.ip),
-        user_agent: origin.and_then(|origin| origin.user_agent.as_deref()).map(str::as_bytes),
+        key_id: target.key,
+        user_id: by.actor.user_in(target.org).or(target.user),
+        org_id: Some(target.org),
+        auth_method: if client.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
+        ip: client.and_then(|client| client.ip),
+        user_agent: client.and_then(|client| client.user_agent.as_deref()).map(str::as_bytes),
         action,
         method: "ADMIN",
         path,
@@ -77,7 +77,7 @@ fn opening<'a>(action: &'a str, path: &'a str, subject: Subject, by: By<'a>) -> 
 fn end(changed: &Result<(), ManagementError>, started: Instant) -> End {
     let (outcome, status) = match changed {
         Ok(()) => (Outcome::Completed, http::StatusCode::OK),
-        Err(e) if e.kind() == Kind::Unavailable => (Outcome::Aborted, e.kind().status()),
+        Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),
     };
     End {

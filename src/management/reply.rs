@@ -89,7 +89,7 @@ pub struct Key {
     pub email: String,
     pub status: KeyStatus,
     /// The limits in force.
-    pub limits: Limit,
+    pub limits: KeyLimits,
     pub imported: bool,
     pub uses: u64,
     pub last_used: Option<String>,
@@ -115,7 +115,7 @@ pub enum KeyStatus {
 
 /// The quota in force for a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct KeyLimits {
     /// Tokens that flow in during one `per`.
     pub requests: u32,
     /// The time in which they flow in, such as `1h`.
@@ -138,7 +138,7 @@ pub struct Explanation {
     /// Its organization.
     pub org: Org,
     /// Where they stand.
-    pub standing: Standing,
+    pub standing: LimitStatus,
 }
 
 /// A link that signs a user in, once. `Debug` does not show it.
@@ -175,7 +175,7 @@ pub struct Session {
 
 /// The bucket of a key and the slots of its organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct LimitStatus {
     /// Whole tokens in the bucket.
     pub remaining: u32,
     /// Tokens the bucket holds when full.
@@ -283,7 +283,7 @@ impl Key {
             user: key.user,
             email,
             status,
-            limits: Limit::of(quota, key.quota.is_some()),
+            limits: KeyLimits::of(quota, key.quota.is_some()),
             imported: key.imported,
             uses: key.uses,
             last_used: shown(key.last_used),
@@ -295,13 +295,13 @@ impl Key {
     }
 }
 
-impl Limit {
+impl KeyLimits {
     fn of(quota: Quota, own: bool) -> Self {
         Self { requests: quota.requests, per: Human::Duration(quota.per).to_string(), burst: quota.burst, own }
     }
 }
 
-impl Standing {
+impl LimitStatus {
     pub(super) fn of(standing: &quota::Standing, now: Micros) -> Self {
         let later = |micros: u64| (micros > 0).then(|| Micros(now.0.saturating_add(micros)).to_string());
         Self {

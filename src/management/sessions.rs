@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::actor::By;
-use super::recording::Subject;
-use super::{Actor, Management, ManagementError, Origin, Person, Reply};
+use super::actor::AuditActor;
+use super::recording::Target;
+use super::{Actor, ClientInfo, Management, ManagementError, Reply, SignedInUser};
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId, UserId};
 use crate::session::{Token, TokenDigest};
@@ -31,7 +31,7 @@ pub struct SessionSettings {
 }
 
 /// What a new session is made of.
-pub(super) struct Entry {
+pub(super) struct NewSession {
     pub(super) memberships: Vec<Membership>,
     pub(super) email: String,
     pub(super) provider: Option<String>,
@@ -53,7 +53,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::StateAway`].
-    pub async fn orgs_of(&self, person: &Person) -> Result<Vec<(OrgId, String)>, ManagementError> {
+    pub async fn accessible_orgs(&self, person: &SignedInUser) -> Result<Vec<(OrgId, String)>, ManagementError> {
         if let [_] = person.session.memberships.as_slice() {
             return Ok(vec![(person.org.id, person.org.name.clone())]);
         }
@@ -69,15 +69,15 @@ impl Management {
     /// Makes the session, and ends the one before.
     pub(super) async fn begin(
         &self,
-        entry: Entry,
-        origin: Origin,
+        new_session: NewSession,
+        client: ClientInfo,
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
-        let Entry { memberships, email, provider, id_token, previous } = entry;
+        let NewSession { memberships, email, provider, id_token, previous } = new_session;
         let settings = self.sessions()?;
         let chosen = memberships.first().copied().ok_or(ManagementError::BadLink)?;
-        let actor = Actor::Visitor(origin.clone());
-        let by = By { actor: &actor, now };
+        let actor = Actor::Visitor(client.clone());
+        let by = AuditActor { actor: &actor, now };
         for membership in &memberships {
             self.seat(*membership, now).await?;
         }
@@ -92,13 +92,13 @@ impl Management {
             expires: now.after(settings.lifetime),
             idle: settings.idle,
             seen: now,
-            ip: origin.ip,
-            user_agent: origin.user_agent.map(|agent| agent.chars().take(USER_AGENT).collect()),
+            ip: client.ip,
+            user_agent: client.user_agent.map(|agent| agent.chars().take(USER_AGENT).collect()),
         };
         let token = Token::generate()?;
         let way = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
         let change = Change::CreateSession { session: Box::new(session.clone()), digest: token.digest() };
-        self.change_at("session.start", &way, subject(chosen.org, chosen.user), change, by).await?;
+        self.change_at("session.start", &way, target(chosen.org, chosen.user), change, by).await?;
         if let Some(previous) = previous
             && let Some(session) = self.state.session(&previous, now).await?
         {
@@ -124,7 +124,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::NotAllowed`] when they do not belong to it, or not any more.
-    pub async fn choose_org(&self, person: &Person, org: &str, now: Micros) -> Result<(), ManagementError> {
+    pub async fn choose_org(&self, person: &SignedInUser, org: &str, now: Micros) -> Result<(), ManagementError> {
         let id = org.parse::<OrgId>().map_err(|_| ManagementError::NotAllowed)?;
         let member = person.session.memberships.iter().find(|membership| membership.org == id);
         let member = *member.ok_or(ManagementError::NotAllowed)?;
@@ -132,29 +132,29 @@ impl Management {
         if found.is_none_or(|(_, user)| user.removed.is_some()) {
             return Err(ManagementError::NotAllowed);
         }
-        let actor = Actor::Person(Box::new(person.clone()));
+        let actor = Actor::User(Box::new(person.clone()));
         let change = Change::ChooseOrg { session: person.session.id, org: id };
-        self.change("session.choose_org", subject(id, member.user), change, By { actor: &actor, now }).await
+        self.change("session.choose_org", target(id, member.user), change, AuditActor { actor: &actor, now }).await
     }
 
     /// Ends a person's own session.
     ///
     /// # Errors
     /// As for all operations.
-    pub async fn sign_out(&self, person: &Person, now: Micros) -> Result<(), ManagementError> {
-        let actor = Actor::Person(Box::new(person.clone()));
-        self.end(&person.session, By { actor: &actor, now }).await
+    pub async fn sign_out(&self, person: &SignedInUser, now: Micros) -> Result<(), ManagementError> {
+        let actor = Actor::User(Box::new(person.clone()));
+        self.end(&person.session, AuditActor { actor: &actor, now }).await
     }
 
-    async fn end(&self, session: &Session, by: By<'_>) -> Result<(), ManagementError> {
+    async fn end(&self, session: &Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let user = session.user().ok_or_else(|| ManagementError::NoSession(session.id.to_string()))?;
         let org = by.actor.org().unwrap_or(session.chosen);
         let (which, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
-        self.change_at("session.end", &which, subject(org, user), change, by).await
+        self.change_at("session.end", &which, target(org, user), change, by).await
     }
 
     /// The sessions that an actor may see: a member their own, an admin those of the organization.
-    pub(super) async fn list_sessions(&self, org: Option<&str>, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn list_sessions(&self, org: Option<&str>, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
         let org = match org {
             Some(org) => Some(self.org(org).await?.id),
             None => None,
@@ -168,7 +168,7 @@ impl Management {
         };
         let mut sessions = self.state.sessions(by.now).await?;
         sessions.retain(is_shown);
-        if let (Actor::Person(person), Some(org)) = (by.actor, org) {
+        if let (Actor::User(person), Some(org)) = (by.actor, org) {
             sessions
                 .iter_mut()
                 .filter(|session| session.id != person.session.id)
@@ -177,11 +177,11 @@ impl Management {
         Ok(Reply::Sessions { sessions: sessions.into_iter().map(Into::into).collect() })
     }
 
-    pub(super) async fn end_session(&self, id: SessionId, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn end_session(&self, id: SessionId, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
         let found = self.state.session_by_id(id, by.now).await?;
         let mut session = found.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
         self.end(&session, by).await?;
-        if let Actor::Person(person) = by.actor
+        if let Actor::User(person) = by.actor
             && session.id != person.session.id
         {
             seen_from(&mut session, person.org.id);
@@ -190,7 +190,12 @@ impl Management {
     }
 
     /// Ends all sessions of a user.
-    pub(super) async fn end_sessions(&self, org: &str, user: &str, by: By<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn end_sessions(
+        &self,
+        org: &str,
+        user: &str,
+        by: AuditActor<'_>,
+    ) -> Result<Reply, ManagementError> {
         let user = self.user(self.org(org).await?.id, user).await?;
         let member = |membership: &Membership| membership.user == user.id;
         let mut ended = Vec::new();
@@ -205,7 +210,7 @@ impl Management {
 
     /// A session of somebody who belongs to another organization, or of another person for those who are no admins, is
     /// none.
-    pub(super) async fn own_session(&self, person: &Person, id: SessionId) -> Result<(), ManagementError> {
+    pub(super) async fn own_session(&self, person: &SignedInUser, id: SessionId) -> Result<(), ManagementError> {
         let found = self.state.session_by_id(id, crate::clock::now()).await?;
         let is_own = |session: &Session| {
             let member = |membership: &Membership| {
@@ -224,6 +229,6 @@ fn seen_from(session: &mut Session, org: OrgId) {
     session.chosen = org;
 }
 
-pub(super) fn subject(org: OrgId, user: UserId) -> Subject {
-    Subject { org, user: Some(user), key: None }
+pub(super) fn target(org: OrgId, user: UserId) -> Target {
+    Target { org, user: Some(user), key: None }
 }

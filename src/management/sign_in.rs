@@ -1,8 +1,8 @@
 //! Signing in by an identity provider: who somebody is here, by its word.
 
-use super::actor::By;
-use super::sessions::{Entry, subject};
-use super::{Actor, Management, ManagementError, Origin, checks};
+use super::actor::AuditActor;
+use super::sessions::{NewSession, target};
+use super::{Actor, ClientInfo, Management, ManagementError, checks};
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
 use crate::secret::Secret;
@@ -14,13 +14,13 @@ const ID_TOKEN: usize = 8 << 10;
 
 /// What a provider says of a person, as the configuration reads it.
 #[derive(Clone, Debug)]
-pub struct SignIn {
+pub struct ProviderSignIn {
     /// The provider's name.
     pub provider: String,
     /// The person's address; verified, or believed.
     pub email: String,
     /// Where they belong to.
-    pub belongs: Belongs,
+    pub entitlements: Entitlements,
     /// What the provider wants to see again when they sign out.
     pub id_token: Option<Secret>,
     /// The session that the browser had.
@@ -29,7 +29,7 @@ pub struct SignIn {
 
 /// Where a person belongs to, and what they may do there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Belongs {
+pub struct Entitlements {
     /// Organizations, by name or id, as the provider says; none: those whose directory has the person's address. A person
     /// who is not in the directory of such an organization yet is entered.
     pub orgs: Option<Vec<String>>,
@@ -44,42 +44,42 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::NoMembership`] when the person belongs nowhere; others as for all operations.
-    pub async fn sign_in(
+    pub async fn sign_in_with_provider(
         &self,
-        sign_in: SignIn,
-        origin: Origin,
+        sign_in: ProviderSignIn,
+        client: ClientInfo,
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
-        let SignIn { provider, email, belongs, id_token, previous } = sign_in;
+        let ProviderSignIn { provider, email, entitlements, id_token, previous } = sign_in;
         let email = checks::email(&email)?;
-        let visitor = Actor::Visitor(origin.clone());
-        let memberships = self.memberships(&email, &belongs, By { actor: &visitor, now }).await?;
+        let visitor = Actor::Visitor(client.clone());
+        let memberships = self.memberships(&email, &entitlements, AuditActor { actor: &visitor, now }).await?;
         let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= ID_TOKEN);
-        self.begin(Entry { memberships, email, provider: Some(provider), id_token, previous }, origin, now).await
+        self.begin(NewSession { memberships, email, provider: Some(provider), id_token, previous }, client, now).await
     }
 
     /// Who the person is in each organization that they belong to; those that the provider entrusts to us are entered.
     async fn memberships(
         &self,
         email: &str,
-        belongs: &Belongs,
-        by: By<'_>,
+        entitlements: &Entitlements,
+        by: AuditActor<'_>,
     ) -> Result<Vec<Membership>, ManagementError> {
         let named = |names: &[String], org: &state::Org| names.iter().any(|name| is_named(name, org));
         let mut memberships = Vec::new();
         for org in self.state.orgs().await? {
-            let may = belongs.only.as_deref().is_none_or(|only| named(only, &org));
-            let told = belongs.orgs.as_deref().map(|orgs| named(orgs, &org));
+            let may = entitlements.only.as_deref().is_none_or(|only| named(only, &org));
+            let told = entitlements.orgs.as_deref().map(|orgs| named(orgs, &org));
             if !may || told == Some(false) {
                 continue;
             }
             let found = self.state.user_by_email(org.id, email).await?;
             let user = match (found, told) {
-                (Some(user), _) => self.as_told(user, belongs, by).await?,
+                (Some(user), _) => self.sync_permissions(user, entitlements, by).await?,
                 // Whom somebody has removed here does not come back by themselves.
                 (None, Some(_)) if self.was_removed(org.id, email).await? => continue,
                 (None, Some(_)) => {
-                    let permissions = belongs.permissions.clone().unwrap_or_default();
+                    let permissions = entitlements.permissions.clone().unwrap_or_default();
                     self.enter_user(org.id, email, permissions, by).await?
                 }
                 (None, None) => continue,
@@ -95,12 +95,17 @@ impl Management {
     }
 
     /// A user, permitted what the provider says.
-    async fn as_told(&self, user: state::User, belongs: &Belongs, by: By<'_>) -> Result<UserId, ManagementError> {
-        if let Some(told) = &belongs.permissions {
+    async fn sync_permissions(
+        &self,
+        user: state::User,
+        entitlements: &Entitlements,
+        by: AuditActor<'_>,
+    ) -> Result<UserId, ManagementError> {
+        if let Some(told) = &entitlements.permissions {
             let permissions = checks::permissions(told.clone());
             if permissions != user.permissions {
                 let change = Change::PermitUser { org: user.org, user: user.id, permissions };
-                self.change("user.permit", subject(user.org, user.id), change, by).await?;
+                self.change("user.permit", target(user.org, user.id), change, by).await?;
             }
         }
         Ok(user.id)
@@ -110,7 +115,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::State`].
-    pub async fn put_pending(
+    pub async fn store_pending_sign_in(
         &self,
         digest: TokenDigest,
         content: Vec<u8>,
@@ -123,7 +128,11 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::State`].
-    pub async fn take_pending(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ManagementError> {
+    pub async fn take_pending_sign_in(
+        &self,
+        digest: &TokenDigest,
+        now: Micros,
+    ) -> Result<Option<Vec<u8>>, ManagementError> {
         Ok(self.state.take_ticket(digest, now).await?)
     }
 }

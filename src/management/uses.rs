@@ -30,7 +30,7 @@ pub(super) const READINGS: usize = 4;
 /// Which uses are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Uses {
+pub struct UseQuery {
     /// Those that ended like this.
     pub outcome: Option<Outcome>,
     /// Only those that were refused, or only the others.
@@ -77,7 +77,7 @@ pub struct LastUse {
 impl Management {
     /// The uses of a key that this gateway has recorded, newest first. Where the wanted ones are rare, a page may have
     /// fewer than asked for, or none, and say where to go on.
-    pub(super) async fn list_uses(&self, key: KeyId, uses: Uses) -> Result<Reply, ManagementError> {
+    pub(super) async fn list_uses(&self, key: KeyId, uses: UseQuery) -> Result<Reply, ManagementError> {
         let before = uses.before.map(|before| before.parse::<Cursor>()).transpose()?;
         let limit = uses.limit.unwrap_or(PAGE);
         if !(1..=LARGEST_PAGE).contains(&limit) {

@@ -2,7 +2,7 @@
 
 use crate::secret::Secret;
 
-use super::error::{Description, Error};
+use super::error::{Error, ErrorDescription};
 use super::metadata::Metadata;
 
 /// The errors that a provider may answer with, but for those that have a meaning of their own here (RFC 6749, section
@@ -26,8 +26,8 @@ const FOR_NOW: [&str; 2] = ["server_error", "temporarily_unavailable"];
 
 /// What a browser comes back with: the parameters of the authorization response.
 #[derive(Clone, Debug, Default)]
-pub struct Callback {
-    /// By which the sign-in is found; see [`super::Begun::state`].
+pub struct AuthorizationResponse {
+    /// By which the sign-in is found; see [`super::AuthorizationRequest::state`].
     pub state: Option<Secret>,
     /// For which there are tokens.
     pub code: Option<Secret>,
@@ -41,7 +41,7 @@ pub struct Callback {
 
 /// Why a query is no authorization response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidCallback {
+pub enum InvalidAuthorizationResponse {
     /// RFC 6749, section 3.1.
     #[error("a parameter is there more than once")]
     Repeated,
@@ -50,11 +50,11 @@ pub enum InvalidCallback {
     Empty,
 }
 
-impl Callback {
+impl AuthorizationResponse {
     /// From the query of the address that the browser came back to. Parameters of other names are of no interest.
     ///
     /// # Errors
-    /// [`Error::Callback`] when a parameter is there more than once.
+    /// [`Error::AuthorizationResponse`] when a parameter is there more than once.
     pub fn parse(query: &str) -> Result<Self, Error> {
         let mut callback = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -68,7 +68,7 @@ impl Callback {
                 _ => false,
             };
             if repeated {
-                return Err(Error::Callback(InvalidCallback::Repeated));
+                return Err(Error::AuthorizationResponse(InvalidAuthorizationResponse::Repeated));
             }
         }
         Ok(callback)
@@ -80,7 +80,7 @@ impl Callback {
         if let Some(error) = &self.error {
             return Err(self.refusal(error));
         }
-        self.code.as_ref().ok_or(Error::Callback(InvalidCallback::Empty))
+        self.code.as_ref().ok_or(Error::AuthorizationResponse(InvalidAuthorizationResponse::Empty))
     }
 
     /// RFC 9207, section 2.4: errors as well are only the provider's if they say so.
@@ -93,14 +93,14 @@ impl Callback {
     }
 
     fn refusal(&self, error: &str) -> Error {
-        let description = Description::of(self.error_description.as_deref().unwrap_or_default());
+        let description = ErrorDescription::of(self.error_description.as_deref().unwrap_or_default());
         let known = |list: &[&'static str]| list.iter().copied().find(|known| *known == error);
         if error == "access_denied" {
-            Error::Denied(description)
+            Error::AccessDenied(description)
         } else if let Some(error) = known(&FOR_NOW) {
-            Error::Unavailable(error, description)
+            Error::TemporarilyUnavailable(error, description)
         } else {
-            Error::Refused(known(&ERRORS).unwrap_or("another error"), description)
+            Error::ProviderError(known(&ERRORS).unwrap_or("another error"), description)
         }
     }
 }

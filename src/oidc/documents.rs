@@ -14,7 +14,7 @@ use http::StatusCode;
 use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
 
-use super::error::{Document, Error, Flaw};
+use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::http::{Answer, Http, HttpError};
 use super::metadata::{self, Metadata};
 use crate::clock::Micros;
@@ -136,32 +136,38 @@ impl Documents {
     }
 
     async fn read_metadata(&self, http: &Http) -> Result<Metadata, Error> {
-        let answer = get(http, &self.discovery, Document::Discovery).await?;
+        let answer = get(http, &self.discovery, ProviderEndpoint::Discovery).await?;
         Metadata::parse(&answer.body, &self.issuer)
     }
 
     async fn read_keys(&self, http: &Http, from: &Url, now: Micros) -> Result<Arc<Keys>, Error> {
-        let answer = get(http, from, Document::Keys).await?;
+        let answer = get(http, from, ProviderEndpoint::Keys).await?;
         let set = serde_json::from_slice(&answer.body);
-        let set = set.map_err(|error| Error::Invalid(Document::Keys, Flaw::of_json(&error)))?;
+        let set = set.map_err(|error| {
+            Error::InvalidResponse(ProviderEndpoint::Keys, InvalidProviderResponse::of_json(&error))
+        })?;
         let value = Arc::new(Keys { from: from.clone(), set });
         *locked(&self.keys) = Some(Kept { value: Arc::clone(&value), until: now.after(FRESH) });
         Ok(value)
     }
 }
 
-async fn get(http: &Http, url: &Url, document: Document) -> Result<Answer, Error> {
+async fn get(http: &Http, url: &Url, document: ProviderEndpoint) -> Result<Answer, Error> {
     let answer = http.get(url, None).await.map_err(|error| no_answer(document, error))?;
     if answer.status == StatusCode::OK {
         Ok(answer)
     } else {
-        Err(Error::Invalid(document, Flaw::Status(answer.status)))
+        Err(Error::InvalidResponse(document, InvalidProviderResponse::Status(answer.status)))
     }
 }
 
 /// Whether the provider is away, or answers badly.
-pub(super) fn no_answer(document: Document, error: HttpError) -> Error {
-    if error.is_absence() { Error::Unreachable(document, error) } else { Error::Invalid(document, Flaw::Http(error)) }
+pub(super) fn no_answer(document: ProviderEndpoint, error: HttpError) -> Error {
+    if error.is_absence() {
+        Error::Unreachable(document, error)
+    } else {
+        Error::InvalidResponse(document, InvalidProviderResponse::Http(error))
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

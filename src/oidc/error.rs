@@ -7,7 +7,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::callback::InvalidCallback;
+use super::callback::InvalidAuthorizationResponse;
 use super::http::HttpError;
 use super::settings::InvalidIssuer;
 use crate::tls;
@@ -29,39 +29,39 @@ pub enum Error {
     Randomness(#[source] getrandom::Error),
     /// The provider cannot be asked now.
     #[error("the provider's {0} cannot be reached")]
-    Unreachable(Document, #[source] HttpError),
+    Unreachable(ProviderEndpoint, #[source] HttpError),
     /// The provider answers, and what it says is of no use.
     #[error("the provider's {0} is of no use")]
-    Invalid(Document, #[source] Flaw),
+    InvalidResponse(ProviderEndpoint, #[source] InvalidProviderResponse),
     /// The provider's own document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
     #[error("the discovery document names another issuer than the configured one; they must be equal to the letter")]
     IssuerMismatch,
 
     /// What the browser came back with is no answer to a sign-in.
     #[error("the response cannot be read")]
-    Callback(#[source] InvalidCallback),
+    AuthorizationResponse(#[source] InvalidAuthorizationResponse),
     /// It comes from another provider than the one that was asked, or does not say from which (RFC 9207).
     #[error("the response is not from the provider that was asked")]
     ResponseIssuer,
     /// The sign-in was begun at another provider.
     #[error("the sign-in was begun at another provider")]
-    OtherProvider,
+    WrongProvider,
     /// The person, or somebody who decides for them, said no.
     #[error("the sign-in was declined at the provider{0}")]
-    Denied(Description),
+    AccessDenied(ErrorDescription),
     /// The provider does not sign in anybody for now.
     #[error("the provider cannot sign in anybody for now ({0}){1}")]
-    Unavailable(&'static str, Description),
+    TemporarilyUnavailable(&'static str, ErrorDescription),
     /// The provider refused for another reason.
     #[error("the provider refused the request ({0}){1}")]
-    Refused(&'static str, Description),
+    ProviderError(&'static str, ErrorDescription),
 
     /// The code is not good: it was used, is too old, was made up, or another browser's (RFC 6749, section 5.2).
     #[error("the provider did not accept the code: it was used before, is too old, or was not given to this sign-in")]
-    CodeRefused,
+    InvalidGrant,
     /// Our name or secret there is not good.
     #[error("the provider does not accept the client; check `client_id` and `client_secret`")]
-    ClientRefused,
+    InvalidClient,
 
     /// The ID token cannot be read.
     #[error("the ID token is malformed")]
@@ -92,7 +92,7 @@ pub enum Error {
     Expired,
     /// It is from the future.
     #[error("the ID token is from the future: the clocks differ")]
-    NotYet,
+    NotYetValid,
     /// It answers another sign-in.
     #[error("the ID token answers another sign-in")]
     Nonce,
@@ -111,7 +111,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The provider is away: try later (503).
-    ProviderAway,
+    ProviderUnavailable,
     /// The person, or the provider for them, said no (403).
     Declined,
     /// What the browser brought is not good: begin again (400).
@@ -119,12 +119,12 @@ pub enum Fault {
     /// The provider's answer is not good (502).
     Provider,
     /// Ours (500).
-    Own,
+    Gateway,
 }
 
 /// What was asked of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Document {
+pub enum ProviderEndpoint {
     /// Its metadata.
     Discovery,
     /// Its keys.
@@ -137,7 +137,7 @@ pub enum Document {
 
 /// What is wrong with an answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Flaw {
+pub enum InvalidProviderResponse {
     /// It is an error's, or a redirect's.
     #[error("the answer's status is {0}")]
     Status(StatusCode),
@@ -173,7 +173,7 @@ pub enum Flaw {
 
 /// What a provider said of its refusal, if anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description(String);
+pub struct ErrorDescription(String);
 
 impl Error {
     /// A word for logs and metrics that stays the same.
@@ -184,16 +184,16 @@ impl Error {
             Self::Tls(_) => "tls",
             Self::Randomness(_) => "randomness",
             Self::Unreachable(..) => "unreachable",
-            Self::Invalid(document, _) => document.invalid(),
+            Self::InvalidResponse(document, _) => document.invalid(),
             Self::IssuerMismatch => "issuer_mismatch",
-            Self::Callback(_) => "callback",
+            Self::AuthorizationResponse(_) => "callback",
             Self::ResponseIssuer => "response_issuer",
-            Self::OtherProvider => "other_provider",
-            Self::Denied(_) => "denied_by_user",
-            Self::Unavailable(..) => "unavailable",
-            Self::Refused(..) => "refused",
-            Self::CodeRefused => "code_refused",
-            Self::ClientRefused => "client_refused",
+            Self::WrongProvider => "other_provider",
+            Self::AccessDenied(_) => "denied_by_user",
+            Self::TemporarilyUnavailable(..) => "unavailable",
+            Self::ProviderError(..) => "refused",
+            Self::InvalidGrant => "code_refused",
+            Self::InvalidClient => "client_refused",
             Self::Malformed => "malformed",
             Self::Unsigned => "unsigned",
             Self::Algorithm => "algorithm",
@@ -203,7 +203,7 @@ impl Error {
             Self::Audience => "audience",
             Self::AuthorizedParty => "authorized_party",
             Self::Expired => "expired",
-            Self::NotYet => "not_yet",
+            Self::NotYetValid => "not_yet",
             Self::Nonce => "nonce",
             Self::AccessTokenHash => "access_token_hash",
             Self::Subject => "subject",
@@ -214,10 +214,12 @@ impl Error {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Unreachable(..) | Self::Unavailable(..) => Fault::ProviderAway,
-            Self::Denied(_) => Fault::Declined,
-            Self::Callback(_) | Self::ResponseIssuer | Self::OtherProvider | Self::CodeRefused => Fault::Browser,
-            Self::Issuer(_) | Self::RedirectUri | Self::Tls(_) | Self::Randomness(_) => Fault::Own,
+            Self::Unreachable(..) | Self::TemporarilyUnavailable(..) => Fault::ProviderUnavailable,
+            Self::AccessDenied(_) => Fault::Declined,
+            Self::AuthorizationResponse(_) | Self::ResponseIssuer | Self::WrongProvider | Self::InvalidGrant => {
+                Fault::Browser
+            }
+            Self::Issuer(_) | Self::RedirectUri | Self::Tls(_) | Self::Randomness(_) => Fault::Gateway,
             _ => Fault::Provider,
         }
     }
@@ -239,7 +241,7 @@ impl Error {
     }
 }
 
-impl Document {
+impl ProviderEndpoint {
     fn invalid(self) -> &'static str {
         match self {
             Self::Discovery => "discovery_invalid",
@@ -250,7 +252,7 @@ impl Document {
     }
 }
 
-impl fmt::Display for Document {
+impl fmt::Display for ProviderEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Discovery => "discovery document",
@@ -261,7 +263,7 @@ impl fmt::Display for Document {
     }
 }
 
-impl Flaw {
+impl InvalidProviderResponse {
     /// What JSON is not as it should be; without the values that a parser likes to repeat.
     pub(super) fn of_json(error: &serde_json::Error) -> Self {
         let what = match error.classify() {
@@ -273,14 +275,14 @@ impl Flaw {
     }
 }
 
-impl Description {
+impl ErrorDescription {
     /// Its first 200 characters, of those that may be in it (RFC 6749, section 4.1.2.1).
     pub(super) fn of(text: &str) -> Self {
         Self(text.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).take(200).collect())
     }
 }
 
-impl fmt::Display for Description {
+impl fmt::Display for ErrorDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
     }

@@ -6,11 +6,11 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use super::documents::no_answer;
-use super::error::{Document, Error, Flaw};
+use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::http::{Answer, Http};
 use super::metadata::{Authentication, Metadata};
 use super::settings::Settings;
-use super::sign_in::Pending;
+use super::sign_in::PendingAuthorization;
 use crate::secret::Secret;
 
 /// What a code was good for.
@@ -39,7 +39,7 @@ pub(super) async fn exchange(
     http: &Http,
     settings: &Settings,
     metadata: &Metadata,
-    pending: &Pending,
+    pending: &PendingAuthorization,
     redirect_uri: &str,
     code: &Secret,
 ) -> Result<Tokens, Error> {
@@ -50,7 +50,7 @@ pub(super) async fn exchange(
         .append_pair("code_verifier", pending.verifier.expose());
     let authorization = authenticate(settings, metadata, &mut form)?;
     let answer = http.post(&metadata.token_endpoint, authorization, form.finish()).await;
-    granted(&answer.map_err(|error| no_answer(Document::Token, error))?)
+    granted(&answer.map_err(|error| no_answer(ProviderEndpoint::Token, error))?)
 }
 
 /// Says who we are: in the form, or, as the answer, in a header.
@@ -63,7 +63,7 @@ fn authenticate(
         form.append_pair("client_id", &settings.client_id);
         return Ok(None);
     };
-    match metadata.authentication().map_err(|flaw| Error::Invalid(Document::Discovery, flaw))? {
+    match metadata.authentication().map_err(|flaw| Error::InvalidResponse(ProviderEndpoint::Discovery, flaw))? {
         Authentication::Basic => Ok(Some(basic(&settings.client_id, secret))),
         Authentication::Post => {
             form.append_pair("client_id", &settings.client_id).append_pair("client_secret", secret.expose());
@@ -83,11 +83,12 @@ fn granted(answer: &Answer) -> Result<Tokens, Error> {
     if answer.status != StatusCode::OK {
         return Err(refused(answer));
     }
-    let granted: Granted = serde_json::from_slice(&answer.body).map_err(|error| invalid(Flaw::of_json(&error)))?;
+    let granted: Granted =
+        serde_json::from_slice(&answer.body).map_err(|error| invalid(InvalidProviderResponse::of_json(&error)))?;
     if !granted.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(invalid(Flaw::TokenType));
+        return Err(invalid(InvalidProviderResponse::TokenType));
     }
-    let id = granted.id_token.ok_or(invalid(Flaw::NoIdToken))?;
+    let id = granted.id_token.ok_or(invalid(InvalidProviderResponse::NoIdToken))?;
     Ok(Tokens { access: Secret::new(granted.access_token), id: Secret::new(id) })
 }
 
@@ -95,13 +96,13 @@ fn granted(answer: &Answer) -> Result<Tokens, Error> {
 fn refused(answer: &Answer) -> Error {
     let refused = serde_json::from_slice::<Refused>(&answer.body).map(|refused| refused.error);
     match refused.as_deref() {
-        Ok("invalid_grant") => Error::CodeRefused,
-        Ok("invalid_client" | "unauthorized_client") => Error::ClientRefused,
-        _ if answer.status == StatusCode::UNAUTHORIZED => Error::ClientRefused,
-        _ => invalid(Flaw::Status(answer.status)),
+        Ok("invalid_grant") => Error::InvalidGrant,
+        Ok("invalid_client" | "unauthorized_client") => Error::InvalidClient,
+        _ if answer.status == StatusCode::UNAUTHORIZED => Error::InvalidClient,
+        _ => invalid(InvalidProviderResponse::Status(answer.status)),
     }
 }
 
-fn invalid(flaw: Flaw) -> Error {
-    Error::Invalid(Document::Token, flaw)
+fn invalid(flaw: InvalidProviderResponse) -> Error {
+    Error::InvalidResponse(ProviderEndpoint::Token, flaw)
 }

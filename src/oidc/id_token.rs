@@ -73,14 +73,14 @@ impl Expected<'_> {
     /// Step 10, as far as it is certain: nothing is from the future.
     fn check_issued(&self, claims: &CoreIdTokenClaims) -> Result<(), Error> {
         let latest = i64::try_from(self.now.after(LEEWAY).0).unwrap_or(i64::MAX);
-        if claims.issue_time().timestamp_micros() > latest { Err(Error::NotYet) } else { Ok(()) }
+        if claims.issue_time().timestamp_micros() > latest { Err(Error::NotYetValid) } else { Ok(()) }
     }
 
     /// RFC 7519, section 4.1.5: a token may say from when on it is good, in seconds.
     fn check_begun(&self, claims: &Map<String, Value>) -> Result<(), Error> {
         let latest = Duration::from_micros(self.now.after(LEEWAY).0).as_secs_f64();
         match claims.get("nbf").map(Value::as_f64) {
-            Some(Some(begins)) if begins > latest => Err(Error::NotYet),
+            Some(Some(begins)) if begins > latest => Err(Error::NotYetValid),
             Some(None) => Err(Error::Malformed),
             _ => Ok(()),
         }

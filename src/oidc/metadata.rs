@@ -4,7 +4,7 @@ use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
 use openidconnect::url::Url;
 use serde::Deserialize;
 
-use super::error::{Document, Error, Flaw};
+use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::settings::{is_encrypted, is_local};
 
 /// Where the document is, under the issuer.
@@ -61,18 +61,19 @@ pub(super) fn address(issuer: &Url) -> Url {
 impl Metadata {
     /// Reads the document of an issuer.
     pub(super) fn parse(body: &[u8], issuer: &str) -> Result<Self, Error> {
-        let metadata: Self = serde_json::from_slice(body).map_err(|error| invalid(Flaw::of_json(&error)))?;
+        let metadata: Self =
+            serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::of_json(&error)))?;
         if metadata.issuer != issuer {
             return Err(Error::IssuerMismatch);
         }
         metadata.check_addresses(issuer).map_err(invalid)?;
         if metadata.algorithms().is_empty() {
-            return Err(invalid(Flaw::Algorithms));
+            return Err(invalid(InvalidProviderResponse::Algorithms));
         }
         Ok(metadata)
     }
 
-    fn check_addresses(&self, issuer: &str) -> Result<(), Flaw> {
+    fn check_addresses(&self, issuer: &str) -> Result<(), InvalidProviderResponse> {
         let fits = if issuer.starts_with("http:") { is_local } else { is_encrypted };
         let addresses = [
             ("authorization_endpoint", Some(&self.authorization_endpoint)),
@@ -82,7 +83,7 @@ impl Metadata {
             ("end_session_endpoint", self.end_session_endpoint.as_ref()),
         ];
         match addresses.into_iter().find(|(_, url)| url.is_some_and(|url| !fits(url))) {
-            Some((name, _)) => Err(Flaw::Insecure(name)),
+            Some((name, _)) => Err(InvalidProviderResponse::Insecure(name)),
             None => Ok(()),
         }
     }
@@ -96,7 +97,7 @@ impl Metadata {
     }
 
     /// How a client with a secret shows it.
-    pub(super) fn authentication(&self) -> Result<Authentication, Flaw> {
+    pub(super) fn authentication(&self) -> Result<Authentication, InvalidProviderResponse> {
         let offers = |name: &str| match &self.token_endpoint_auth_methods_supported {
             Some(methods) => methods.iter().any(|method| method == name),
             None => name == DEFAULT_AUTHENTICATION,
@@ -104,12 +105,16 @@ impl Metadata {
         if offers("client_secret_basic") {
             return Ok(Authentication::Basic);
         }
-        if offers("client_secret_post") { Ok(Authentication::Post) } else { Err(Flaw::ClientAuthentication) }
+        if offers("client_secret_post") {
+            Ok(Authentication::Post)
+        } else {
+            Err(InvalidProviderResponse::ClientAuthentication)
+        }
     }
 }
 
-fn invalid(flaw: Flaw) -> Error {
-    Error::Invalid(Document::Discovery, flaw)
+fn invalid(flaw: InvalidProviderResponse) -> Error {
+    Error::InvalidResponse(ProviderEndpoint::Discovery, flaw)
 }
 
 #[cfg(test)]
@@ -153,7 +158,10 @@ mod tests {
             parsed(|document| drop(document.as_object_mut().unwrap().remove("id_token_signing_alg_values_supported")));
         assert_eq!(silent.unwrap().algorithms(), [Algorithm::RsaSsaPkcs1V15Sha256]);
         let symmetric = parsed(|document| document["id_token_signing_alg_values_supported"] = json!(["HS256", "none"]));
-        assert!(matches!(symmetric, Err(Error::Invalid(Document::Discovery, Flaw::Algorithms))));
+        assert!(matches!(
+            symmetric,
+            Err(Error::InvalidResponse(ProviderEndpoint::Discovery, InvalidProviderResponse::Algorithms))
+        ));
     }
 
     #[test]
@@ -172,7 +180,7 @@ mod tests {
             for bad in ["http://login.example.com/x", "http://127.0.0.1/x", "ftp://login.example.com/x"] {
                 let insecure = parsed(|document| document[name] = json!(bad));
                 assert!(
-                    matches!(insecure, Err(Error::Invalid(_, Flaw::Insecure(found))) if found == name),
+                    matches!(insecure, Err(Error::InvalidResponse(_, InvalidProviderResponse::Insecure(found))) if found == name),
                     "{name} {bad}"
                 );
             }

@@ -30,10 +30,10 @@ mod metadata;
 mod http;
 mod error;
 
-pub use callback::{Callback, InvalidCallback};
-pub use error::{Document, Error, Fault, Flaw};
+pub use callback::{AuthorizationResponse, InvalidAuthorizationResponse};
+pub use error::{Error, Fault, InvalidProviderResponse, ProviderEndpoint};
 pub use http::HttpError;
 pub use provider::Provider;
 pub use settings::{InvalidIssuer, Settings};
-pub use sign_in::{Begun, Pending};
-pub use verified::Verified;
+pub use sign_in::{AuthorizationRequest, PendingAuthorization};
+pub use verified::VerifiedIdentity;

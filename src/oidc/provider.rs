@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::callback::Callback;
+use super::callback::AuthorizationResponse;
 use super::documents::Documents;
 use super::error::Error;
 use super::exchange::{Tokens, exchange};
@@ -12,9 +12,9 @@ use super::http::Http;
 use super::id_token::Expected;
 use super::metadata::Metadata;
 use super::settings::{Settings, is_encrypted, parse_issuer};
-use super::sign_in::{self, Begun, Pending};
+use super::sign_in::{self, AuthorizationRequest, PendingAuthorization};
 use super::userinfo;
-use super::verified::Verified;
+use super::verified::VerifiedIdentity;
 use crate::clock::Micros;
 use crate::secret::Secret;
 
@@ -48,7 +48,7 @@ impl Provider {
     ///
     /// # Errors
     /// When the provider has never said where it is to begin, and does not now.
-    pub async fn begin(&self, redirect_uri: &str, now: Micros) -> Result<Begun, Error> {
+    pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
         sign_in::begin(&self.settings, &metadata, redirect_uri)
     }
@@ -59,22 +59,22 @@ impl Provider {
     ///
     /// # Errors
     /// Everything else that can be wrong.
-    pub async fn finish(
+    pub async fn finish_sign_in(
         &self,
-        pending: &Pending,
+        pending: &PendingAuthorization,
         redirect_uri: &str,
-        callback: &Callback,
+        callback: &AuthorizationResponse,
         now: Micros,
-    ) -> Result<Verified, Error> {
+    ) -> Result<VerifiedIdentity, Error> {
         if pending.issuer != self.settings.issuer {
-            return Err(Error::OtherProvider);
+            return Err(Error::WrongProvider);
         }
         let metadata = self.documents.metadata(&self.http, now).await?;
         let code = callback.code(&self.settings.issuer, &metadata)?;
         let tokens = exchange(&self.http, &self.settings, &metadata, pending, redirect_uri, code).await?;
         let claims = self.verify(&metadata, pending, &tokens, now).await?;
         let userinfo = self.userinfo(&metadata, &tokens, &claims).await?;
-        Ok(Verified::new(tokens.id, claims, userinfo))
+        Ok(VerifiedIdentity::new(tokens.id, claims, userinfo))
     }
 
     /// Where the browser can be sent to be signed out at the provider as well, and from there back to `return_to` (OpenID
@@ -101,7 +101,7 @@ impl Provider {
     async fn verify(
         &self,
         metadata: &Metadata,
-        pending: &Pending,
+        pending: &PendingAuthorization,
         tokens: &Tokens,
         now: Micros,
     ) -> Result<Map<String, Value>, Error> {

@@ -19,20 +19,20 @@ const OPENID: &str = "openid";
 
 /// A sign-in that has begun.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AuthorizationRequest {
     /// Where the browser is to go.
     pub url: String,
-    /// What it comes back with; [`Pending`] is to be found by its digest, once, by the same browser only.
+    /// What it comes back with; [`PendingAuthorization`] is to be found by its digest, once, by the same browser only.
     pub state: Token,
     /// What is needed then.
-    pub pending: Pending,
+    pub pending: PendingAuthorization,
 }
 
 /// What is remembered of a sign-in under way.
 ///
 /// - It is stored as it is serialized, in the clear: without the provider's code it is of no use to anybody.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingAuthorization {
     /// At which provider.
     pub(super) issuer: String,
     /// What the ID token must repeat.
@@ -44,7 +44,11 @@ pub struct Pending {
 }
 
 /// Begins a sign-in (OpenID Connect Core 1.0, section 3.1.2.1).
-pub(super) fn begin(settings: &Settings, metadata: &Metadata, redirect_uri: &str) -> Result<Begun, Error> {
+pub(super) fn begin(
+    settings: &Settings,
+    metadata: &Metadata,
+    redirect_uri: &str,
+) -> Result<AuthorizationRequest, Error> {
     let [state, nonce, verifier] = [random()?, random()?, random()?];
     let issuer = IssuerUrl::new(settings.issuer.clone()).expect("the issuer is a URL, or there were no provider");
     let client = CoreClient::new(ClientId::new(settings.client_id.clone()), issuer, CoreJsonWebKeySet::default())
@@ -59,17 +63,18 @@ pub(super) fn begin(settings: &Settings, metadata: &Metadata, redirect_uri: &str
         .set_pkce_challenge(challenge)
         .url();
     let secret = |token: &Token| Secret::new(token.expose().to_owned());
-    let pending = Pending { issuer: settings.issuer.clone(), nonce: secret(&nonce), verifier: secret(&verifier) };
-    Ok(Begun { url: url.into(), state, pending })
+    let pending =
+        PendingAuthorization { issuer: settings.issuer.clone(), nonce: secret(&nonce), verifier: secret(&verifier) };
+    Ok(AuthorizationRequest { url: url.into(), state, pending })
 }
 
 fn random() -> Result<Token, Error> {
     Token::generate().map_err(Error::Randomness)
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingAuthorization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("PendingAuthorization").field("issuer", &self.issuer).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use openidconnect::url::Url;
 use serde_json::{Map, Value};
 
 use super::documents::no_answer;
-use super::error::{Document, Error, Flaw};
+use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::http::Http;
 use crate::secret::Secret;
 
@@ -19,16 +19,18 @@ pub(super) async fn ask(
     subject: &str,
 ) -> Result<Map<String, Value>, Error> {
     let bearer = HeaderValue::try_from(format!("Bearer {}", access.expose()));
-    let bearer = bearer.map_err(|_| Error::Invalid(Document::Token, Flaw::TokenType))?;
-    let answer = http.get(endpoint, Some(bearer)).await.map_err(|error| no_answer(Document::Userinfo, error))?;
+    let bearer =
+        bearer.map_err(|_| Error::InvalidResponse(ProviderEndpoint::Token, InvalidProviderResponse::TokenType))?;
+    let answer =
+        http.get(endpoint, Some(bearer)).await.map_err(|error| no_answer(ProviderEndpoint::Userinfo, error))?;
     if answer.status != StatusCode::OK {
-        return Err(invalid(Flaw::Status(answer.status)));
+        return Err(invalid(InvalidProviderResponse::Status(answer.status)));
     }
     let claims: Map<String, Value> =
-        serde_json::from_slice(&answer.body).map_err(|error| invalid(Flaw::of_json(&error)))?;
+        serde_json::from_slice(&answer.body).map_err(|error| invalid(InvalidProviderResponse::of_json(&error)))?;
     if claims.get("sub").and_then(Value::as_str) == Some(subject) { Ok(claims) } else { Err(Error::UserinfoSubject) }
 }
 
-fn invalid(flaw: Flaw) -> Error {
-    Error::Invalid(Document::Userinfo, flaw)
+fn invalid(flaw: InvalidProviderResponse) -> Error {
+    Error::InvalidResponse(ProviderEndpoint::Userinfo, flaw)
 }

@@ -15,7 +15,7 @@ const PROTOCOL: [&str; 12] =
 /// - `email_verified` is of this very `email`: said by whoever says the address, or by the other of the same one.
 /// - `claims` are those of the ID token, and those of userinfo that it does not have.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedIdentity {
     /// Who it is at this provider, for ever; never another there.
     pub subject: String,
     /// The email address.
@@ -30,7 +30,7 @@ pub struct Verified {
     pub id_token: Secret,
 }
 
-impl Verified {
+impl VerifiedIdentity {
     /// From the claims of a verified ID token, and of userinfo if it was asked.
     pub(super) fn new(id_token: Secret, token: Map<String, Value>, userinfo: Map<String, Value>) -> Self {
         let email = text(&token, "email").or_else(|| text(&userinfo, "email"));
@@ -64,10 +64,10 @@ fn vouches(claims: &Map<String, Value>, email: &str) -> bool {
     verified && claims.get("email").and_then(Value::as_str) == Some(email)
 }
 
-impl fmt::Debug for Verified {
+impl fmt::Debug for VerifiedIdentity {
     /// Only whether there is what: people are not for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verified").field("email_verified", &self.email_verified).finish_non_exhaustive()
+        f.debug_struct("VerifiedIdentity").field("email_verified", &self.email_verified).finish_non_exhaustive()
     }
 }
 
@@ -77,9 +77,9 @@ mod tests {
 
     use super::*;
 
-    fn verified(token: Value, userinfo: Value) -> Verified {
+    fn verified(token: Value, userinfo: Value) -> VerifiedIdentity {
         let map = |value: Value| value.as_object().unwrap().clone();
-        Verified::new(Secret::new(String::new()), map(token), map(userinfo))
+        VerifiedIdentity::new(Secret::new(String::new()), map(token), map(userinfo))
     }
 
     #[test]

@@ -10,7 +10,9 @@ use keygate::admin::{self, BindError, Readiness};
 use keygate::audit::{self, Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record};
 use keygate::clock::{self, Micros};
 use keygate::key::{self, KeyDigest, KeyId};
-use keygate::management::{Key, KeyStatus, Kind, Limits, Management, ManagementError, Operation, Problem, Reply};
+use keygate::management::{
+    ErrorKind, Key, KeyStatus, LimitUpdate, Management, ManagementError, Operation, Problem, Reply,
+};
 use keygate::metrics::Metrics;
 use keygate::quota::Quota;
 use keygate::state::embedded::{Embedded, Settings};
@@ -178,7 +180,7 @@ async fn keys_are_created_rotated_and_revoked() {
     let again = house.key(Operation::RevokeKey { key: key.id }).await;
     assert_eq!(again.revoked, revoked.revoked, "revoking twice is no error, and the first time stands");
     let error = house.perform(Operation::RotateKey { key: key.id, overlap: None }).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), ("key_revoked", Kind::Conflict));
+    assert_eq!((error.code(), error.kind()), ("key_revoked", ErrorKind::Conflict));
 }
 
 #[tokio::test]
@@ -201,7 +203,7 @@ async fn keys_are_imported_by_their_digest() {
 async fn limits_of_a_key_override_the_configured_ones() {
     let house = House::with_ada().await;
     let (presented, key) = house.new_key().await;
-    let limits = Limits { requests: Some(2), per: Some(Duration::from_secs(60)), burst: None };
+    let limits = LimitUpdate { requests: Some(2), per: Some(Duration::from_secs(60)), burst: None };
     let limited = house.key(Operation::LimitKey { key: key.id, limits: Some(limits) }).await;
     assert_eq!((limited.limits.requests, limited.limits.per.as_str(), limited.limits.burst), (2, "1m", 2));
     let now = clock::now();
@@ -217,12 +219,12 @@ async fn limits_of_a_key_override_the_configured_ones() {
     assert!(explanation.verdict.contains("bucket is empty; the next token comes in 30 s"), "{}", explanation.verdict);
     assert_eq!((explanation.standing.remaining, explanation.standing.burst), (0, 2));
 
-    let faster = Limits { requests: Some(10), ..Limits::default() };
+    let faster = LimitUpdate { requests: Some(10), ..LimitUpdate::default() };
     let faster = house.key(Operation::LimitKey { key: key.id, limits: Some(faster) }).await;
     assert_eq!((faster.limits.requests, faster.limits.per.as_str(), faster.limits.burst), (10, "1m", 10));
     let back = house.key(Operation::LimitKey { key: key.id, limits: None }).await;
     assert_eq!((back.limits.requests, back.limits.own), (1000, false));
-    let zero = Limits { requests: Some(0), ..Limits::default() };
+    let zero = LimitUpdate { requests: Some(0), ..LimitUpdate::default() };
     let error = house.perform(Operation::LimitKey { key: key.id, limits: Some(zero) }).await.unwrap_err();
     assert_eq!(error.code(), "invalid_limits");
 }
@@ -257,7 +259,7 @@ async fn what_cannot_be_recorded_is_not_done() {
     let house = House::new();
     house.journal.close().await;
     let error = house.perform(Operation::CreateOrg { name: "acme".into() }).await.unwrap_err();
-    assert_eq!((error.code(), error.kind()), ("audit_unavailable", Kind::Unavailable));
+    assert_eq!((error.code(), error.kind()), ("audit_unavailable", ErrorKind::Unavailable));
     assert_eq!(house.state.orgs().await.unwrap().len(), 0);
 }
 
@@ -357,8 +359,8 @@ async fn the_socket_performs_operations() {
     }
     assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
     assert_eq!(serde_json::from_str::<admin::ConfigReport>(&ask("GET /v1/config", "").await.1).unwrap(), report);
-    let refusal = admin::ConfigRefusal { time: report.applied.clone(), sha256: None, error: "unreadable".into() };
-    status.refused(refusal.clone());
+    let refusal = admin::RejectedConfig { time: report.applied.clone(), sha256: None, error: "unreadable".into() };
+    status.set_rejected(refusal.clone());
     let told: admin::ConfigReport = serde_json::from_str(&ask("GET /v1/config", "").await.1).unwrap();
     assert_eq!((told.sha256, told.last_error), (report.sha256, Some(refusal)));
     assert!(ask("POST /v1/config", "").await.0.contains("allow: get"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use keygate::admin::{CONFIG, ConfigReport};
+use keygate::admin::{CONFIG_PATH, ConfigReport};
 use keygate::config::Hash;
 
 use crate::client::{Client, head};
@@ -19,7 +19,7 @@ impl Setup {
     /// What the gateway says of its configuration, asked on its socket.
     fn report(&self) -> ConfigReport {
         let mut socket = std::os::unix::net::UnixStream::connect(self.path().join("admin.sock")).unwrap();
-        write!(socket, "GET {CONFIG} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(socket, "GET {CONFIG_PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut socket, &mut answer).unwrap();
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()

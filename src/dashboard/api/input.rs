@@ -14,7 +14,7 @@ use super::routes::Route;
 use crate::audit::Outcome;
 use crate::identity::SessionId;
 use crate::key::KeyId;
-use crate::management::Uses;
+use crate::management::UseQuery;
 
 /// What `PATCH /session` takes.
 #[derive(Deserialize)]
@@ -93,7 +93,7 @@ pub(super) fn check_query(visit: &Visit, route: &Route) -> Result<(), Refusal> {
 }
 
 /// Which uses are wanted.
-pub(super) fn uses(visit: &Visit) -> Result<Uses, Refusal> {
+pub(super) fn uses(visit: &Visit) -> Result<UseQuery, Refusal> {
     let outcome = visit.parameter("outcome").map(|text| {
         let names = || Outcome::ALL.map(|outcome| serde_json::json!(outcome).to_string().replace('"', "")).join(", ");
         Outcome::deserialize(StrDeserializer::<serde::de::value::Error>::new(text))
@@ -111,7 +111,7 @@ pub(super) fn uses(visit: &Visit) -> Result<Uses, Refusal> {
         number.ok_or_else(|| Refusal::Parameter("`limit` is not a whole number from 1 to 200".into()))
     });
     let before = visit.parameter("before").map(str::to_owned);
-    Ok(Uses { outcome: outcome.transpose()?, refused, before, limit: limit.transpose()? })
+    Ok(UseQuery { outcome: outcome.transpose()?, refused, before, limit: limit.transpose()? })
 }
 
 /// A body that may be left out.

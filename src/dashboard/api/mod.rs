@@ -16,7 +16,7 @@ use super::Dashboard;
 use super::answer::{self, Answer};
 use super::failed::Failed;
 use super::visit::Visit;
-use crate::management::{Actor, Operation, Person, Reply, Session, User};
+use crate::management::{Actor, Operation, Reply, Session, SignedInUser, User};
 use crate::session;
 
 mod routes;
@@ -51,7 +51,7 @@ struct Call<'a> {
     dashboard: &'a Dashboard,
     visit: &'a Visit,
     actor: Actor,
-    person: &'a Person,
+    person: &'a SignedInUser,
 }
 
 impl Dashboard {
@@ -62,12 +62,12 @@ impl Dashboard {
             return Err(Failed::CrossSite.into());
         }
         input::check_query(visit, route)?;
-        let actor = Actor::Person(Box::new(person.clone()));
+        let actor = Actor::User(Box::new(person.clone()));
         Call { dashboard: self, visit, actor, person: &person }.answer(route.endpoint, id).await
     }
 
     /// The person whose session a request presents; a key is no session.
-    async fn caller(&self, visit: &Visit) -> Result<Person, Refusal> {
+    async fn caller(&self, visit: &Visit) -> Result<SignedInUser, Refusal> {
         let person = self.person(visit).await?;
         person.ok_or(match visit.session {
             Ok(Some(_)) => Refusal::EndedSession,
@@ -138,7 +138,7 @@ impl Call<'_> {
         let input::Choice { org } = input::body(self.visit)?;
         self.dashboard.management.choose_org(self.person, &org, self.visit.now).await?;
         let chosen = self.dashboard.caller(self.visit).await?;
-        let actor = Actor::Person(Box::new(chosen.clone()));
+        let actor = Actor::User(Box::new(chosen.clone()));
         Call { actor, person: &chosen, ..*self }.show_session().await
     }
 

@@ -9,7 +9,7 @@ use super::keys::{day, state};
 use super::{Desk, page};
 use crate::audit::Record;
 use crate::key::KeyId;
-use crate::management::{self, Explanation, KeyStatus, Operation, Reply, Uses};
+use crate::management::{self, Explanation, KeyStatus, Operation, Reply, UseQuery};
 
 /// Uses on a page.
 const PAGE: usize = 20;
@@ -44,9 +44,9 @@ impl Desk<'_> {
         let own = lately.as_ref().and_then(|lately| lately.keys.get(&key.id));
         let filter = self.use_filter();
         let before = self.visit.parameter("before").map(str::to_owned);
-        let wanted = Uses { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
+        let wanted = UseQuery { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
         let uses = self.uses(key.id, wanted).await?;
-        let refused = Uses { refused: Some(true), limit: Some(REFUSALS), ..Uses::default() };
+        let refused = UseQuery { refused: Some(true), limit: Some(REFUSALS), ..UseQuery::default() };
         let refusals = self.uses(key.id, refused).await?.unwrap_or_default();
         let address = |filter: UseFilter, before: &str| self.address(&key.id.to_string(), filter, before);
         let gateway = uses.as_ref().map(|uses| uses.gateway.clone());
@@ -93,7 +93,7 @@ impl Desk<'_> {
     }
 
     /// Uses; none when the journal cannot be read.
-    async fn uses(&self, key: KeyId, uses: Uses) -> Result<Option<Recorded>, Failed> {
+    async fn uses(&self, key: KeyId, uses: UseQuery) -> Result<Option<Recorded>, Failed> {
         let asked = self.perform(Operation::ListUses { key, uses }).await;
         match self.if_readable(asked, "what a key was used for")? {
             Some(Reply::Uses { uses, next, gateway }) => Ok(Some(Recorded { records: uses, next, gateway })),
@@ -109,7 +109,7 @@ impl Desk<'_> {
         is_on.then(|| self.when(until))
     }
 
-    fn standing(&self, standing: &management::Standing) -> Standing {
+    fn standing(&self, standing: &management::LimitStatus) -> Standing {
         Standing {
             bucket: Gauge::of(standing.remaining.into(), standing.burst.into()),
             next: standing.next_token.as_deref().map(|time| self.when(time)),
@@ -141,14 +141,14 @@ impl Desk<'_> {
 }
 
 /// What management is asked for.
-fn asked(filter: UseFilter) -> Uses {
+fn asked(filter: UseFilter) -> UseQuery {
     let refused = match filter.show {
         Show::All => None,
         Show::Admitted => Some(false),
         Show::Refused => Some(true),
     };
     let outcome = filter.outcome.and_then(|outcome| serde_json::from_value(outcome.name.into()).ok());
-    Uses { refused, outcome, ..Uses::default() }
+    UseQuery { refused, outcome, ..UseQuery::default() }
 }
 
 fn outcome(record: &Record) -> &'static Outcome {
@@ -183,7 +183,7 @@ fn per(text: &str) -> String {
     .to_owned()
 }
 
-fn is_admitted(key: &management::Key, standing: &management::Standing) -> bool {
+fn is_admitted(key: &management::Key, standing: &management::LimitStatus) -> bool {
     key.status == KeyStatus::Active && standing.remaining > 0 && standing.in_flight < standing.concurrent
 }
 

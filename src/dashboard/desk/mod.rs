@@ -10,7 +10,7 @@ use super::pages::{self, Frame, OrgChoice, Section, When};
 use super::visit::Visit;
 use super::{Dashboard, OK, Samples};
 use crate::clock::Micros;
-use crate::management::{Actor, Kind, Management, Operation, Person, Reply};
+use crate::management::{Actor, ErrorKind, Management, Operation, Reply, SignedInUser};
 
 mod keys;
 mod key;
@@ -21,7 +21,7 @@ mod sessions;
 pub(super) struct Desk<'a> {
     management: &'a Management,
     visit: &'a Visit,
-    person: &'a Person,
+    person: &'a SignedInUser,
     actor: Actor,
     /// The path that all pages are below.
     base: &'a str,
@@ -39,7 +39,7 @@ pub(super) async fn answer(dashboard: &Dashboard, visit: &Visit, segments: &[&st
     let desk = Desk {
         management: &dashboard.management,
         visit,
-        actor: Actor::Person(Box::new(person.clone())),
+        actor: Actor::User(Box::new(person.clone())),
         person: &person,
         base: &dashboard.settings.path,
         samples: &dashboard.samples,
@@ -77,7 +77,7 @@ impl Desk<'_> {
     fn if_readable<T>(&self, read: Result<T, Failed>, what: &'static str) -> Result<Option<T>, Failed> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(Failed::Management(error)) if error.kind() == Kind::Unavailable => {
+            Err(Failed::Management(error)) if error.kind() == ErrorKind::Unavailable => {
                 let cause = error.source().map(ToString::to_string);
                 tracing::warn!(request_id = %self.visit.id, %error, cause, "{what} is not shown");
                 Ok(None)
@@ -92,7 +92,7 @@ impl Desk<'_> {
     }
 
     async fn frame(&self, section: Section) -> Result<Frame, Failed> {
-        let names = self.management.orgs_of(self.person).await?;
+        let names = self.management.accessible_orgs(self.person).await?;
         let choice = |(id, name): (crate::identity::OrgId, String)| OrgChoice {
             id: id.to_string(),
             name,

@@ -21,8 +21,8 @@ async fn a_provider_that_is_away_is_told_apart_and_asked_again() {
     let mut hostile = Hostile::start();
     let provider = provider_at(&hostile);
     hostile.go_away();
-    let error = provider.begin(REDIRECT, clock::now()).await.unwrap_err();
-    assert_eq!((error.reason(), error.fault()), ("unreachable", Fault::ProviderAway));
+    let error = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
+    assert_eq!((error.reason(), error.fault()), ("unreachable", Fault::ProviderUnavailable));
     assert_eq!(provider.sign_out_url(None, REDIRECT, clock::now()).await, None);
     hostile.come_back();
     sign_in(&provider).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_server_error_is_an_absence() {
         let hostile = Hostile::start();
         hostile.behave(|now| now.answer_with(path, Raw::Status(status)));
         let error = sign_in(&provider_at(&hostile)).await.unwrap_err();
-        assert_eq!((error.reason(), error.fault()), ("unreachable", Fault::ProviderAway), "{path}");
+        assert_eq!((error.reason(), error.fault()), ("unreachable", Fault::ProviderUnavailable), "{path}");
     }
 }
 
@@ -43,16 +43,16 @@ async fn a_server_error_is_an_absence() {
 async fn what_it_said_of_itself_goes_on_while_it_is_away() {
     let mut hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let callback = come_back(&begun.url);
     hostile.go_away();
     let later = clock::now().after(2 * HOUR);
-    provider.begin(REDIRECT, later).await.unwrap();
+    provider.begin_sign_in(REDIRECT, later).await.unwrap();
     assert!(provider.sign_out_url(None, REDIRECT, later).await.is_some());
-    let error = provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    let error = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "unreachable");
     hostile.come_back();
-    provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap();
+    provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap();
 }
 
 #[tokio::test]
@@ -61,12 +61,12 @@ async fn its_document_is_read_again_after_an_hour() {
     let provider = provider_at(&hostile);
     let start = clock::now();
     for (after, asked) in [(Duration::ZERO, 1), (HOUR / 2, 1), (HOUR + Duration::from_secs(1), 2), (HOUR, 2)] {
-        provider.begin(REDIRECT, start.after(after)).await.unwrap();
+        provider.begin_sign_in(REDIRECT, start.after(after)).await.unwrap();
         assert_eq!(hostile.asked("/.well-known/openid-configuration"), asked, "{after:?}");
     }
     // What it says last counts.
     hostile.behave(|now| now.metadata = Box::new(|metadata| metadata["issuer"] = "http://127.0.0.1:1".into()));
-    let error = provider.begin(REDIRECT, start.after(3 * HOUR)).await.unwrap_err();
+    let error = provider.begin_sign_in(REDIRECT, start.after(3 * HOUR)).await.unwrap_err();
     assert_eq!(error.reason(), "issuer_mismatch");
 }
 
@@ -75,7 +75,7 @@ async fn one_that_drips_is_given_up_after_ten_seconds() {
     let hostile = Hostile::start();
     hostile.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Drip));
     let begun = Instant::now();
-    let error = provider_at(&hostile).begin(REDIRECT, clock::now()).await.unwrap_err();
+    let error = provider_at(&hostile).begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_, HttpError::TimedOut)), "{error:?}");
     assert!((9..15).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
@@ -87,16 +87,16 @@ async fn no_more_than_64_wait_for_it_at_once() {
     let provider = provider_at(&hostile);
     let mut waiting = Vec::new();
     for _ in 0..64 {
-        let mut one = Box::pin(provider.begin(REDIRECT, clock::now()));
+        let mut one = Box::pin(provider.begin_sign_in(REDIRECT, clock::now()));
         assert!((&mut one).now_or_never().is_none());
         waiting.push(one);
     }
-    let error = provider.begin(REDIRECT, clock::now()).await.unwrap_err();
+    let error = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_, HttpError::Busy)), "{error:?}");
     // Who goes away makes room.
     drop(waiting);
     hostile.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Status(404)));
-    let error = provider.begin(REDIRECT, clock::now()).await.unwrap_err();
+    let error = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "discovery_invalid");
 }
 
@@ -110,7 +110,7 @@ async fn nobody_but_the_certified_provider_is_spoken_to() {
         let hostile = Hostile::start_encrypted(shown(&authority.certify(&[name])));
         let mut settings = settings_at(&hostile);
         settings.tls.ca = Some(ca.clone());
-        let begun = Provider::new(settings).unwrap().begin(REDIRECT, clock::now()).await;
+        let begun = Provider::new(settings).unwrap().begin_sign_in(REDIRECT, clock::now()).await;
         match begun {
             Ok(begun) => assert!(is_it && begun.url.starts_with("https://localhost:"), "{}", begun.url),
             Err(error) => {
@@ -122,7 +122,7 @@ async fn nobody_but_the_certified_provider_is_spoken_to() {
     let mut settings = settings_at(&plain);
     settings.issuer = plain.issuer().replace("http:", "https:");
     settings.tls.ca = Some(ca);
-    let error = Provider::new(settings).unwrap().begin(REDIRECT, clock::now()).await.unwrap_err();
+    let error = Provider::new(settings).unwrap().begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_, HttpError::Handshake(_))), "{error:?}");
 }
 

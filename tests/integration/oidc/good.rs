@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keygate::clock;
-use keygate::oidc::{Callback, Error, Provider, Settings, Verified};
+use keygate::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
 use openidconnect::url::Url;
 use serde_json::{Value, json};
 use tokio::runtime::LocalOptions;
@@ -19,12 +19,12 @@ fn people() -> Value {
     })
 }
 
-async fn sign_in(provider: &Provider, browser: &mut Browser, name: &str) -> Result<Verified, Error> {
-    let begun = provider.begin(REDIRECT, clock::now()).await?;
+async fn sign_in(provider: &Provider, browser: &mut Browser, name: &str) -> Result<VerifiedIdentity, Error> {
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await?;
     let back = browser.sign_in(&begun.url, name);
-    let callback = Callback::parse(back.query().unwrap()).unwrap();
+    let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
     assert_eq!(callback.state.as_ref().unwrap().expose(), begun.state.expose());
-    provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await
+    provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn people_sign_in_with_their_claims_and_out_again() {
         ("ada", Some("ada@example.com"), true)
     );
     assert_eq!((ada.name.as_deref(), &ada.claims["groups"]), (Some("Ada"), &json!(["staff", "admins"])));
-    assert_eq!(format!("{ada:?}"), "Verified { email_verified: true, .. }");
+    assert_eq!(format!("{ada:?}"), "VerifiedIdentity { email_verified: true, .. }");
 
     let out = provider.sign_out_url(Some(&ada.id_token), SIGNED_OUT, clock::now()).await.unwrap();
     let page = browser.get(&out.parse().unwrap());
@@ -81,15 +81,15 @@ async fn every_kind_of_client_and_signature_works() {
 async fn a_person_may_decline() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
-    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let mut browser = Browser::new();
     let page = browser.get(&begun.url.parse().unwrap());
     let page = browser.follow(page).unwrap();
     let abort: Url = format!("{}/abort", page.url).parse().unwrap();
     let page = browser.get(&abort);
     let back = browser.follow(page).unwrap_err();
-    let callback = Callback::parse(back.query().unwrap()).unwrap();
-    let error = provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
+    let error = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
     assert_eq!((error.reason(), error.fault()), ("denied_by_user", keygate::oidc::Fault::Declined));
     assert!(error.in_full().contains("End-User aborted interaction"), "{}", error.in_full());
 }
@@ -99,17 +99,17 @@ async fn a_code_is_good_once_and_for_who_began() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
     let mut browser = Browser::new();
-    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
-    let other = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let other = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let back = browser.sign_in(&begun.url, "ada");
-    let callback = Callback::parse(back.query().unwrap()).unwrap();
-    let stolen = provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
+    let stolen = provider.finish_sign_in(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
     assert_eq!((stolen.reason(), stolen.fault()), ("code_refused", keygate::oidc::Fault::Browser));
 
     let back = browser.sign_in(&other.url, "ada");
-    let callback = Callback::parse(back.query().unwrap()).unwrap();
-    provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap();
-    let again = provider.finish(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+    let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
+    provider.finish_sign_in(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap();
+    let again = provider.finish_sign_in(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
     assert_eq!(again.reason(), "code_refused");
 }
 

@@ -12,7 +12,7 @@ mod tokens;
 mod away;
 
 use keygate::clock;
-use keygate::oidc::{Callback, Error, Provider, Settings, Verified};
+use keygate::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
 use keygate::secret::Secret;
 use openidconnect::url::Url;
 
@@ -41,20 +41,20 @@ fn provider_at(hostile: &Hostile) -> Provider {
 }
 
 /// Begins, goes to the provider, which sends the browser back at once, and finishes.
-async fn sign_in(provider: &Provider) -> Result<Verified, Error> {
-    let begun = provider.begin(REDIRECT, clock::now()).await?;
+async fn sign_in(provider: &Provider) -> Result<VerifiedIdentity, Error> {
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await?;
     let callback = come_back(&begun.url);
     let state = callback.state.as_ref().map(Secret::expose);
     assert_eq!(state, Some(begun.state.expose()));
-    provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await
+    provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await
 }
 
 /// What the browser comes back with from the hostile provider.
-fn come_back(url: &str) -> Callback {
+fn come_back(url: &str) -> AuthorizationResponse {
     let page = Browser::new().get(&url.parse().unwrap());
     let back: Url = page.redirect().unwrap();
     assert!(back.as_str().starts_with(REDIRECT), "{back}");
-    Callback::parse(back.query().unwrap()).unwrap()
+    AuthorizationResponse::parse(back.query().unwrap()).unwrap()
 }
 
 /// The reason why nobody was signed in. Nothing secret is in any text of it.

@@ -1,7 +1,7 @@
 //! Bad answers of the provider, and bad responses that a browser brings.
 
 use keygate::clock;
-use keygate::oidc::{Callback, Fault, Provider};
+use keygate::oidc::{AuthorizationResponse, Fault, Provider};
 use serde_json::{Value, json};
 
 use super::hostile::{Hostile, Raw};
@@ -36,8 +36,8 @@ async fn errors_of_the_provider_are_told_apart() {
     let provider = provider_at(&hostile);
     for (error, reason, fault) in [
         ("access_denied", "denied_by_user", Fault::Declined),
-        ("temporarily_unavailable", "unavailable", Fault::ProviderAway),
-        ("server_error", "unavailable", Fault::ProviderAway),
+        ("temporarily_unavailable", "unavailable", Fault::ProviderUnavailable),
+        ("server_error", "unavailable", Fault::ProviderUnavailable),
         ("login_required", "refused", Fault::Provider),
         ("made\r\nup", "refused", Fault::Provider),
     ] {
@@ -47,9 +47,9 @@ async fn errors_of_the_provider_are_told_apart() {
                 pairs.push(("error_description".into(), format!("in\nwords{}", "…".repeat(300))));
             });
         });
-        let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+        let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
         let callback = come_back(&begun.url);
-        let refused = provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+        let refused = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
         assert_eq!((refused.reason(), refused.fault()), (reason, fault), "{error}");
         assert!(refused.in_full().ends_with(": inwords"), "{:?}", refused.in_full());
         assert!(!refused.in_full().contains('\n'));
@@ -60,25 +60,25 @@ async fn errors_of_the_provider_are_told_apart() {
 async fn a_browser_brings_one_code_of_this_sign_in() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let good = come_back(&begun.url);
     for callback in [
-        Callback { code: None, ..good.clone() },
-        Callback { code: Some(keygate::secret::Secret::new("made up".into())), ..good.clone() },
+        AuthorizationResponse { code: None, ..good.clone() },
+        AuthorizationResponse { code: Some(keygate::secret::Secret::new("made up".into())), ..good.clone() },
     ] {
-        let error = provider.finish(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
+        let error = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Browser, "{error}");
     }
     for repeated in ["code=a&code=a", "code=a&state=b&state=c", "code=a&iss=a&iss=b", "error=a&error=b"] {
-        assert_eq!(Callback::parse(repeated).unwrap_err().reason(), "callback", "{repeated}");
+        assert_eq!(AuthorizationResponse::parse(repeated).unwrap_err().reason(), "callback", "{repeated}");
     }
     let other = Hostile::start();
-    let elsewhere = provider_at(&other).begin(REDIRECT, clock::now()).await.unwrap();
-    let error = provider.finish(&elsewhere.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
+    let elsewhere = provider_at(&other).begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let error = provider.finish_sign_in(&elsewhere.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "other_provider");
     // None of them used the code up.
-    provider.finish(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap();
-    let error = provider.finish(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
+    provider.finish_sign_in(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap();
+    let error = provider.finish_sign_in(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "code_refused");
     assert!(!format!("{error:?} {}", error.in_full()).contains(good.code.unwrap().expose()));
 }
@@ -87,7 +87,7 @@ async fn a_browser_brings_one_code_of_this_sign_in() {
 async fn what_is_remembered_survives_being_stored_and_shows_nothing() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let begun = provider.begin(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let callback = come_back(&begun.url);
     let stored = serde_json::to_string(&begun.pending).unwrap();
     let parts: Value = serde_json::from_str(&stored).unwrap();
@@ -98,7 +98,7 @@ async fn what_is_remembered_survives_being_stored_and_shows_nothing() {
     }
     assert!(!format!("{:?} {callback:?} {provider:?}", begun.pending).contains(parts["verifier"].as_str().unwrap()));
     let pending = serde_json::from_str(&stored).unwrap();
-    provider.finish(&pending, REDIRECT, &callback, clock::now()).await.unwrap();
+    provider.finish_sign_in(&pending, REDIRECT, &callback, clock::now()).await.unwrap();
 }
 
 #[tokio::test]

@@ -119,10 +119,10 @@ async fn keys_may_change_while_somebody_signs_in() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     sign_in(&provider).await.unwrap();
-    let begun = provider.begin(super::REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(super::REDIRECT, clock::now()).await.unwrap();
     let callback = super::come_back(&begun.url);
     hostile.behave(|now| now.keys = vec![SigningKey::generate()]);
-    provider.finish(&begun.pending, super::REDIRECT, &callback, clock::now()).await.unwrap();
+    provider.finish_sign_in(&begun.pending, super::REDIRECT, &callback, clock::now()).await.unwrap();
     sign_in(&provider).await.unwrap();
     assert_eq!(hostile.asked("/jwks"), 2);
 }
@@ -149,10 +149,10 @@ async fn a_withdrawn_key_is_not_believed_for_longer_than_an_hour() {
         now.claims = Box::new(|claims| claims["exp"] = json!(seconds() + 7200));
     });
     sign_in(&provider).await.unwrap();
-    let begun = provider.begin(super::REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(super::REDIRECT, clock::now()).await.unwrap();
     let callback = super::come_back(&begun.url);
     let later = clock::now().after(std::time::Duration::from_secs(3601));
-    let error = provider.finish(&begun.pending, super::REDIRECT, &callback, later).await.unwrap_err();
+    let error = provider.finish_sign_in(&begun.pending, super::REDIRECT, &callback, later).await.unwrap_err();
     assert_eq!(error.reason(), "unknown_key");
 }
 
