@@ -32,7 +32,7 @@ pub fn bearer(bytes: &[u8]) {
             headers.append(AUTHORIZATION, value);
         }
     }
-    if let Ok(token) = bearer::token(&headers) {
+    if let Ok(token) = bearer::parse_token(&headers) {
         assert_eq!(headers.get_all(AUTHORIZATION).iter().count(), 1, "of two credentials none is read");
         assert!(!token.is_empty() && token.len() <= 512 && token.iter().all(u8::is_ascii_graphic));
         let field = headers[AUTHORIZATION].as_bytes();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
-use keygate::forward::{Client, Facts, Outbound, Received, TrustedProxies, outbound};
+use keygate::forward::{Client, ForwardContext, TrustedProxies, UpstreamRequest, ValidatedHead, rewrite_request};
 use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use keygate::transport::head::{Framing, Limits, Scan};
 
@@ -52,9 +52,9 @@ pub fn sanitizer(bytes: &[u8]) {
     let client = Client::find(&peer, &head.headers, &trusted);
     let principal = principal();
     let request_id = HeaderValue::from_static("0190-id");
-    let Ok(received) = Received::check(head) else { return };
-    let facts = Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
-    let Outbound { request, .. } = outbound(received, facts);
+    let Ok(received) = ValidatedHead::validate(head) else { return };
+    let facts = ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
+    let UpstreamRequest { request, .. } = rewrite_request(received, facts);
     let text = serialized(&request);
 
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -68,11 +68,11 @@ pub fn sanitizer(bytes: &[u8]) {
 }
 
 /// Has something done with what is known of a request from nowhere in particular.
-pub(super) fn facts<T>(act: impl FnOnce(Facts<'_>) -> T) -> T {
+pub(super) fn facts<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
     let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: false };
     let client = Client::find(&peer, &HeaderMap::new(), &TrustedProxies::default());
     let (principal, request_id) = (principal(), HeaderValue::from_static("0190-id"));
-    act(Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id })
+    act(ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id })
 }
 
 /// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.

@@ -3,7 +3,7 @@
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
 use keygate::dashboard;
-use keygate::forward::{Outbound, Received, outbound};
+use keygate::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
 use keygate::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
 use url::Url;
 
@@ -74,8 +74,8 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
 /// The fields of a request as they are sent upstream.
 fn forwarded(request: Request<()>) -> HeaderMap {
     let head = request.into_parts().0;
-    let received = Received::check(head).expect("cookies are no flaw");
-    let Outbound { request, .. } = facts(|facts| outbound(received, facts));
+    let received = ValidatedHead::validate(head).expect("cookies are no flaw");
+    let UpstreamRequest { request, .. } = facts(|facts| rewrite_request(received, facts));
     request.into_parts().0.headers
 }
 

@@ -30,9 +30,9 @@ pub(super) struct Presented {
 
 /// Why there is nothing to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum CredentialError {
     /// Of the bearer key.
-    Bearer(bearer::Flaw),
+    Bearer(bearer::BearerError),
     /// Several session cookies.
     Ambiguous,
     /// A session's cookie on an unsafe request that no page of ours sent.
@@ -42,25 +42,27 @@ pub(super) enum Flaw {
 }
 
 /// The credential of a request; `origin` is where pages that may use sessions are, if sessions are used at all.
-pub(super) fn of(head: &Parts, origin: Option<&str>) -> Result<Credential, Flaw> {
-    let flaw = match bearer::token(&head.headers) {
+pub(super) fn of(head: &Parts, origin: Option<&str>) -> Result<Credential, CredentialError> {
+    let error = match bearer::parse_token(&head.headers) {
         Ok(token) => return key(token).map(Credential::Key),
-        Err(flaw) => flaw,
+        Err(error) => error,
     };
-    let (bearer::Flaw::Missing, Some(origin)) = (flaw, origin) else { return Err(Flaw::Bearer(flaw)) };
-    let cookie = session::presented(&head.headers, session::COOKIE_NAME).map_err(|_| Flaw::Ambiguous)?;
-    let digest = cookie.ok_or(Flaw::Bearer(flaw))?;
+    let (bearer::BearerError::Missing, Some(origin)) = (error, origin) else {
+        return Err(CredentialError::Bearer(error));
+    };
+    let cookie = session::presented(&head.headers, session::COOKIE_NAME).map_err(|_| CredentialError::Ambiguous)?;
+    let digest = cookie.ok_or(CredentialError::Bearer(error))?;
     if head.method.as_str() == MANAGEMENT {
-        return Err(Flaw::Method);
+        return Err(CredentialError::Method);
     }
     let is_own = session::is_own_doing(&head.method, &head.headers, origin);
-    if is_own { Ok(Credential::Session(digest)) } else { Err(Flaw::CrossSite) }
+    if is_own { Ok(Credential::Session(digest)) } else { Err(CredentialError::CrossSite) }
 }
 
-fn key(token: &[u8]) -> Result<Presented, Flaw> {
+fn key(token: &[u8]) -> Result<Presented, CredentialError> {
     let id = key::parse(token);
     if id.is_none() && looks_like_ours(token) {
-        return Err(Flaw::Bearer(bearer::Flaw::Malformed));
+        return Err(CredentialError::Bearer(bearer::BearerError::Malformed));
     }
     Ok(Presented { digest: KeyDigest::of(token), id })
 }
@@ -79,7 +81,7 @@ mod tests {
 
     const ORIGIN: &str = "https://gateway.example";
 
-    fn presented(method: &str, fields: &[(&str, &str)], origin: Option<&str>) -> Result<&'static str, Flaw> {
+    fn presented(method: &str, fields: &[(&str, &str)], origin: Option<&str>) -> Result<&'static str, CredentialError> {
         let mut request = Request::builder().method(method).uri("/");
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -96,23 +98,26 @@ mod tests {
         let cookie = format!("__Host-keygate={}", Token::generate().unwrap().expose());
         let cookie = ("cookie", cookie.as_str());
         assert_eq!(presented("GET", &[cookie], Some(ORIGIN)), Ok("session"));
-        assert_eq!(presented("GET", &[cookie], None), Err(Flaw::Bearer(bearer::Flaw::Missing)));
+        assert_eq!(presented("GET", &[cookie], None), Err(CredentialError::Bearer(bearer::BearerError::Missing)));
         assert_eq!(presented("POST", &[cookie, ("authorization", "Bearer other")], Some(ORIGIN)), Ok("key"));
         let empty = presented("GET", &[cookie, ("authorization", "Bearer ")], Some(ORIGIN));
-        assert_eq!(empty, Err(Flaw::Bearer(bearer::Flaw::Empty)));
+        assert_eq!(empty, Err(CredentialError::Bearer(bearer::BearerError::Empty)));
         let twice = [cookie, ("authorization", "Bearer a"), ("authorization", "Bearer a")];
-        assert_eq!(presented("GET", &twice, Some(ORIGIN)), Err(Flaw::Bearer(bearer::Flaw::Repeated)));
-        assert_eq!(presented("GET", &[], Some(ORIGIN)), Err(Flaw::Bearer(bearer::Flaw::Missing)));
+        assert_eq!(presented("GET", &twice, Some(ORIGIN)), Err(CredentialError::Bearer(bearer::BearerError::Repeated)));
+        assert_eq!(presented("GET", &[], Some(ORIGIN)), Err(CredentialError::Bearer(bearer::BearerError::Missing)));
     }
 
     #[test]
     fn an_unsafe_request_with_a_cookie_comes_from_our_own_pages() {
         let cookie = format!("a=b; __Host-keygate={}", Token::generate().unwrap().expose());
         let cookie = ("cookie", cookie.as_str());
-        assert_eq!(presented("POST", &[cookie], Some(ORIGIN)), Err(Flaw::CrossSite));
-        assert_eq!(presented("POST", &[cookie, ("sec-fetch-site", "cross-site")], Some(ORIGIN)), Err(Flaw::CrossSite));
+        assert_eq!(presented("POST", &[cookie], Some(ORIGIN)), Err(CredentialError::CrossSite));
+        assert_eq!(
+            presented("POST", &[cookie, ("sec-fetch-site", "cross-site")], Some(ORIGIN)),
+            Err(CredentialError::CrossSite)
+        );
         assert_eq!(presented("POST", &[cookie, ("sec-fetch-site", "same-origin")], Some(ORIGIN)), Ok("session"));
         assert_eq!(presented("POST", &[cookie, ("origin", ORIGIN)], Some(ORIGIN)), Ok("session"));
-        assert_eq!(presented("ADMIN", &[cookie, ("origin", ORIGIN)], Some(ORIGIN)), Err(Flaw::Method));
+        assert_eq!(presented("ADMIN", &[cookie, ("origin", ORIGIN)], Some(ORIGIN)), Err(CredentialError::Method));
     }
 }

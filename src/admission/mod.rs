@@ -22,7 +22,7 @@ use crate::quota::Standing;
 use crate::session::TokenDigest;
 use crate::state::{Admitted, Ask, Decision, Refusal, State, Unavailable, seat};
 
-use credential::{Credential, Flaw};
+use credential::{Credential, CredentialError};
 pub use routes::{Route, Routes};
 pub use settings::RouteSettings;
 
@@ -38,11 +38,11 @@ pub struct Admission {
 
 /// What is said of a request.
 #[derive(Debug)]
-pub struct Ruling<'a> {
+pub struct Authorization<'a> {
     /// What the request is.
     pub route: &'a Route,
     /// Whether it may.
-    pub verdict: Result<Admitted, Denial>,
+    pub result: Result<Admitted, Denial>,
 }
 
 /// Why a request is denied.
@@ -84,17 +84,17 @@ impl Admission {
     }
 
     /// What this request is, and whether it may.
-    pub async fn rule(&self, head: &Parts, now: Micros) -> Ruling<'_> {
+    pub async fn authorize(&self, head: &Parts, now: Micros) -> Authorization<'_> {
         let route = self.routes.find(head);
-        let verdict = match credential::of(head, self.sessions.as_deref()) {
+        let result = match credential::of(head, self.sessions.as_deref()) {
             Ok(Credential::Key(key)) => {
                 self.decide(Ask { digest: &key.digest, id: key.id, required: route.permission.as_ref(), now }, route)
                     .await
             }
             Ok(Credential::Session(digest)) => self.decide_session(&digest, route, now).await,
-            Err(flaw) => Err(self.flawed(flaw)),
+            Err(error) => Err(self.deny_credential(error)),
         };
-        Ruling { route, verdict }
+        Authorization { route, result }
     }
 
     /// Reads the session, then decides as for a key of the person in the chosen organization. The session is read in each
@@ -131,17 +131,19 @@ impl Admission {
         }
     }
 
-    fn flawed(&self, flaw: Flaw) -> Denial {
+    fn deny_credential(&self, error: CredentialError) -> Denial {
         let auth = &self.metrics.auth;
         let bad = |detail| (&auth.malformed, Denial::BadCredential(detail));
-        let (counter, denial) = match flaw {
-            Flaw::Bearer(bearer::Flaw::Missing) => (&auth.missing, Denial::NoCredential),
-            Flaw::Bearer(bearer::Flaw::Repeated) => bad("There is more than one Authorization field."),
-            Flaw::Bearer(bearer::Flaw::Empty) => bad("The bearer token is empty."),
-            Flaw::Bearer(bearer::Flaw::Malformed) => (&auth.malformed, Denial::Malformed),
-            Flaw::Ambiguous => bad("There is more than one session cookie."),
-            Flaw::Method => bad("A session may not be used with this method."),
-            Flaw::CrossSite => (&auth.cross_site, Denial::CrossSite),
+        let (counter, denial) = match error {
+            CredentialError::Bearer(bearer::BearerError::Missing) => (&auth.missing, Denial::NoCredential),
+            CredentialError::Bearer(bearer::BearerError::Repeated) => {
+                bad("There is more than one Authorization field.")
+            }
+            CredentialError::Bearer(bearer::BearerError::Empty) => bad("The bearer token is empty."),
+            CredentialError::Bearer(bearer::BearerError::Malformed) => (&auth.malformed, Denial::Malformed),
+            CredentialError::Ambiguous => bad("There is more than one session cookie."),
+            CredentialError::Method => bad("A session may not be used with this method."),
+            CredentialError::CrossSite => (&auth.cross_site, Denial::CrossSite),
         };
         counter.inc();
         denial

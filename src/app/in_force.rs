@@ -15,7 +15,7 @@ use crate::audit::Journal;
 use crate::config::{Listener, Serves};
 use crate::dashboard::{self, Dashboard, Sample, Samples};
 use crate::forward::TrustedProxies;
-use crate::gateway::{Gateway, Unread};
+use crate::gateway::{EarlyRejection, Gateway};
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
@@ -120,12 +120,12 @@ impl Parts {
             upstream,
             attempts: plan.attempts.clone(),
             journal: self.journal.clone(),
-            trusted: TrustedProxies(plan.config.trusted_proxies.clone()),
+            trusted_proxies: TrustedProxies(plan.config.trusted_proxies.clone()),
             settings: plan.config.transport.clone(),
-            endless_limits: Rc::new(BodyLimits { idle: plan.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
+            long_lived_limits: Rc::new(BodyLimits { idle: plan.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
             body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
-            unread: Unread::new(&self.metrics),
+            early_rejection: EarlyRejection::new(&self.metrics),
             tunnel_idle: plan.config.tunnel_idle,
             ids: ContextV7::new(),
         }
@@ -142,7 +142,7 @@ impl Parts {
 
     /// What the listener with this place in the configuration serves.
     fn serving(&self, number: usize, listen: &Listener, gateway: &Gateway) -> Serving {
-        let unread = gateway.unread.clone();
+        let unread = gateway.early_rejection.clone();
         Serving {
             settings: Rc::new(gateway.settings.clone()),
             answer: Rc::new(move |why| unread.answer(why)),

@@ -9,7 +9,7 @@ use super::tls;
 use crate::settings::{Section, Value};
 use crate::tls::ClientSettings;
 use crate::transport;
-use crate::upstream::{self, Endpoint, Patience, Protocol};
+use crate::upstream::{self, Endpoint, Protocol};
 
 /// What a time-out may be: a day is for ever, to a connection.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
@@ -51,7 +51,7 @@ impl Timeouts {
             endpoints,
             protocol,
             tls,
-            patience: Patience {
+            timeouts: upstream::Timeouts {
                 connect: self.connect,
                 response: self.response,
                 response_idle: self.response_idle,

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 
 /// What a route lets pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Passes<'a> {
+pub struct AllowedFeatures<'a> {
     /// The protocols to which a connection may be switched.
     pub upgrade: &'a [HeaderValue],
     /// Whether responses may have trailers.
@@ -18,7 +18,7 @@ pub struct Passes<'a> {
 
 /// What a request asks for, as far as its route allows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestFeatures {
     /// The head only.
     pub head_only: bool,
     /// Another protocol, in the words of the configuration.
@@ -26,31 +26,31 @@ pub struct Asked {
     /// Trailers: the client reads them.
     pub trailers: bool,
     /// A stream that may go on for as long as both sides like: gRPC.
-    pub endless: bool,
+    pub long_lived: bool,
     /// Whether the client itself said that it reads trailers.
-    said_trailers: bool,
+    sends_te_trailers: bool,
 }
 
-impl Asked {
+impl RequestFeatures {
     /// What a request with this head asks for. `empty` says that it has no body.
-    pub fn of(head: &Parts, empty: bool, passes: Passes<'_>) -> Self {
-        let said_trailers = passes.trailers && lists(&head.headers, &TE, b"trailers");
-        let trailers = passes.trailers && (said_trailers || head.version == Version::HTTP_2);
+    pub fn from_head(head: &Parts, empty: bool, passes: AllowedFeatures<'_>) -> Self {
+        let sends_te_trailers = passes.trailers && lists(&head.headers, &TE, b"trailers");
+        let trailers = passes.trailers && (sends_te_trailers || head.version == Version::HTTP_2);
         Self {
             head_only: head.method == Method::HEAD,
             upgrade: upgrade(head, empty, passes.upgrade),
             trailers,
-            endless: trailers && is_grpc(&head.headers),
-            said_trailers,
+            long_lived: trailers && is_grpc(&head.headers),
+            sends_te_trailers,
         }
     }
 
     /// Says it to the upstream, in fields made anew.
-    pub fn restate(&self, headers: &mut HeaderMap) {
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
         if let Some(protocol) = &self.upgrade {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol.clone());
-        } else if self.said_trailers {
+        } else if self.sends_te_trailers {
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
@@ -92,9 +92,9 @@ mod tests {
 
     const WEBSOCKET: [HeaderValue; 1] = [HeaderValue::from_static("websocket")];
 
-    fn asked(request: http::request::Builder, empty: bool) -> Asked {
+    fn asked(request: http::request::Builder, empty: bool) -> RequestFeatures {
         let (head, ()) = request.body(()).unwrap().into_parts();
-        Asked::of(&head, empty, Passes { upgrade: &WEBSOCKET, trailers: true })
+        RequestFeatures::from_head(&head, empty, AllowedFeatures { upgrade: &WEBSOCKET, trailers: true })
     }
 
     fn upgrading(fields: &[(&str, &str)]) -> Option<HeaderValue> {
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(upgrading(&fields), Some(HeaderValue::from_static("websocket")));
         let mut headers = HeaderMap::new();
         let request = Request::get("/").header("connection", "upgrade").header("upgrade", "WEBSOCKET");
-        asked(request, true).restate(&mut headers);
+        asked(request, true).write_headers(&mut headers);
         assert_eq!((&headers["connection"], &headers["upgrade"]), (&"upgrade".parse().unwrap(), &WEBSOCKET[0]));
     }
 
@@ -140,7 +140,7 @@ mod tests {
         assert!(asked(Request::get("/").header("te", "gzip, Trailers"), true).trailers);
         assert!(asked(Request::get("/").version(Version::HTTP_2), true).trailers);
         let grpc = Request::post("/").version(Version::HTTP_2).header("content-type", "application/grpc+proto");
-        assert!(asked(grpc, false).endless);
-        assert!(!asked(Request::post("/").header("content-type", "application/grpc"), false).endless);
+        assert!(asked(grpc, false).long_lived);
+        assert!(!asked(Request::post("/").header("content-type", "application/grpc"), false).long_lived);
     }
 }

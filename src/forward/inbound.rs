@@ -12,12 +12,12 @@ use http::header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING, UPGRA
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
-use super::asked::{Asked, lists, only};
+use super::asked::{RequestFeatures, lists, only};
 use super::{cookies, hop_by_hop, names, trailers};
 
 /// Why a response must not be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum InvalidResponse {
     /// The status is none that HTTP has.
     #[error("its status is not within 100 to 599")]
     Status,
@@ -38,16 +38,16 @@ pub enum Unfit {
 /// Makes the head to send downstream of the upstream's. Returns how many fields were dropped for their names.
 ///
 /// # Errors
-/// [`Unfit`]: why the response must not be shown.
-pub fn inbound(head: &mut Parts, asked: &Asked) -> Result<u64, Unfit> {
+/// [`InvalidResponse`]: why the response must not be shown.
+pub fn rewrite_response(head: &mut Parts, asked: &RequestFeatures) -> Result<u64, InvalidResponse> {
     let protocol = check_status(head, asked)?;
     let chunked = check_transfer_encoding(head)?;
     let length = check_content_length(&head.headers)?;
     if chunked && length.is_some() {
-        return Err(Unfit::TwoFramings);
+        return Err(InvalidResponse::TwoFramings);
     }
     if protocol.is_some() && (chunked || length.is_some()) {
-        return Err(Unfit::Unasked);
+        return Err(InvalidResponse::Unasked);
     }
     let bodiless = asked.head_only || head.status == StatusCode::NOT_MODIFIED;
     let length = length.filter(|_| bodiless && head.status != StatusCode::NO_CONTENT);
@@ -72,7 +72,7 @@ pub fn inbound(head: &mut Parts, asked: &Asked) -> Result<u64, Unfit> {
 }
 
 /// The protocol that the connection is switched to, when it is the one that was asked for.
-fn check_status<'a>(head: &Parts, asked: &'a Asked) -> Result<Option<&'a HeaderValue>, Unfit> {
+fn check_status<'a>(head: &Parts, asked: &'a RequestFeatures) -> Result<Option<&'a HeaderValue>, InvalidResponse> {
     match head.status.as_u16() {
         101 => {
             let protocol = asked.upgrade.as_ref().filter(|_| head.version == Version::HTTP_11);
@@ -81,33 +81,33 @@ fn check_status<'a>(head: &Parts, asked: &'a Asked) -> Result<Option<&'a HeaderV
                 |asked: &HeaderValue, given: &HeaderValue| asked.as_bytes().eq_ignore_ascii_case(given.as_bytes());
             match (protocol, given) {
                 (Some(protocol), Some(given)) if same(protocol, given) => Ok(Some(protocol)),
-                _ => Err(Unfit::Unasked),
+                _ => Err(InvalidResponse::Unasked),
             }
         }
         100..=599 => Ok(None),
-        _ => Err(Unfit::Status),
+        _ => Err(InvalidResponse::Status),
     }
 }
 
 /// Whether the response is chunked (RFC 9112, section 6.1).
-fn check_transfer_encoding(head: &Parts) -> Result<bool, Unfit> {
+fn check_transfer_encoding(head: &Parts) -> Result<bool, InvalidResponse> {
     let mut fields = head.headers.get_all(TRANSFER_ENCODING).into_iter();
     match (fields.next(), fields.next()) {
         (None, _) => Ok(false),
         (Some(only), None) if head.version == Version::HTTP_11 && only.as_bytes().eq_ignore_ascii_case(b"chunked") => {
             Ok(true)
         }
-        _ => Err(Unfit::TransferEncoding),
+        _ => Err(InvalidResponse::TransferEncoding),
     }
 }
 
 /// The body's length, when it is said (RFC 9110, section 8.6).
-fn check_content_length(headers: &HeaderMap) -> Result<Option<u64>, Unfit> {
+fn check_content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidResponse> {
     let mut fields = headers.get_all(CONTENT_LENGTH).into_iter();
     match (fields.next(), fields.next()) {
         (None, _) => Ok(None),
-        (Some(only), None) => digits(only).map(Some).ok_or(Unfit::ContentLength),
-        _ => Err(Unfit::ContentLength),
+        (Some(only), None) => digits(only).map(Some).ok_or(InvalidResponse::ContentLength),
+        _ => Err(InvalidResponse::ContentLength),
     }
 }
 
@@ -130,27 +130,27 @@ pub(super) fn drop_odd_names(headers: &mut HeaderMap) -> u64 {
 mod tests {
     use http::Response;
 
-    use super::super::asked::Passes;
+    use super::super::asked::AllowedFeatures;
     use super::*;
 
-    fn asked(method: &str) -> Asked {
+    fn asked(method: &str) -> RequestFeatures {
         let request = http::Request::builder().method(method).header("connection", "upgrade");
         let (head, ()) = request.header("upgrade", "websocket").body(()).unwrap().into_parts();
         let upgrade = [HeaderValue::from_static("websocket")];
-        Asked::of(&head, true, Passes { upgrade: &upgrade, trailers: false })
+        RequestFeatures::from_head(&head, true, AllowedFeatures { upgrade: &upgrade, trailers: false })
     }
 
-    fn shown(status: u16, fields: &[(&str, &str)], head_only: bool) -> Result<Vec<String>, Unfit> {
+    fn shown(status: u16, fields: &[(&str, &str)], head_only: bool) -> Result<Vec<String>, InvalidResponse> {
         shown_to(&asked(if head_only { "HEAD" } else { "POST" }), status, fields)
     }
 
-    fn shown_to(asked: &Asked, status: u16, fields: &[(&str, &str)]) -> Result<Vec<String>, Unfit> {
+    fn shown_to(asked: &RequestFeatures, status: u16, fields: &[(&str, &str)]) -> Result<Vec<String>, InvalidResponse> {
         let mut response = Response::builder().status(status);
         for (name, value) in fields {
             response = response.header(*name, *value);
         }
         let (mut head, ()) = response.body(()).unwrap().into_parts();
-        inbound(&mut head, asked)?;
+        rewrite_response(&mut head, asked)?;
         Ok(head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
 
@@ -160,24 +160,27 @@ mod tests {
         assert_eq!(shown(200, &[(te, "chunked")], false), Ok(vec![]));
         assert_eq!(shown(200, &[(te, "Chunked")], false), Ok(vec![]));
         for value in ["gzip", "gzip, chunked", "chunked, chunked", ",chunked", "chunked,", "", "identity", "xchunked"] {
-            assert_eq!(shown(200, &[(te, value)], false), Err(Unfit::TransferEncoding), "{value:?}");
-            assert_eq!(shown(200, &[(te, value)], true), Err(Unfit::TransferEncoding), "{value:?}");
+            assert_eq!(shown(200, &[(te, value)], false), Err(InvalidResponse::TransferEncoding), "{value:?}");
+            assert_eq!(shown(200, &[(te, value)], true), Err(InvalidResponse::TransferEncoding), "{value:?}");
         }
-        assert_eq!(shown(200, &[(te, "chunked"), (te, "chunked")], false), Err(Unfit::TransferEncoding));
+        assert_eq!(shown(200, &[(te, "chunked"), (te, "chunked")], false), Err(InvalidResponse::TransferEncoding));
         let (mut head, ()) = Response::builder().header(te, "chunked").body(()).unwrap().into_parts();
         head.version = Version::HTTP_10;
-        assert_eq!(inbound(&mut head, &asked("POST")), Err(Unfit::TransferEncoding));
+        assert_eq!(rewrite_response(&mut head, &asked("POST")), Err(InvalidResponse::TransferEncoding));
     }
 
     #[test]
     fn only_one_plain_number_is_a_length() {
         let cl = "content-length";
         for value in ["", "+1", "-1", "1, 1", "0x1", "1 1", "99999999999999999999999", "1.0"] {
-            assert_eq!(shown(200, &[(cl, value)], false), Err(Unfit::ContentLength), "{value:?}");
-            assert_eq!(shown(304, &[(cl, value)], true), Err(Unfit::ContentLength), "{value:?}");
+            assert_eq!(shown(200, &[(cl, value)], false), Err(InvalidResponse::ContentLength), "{value:?}");
+            assert_eq!(shown(304, &[(cl, value)], true), Err(InvalidResponse::ContentLength), "{value:?}");
         }
-        assert_eq!(shown(200, &[(cl, "1"), (cl, "1")], false), Err(Unfit::ContentLength));
-        assert_eq!(shown(200, &[(cl, "1"), ("transfer-encoding", "chunked")], false), Err(Unfit::TwoFramings));
+        assert_eq!(shown(200, &[(cl, "1"), (cl, "1")], false), Err(InvalidResponse::ContentLength));
+        assert_eq!(
+            shown(200, &[(cl, "1"), ("transfer-encoding", "chunked")], false),
+            Err(InvalidResponse::TwoFramings)
+        );
     }
 
     #[test]
@@ -192,9 +195,9 @@ mod tests {
     #[test]
     fn statuses_are_those_of_http() {
         assert_eq!(shown(599, &[], false), Ok(vec![]));
-        assert_eq!(shown(600, &[], false), Err(Unfit::Status));
-        assert_eq!(shown(999, &[], false), Err(Unfit::Status));
-        assert_eq!(shown(101, &[("upgrade", "websocket")], false), Err(Unfit::Unasked));
+        assert_eq!(shown(600, &[], false), Err(InvalidResponse::Status));
+        assert_eq!(shown(999, &[], false), Err(InvalidResponse::Status));
+        assert_eq!(shown(101, &[("upgrade", "websocket")], false), Err(InvalidResponse::Unasked));
     }
 
     #[test]
@@ -226,8 +229,11 @@ mod tests {
             &[connection, ("upgrade", "websocket"), ("content-length", "0")],
             &[connection, ("upgrade", "websocket"), ("transfer-encoding", "chunked")],
         ] {
-            assert_eq!(shown_to(&get, 101, fields), Err(Unfit::Unasked), "{fields:?}");
+            assert_eq!(shown_to(&get, 101, fields), Err(InvalidResponse::Unasked), "{fields:?}");
         }
-        assert_eq!(shown_to(&asked("POST"), 101, &[connection, ("upgrade", "websocket")]), Err(Unfit::Unasked));
+        assert_eq!(
+            shown_to(&asked("POST"), 101, &[connection, ("upgrade", "websocket")]),
+            Err(InvalidResponse::Unasked)
+        );
     }
 }

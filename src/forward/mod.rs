@@ -1,6 +1,6 @@
 //! From the head that was received to the head that is sent, in both directions: pure functions, first remove, then set.
 //!
-//! - Only a head that has been checked ([`Received`]) can be forwarded: one that every server reads alike.
+//! - Only a head that has been checked ([`ValidatedHead`]) can be forwarded: one that every server reads alike.
 //! - Nothing of the client's identity headers survives: a field is removed when its name is a reserved one, or has any
 //!   other character than letters, digits and `-`. So `X_User_Id`, `x.user-id` and their like never arrive, whatever the
 //!   upstream's server makes of names.
@@ -26,15 +26,15 @@ use crate::identity::{
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
 
-pub use asked::{Asked, Passes};
+pub use asked::{AllowedFeatures, RequestFeatures};
 pub use client::{Client, TrustedProxies};
-pub use inbound::{Unfit, inbound};
-pub use received::{Flaw, Received};
-pub use trailers::trailers;
+pub use inbound::{InvalidResponse, rewrite_response};
+pub use received::{InvalidHead, ValidatedHead};
+pub use trailers::rewrite_trailers;
 
 /// What the gateway knows of a request that its head alone does not say.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct ForwardContext<'a> {
     /// The other end of the connection.
     pub peer: &'a Peer,
     /// The client, by the trusted-proxy rule.
@@ -47,15 +47,15 @@ pub struct Facts<'a> {
 
 /// A head to send upstream.
 #[derive(Debug)]
-pub struct Outbound {
+pub struct UpstreamRequest {
     /// The head.
     pub request: Request<()>,
     /// Names of fields that were removed because some server could misread them.
-    pub unreadable: usize,
+    pub dropped_fields: usize,
 }
 
 /// The head to send upstream, made of the head that was received. `Host` is left to the upstream side.
-pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
+pub fn rewrite_request(received: ValidatedHead, facts: ForwardContext<'_>) -> UpstreamRequest {
     let received = received.into_parts();
     let host = received_host(&received.uri, &received.headers);
     let proto = facts.client.proto(facts.peer, &received.headers);
@@ -64,7 +64,7 @@ pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
     hop_by_hop::remove(&mut headers);
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
-    let unreadable = names::remove_reserved(&mut headers);
+    let dropped_fields = names::remove_reserved(&mut headers);
     cookies::clean(&mut headers);
 
     let principal = &facts.principal.headers;
@@ -83,7 +83,7 @@ pub fn outbound(received: Received, facts: Facts<'_>) -> Outbound {
     if let Some(host) = host {
         headers.insert(X_FORWARDED_HOST, host);
     }
-    Outbound { request: head(received.method, &received.uri, headers), unreadable }
+    UpstreamRequest { request: head(received.method, &received.uri, headers), dropped_fields }
 }
 
 /// Says how the body of a request is framed, where the HTTP library would say nothing or drop it: a body of unknown
@@ -148,8 +148,8 @@ mod tests {
         let client = Client::find(&peer, &parts.headers, &TrustedProxies::default());
         let principal = principal();
         let request_id = HeaderValue::from_static("id");
-        let facts = Facts { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
-        let sent = outbound(Received::check(parts).unwrap(), facts).request;
+        let facts = ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
+        let sent = rewrite_request(ValidatedHead::validate(parts).unwrap(), facts).request;
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]
         {
             let values: Vec<_> = sent.headers().get_all(name).iter().collect();

@@ -17,11 +17,11 @@ const MAX_METHOD: usize = 24;
 /// - There is at most one length, of digits.
 /// - Nothing but `100-continue` is expected.
 #[derive(Debug)]
-pub struct Received(Parts);
+pub struct ValidatedHead(Parts);
 
 /// Why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
+pub enum InvalidHead {
     /// It could be read in more than one way, or asks for what no gateway does.
     #[error("the head could be read in more than one way")]
     Malformed,
@@ -30,12 +30,12 @@ pub enum Flaw {
     Expectation,
 }
 
-impl Received {
+impl ValidatedHead {
     /// Checks a head. The sizes are the caller's affair.
     ///
     /// # Errors
-    /// The [`Flaw`].
-    pub fn check(head: Parts) -> Result<Self, Flaw> {
+    /// The [`InvalidHead`].
+    pub fn validate(head: Parts) -> Result<Self, InvalidHead> {
         match flaw(&head) {
             Some(flaw) => Err(flaw),
             None => Ok(Self(head)),
@@ -48,7 +48,7 @@ impl Received {
     }
 }
 
-impl Deref for Received {
+impl Deref for ValidatedHead {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
@@ -56,17 +56,17 @@ impl Deref for Received {
     }
 }
 
-fn flaw(head: &Parts) -> Option<Flaw> {
+fn flaw(head: &Parts) -> Option<InvalidHead> {
     let sound = !matches!(head.method, Method::CONNECT | Method::TRACE)
         && head.method.as_str().len() <= MAX_METHOD
         && is_target(head)
         && has_one_host(head)
         && has_one_length(&head.headers);
     if !sound {
-        return Some(Flaw::Malformed);
+        return Some(InvalidHead::Malformed);
     }
     let met = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if head.headers.get_all(EXPECT).iter().all(met) { None } else { Some(Flaw::Expectation) }
+    if head.headers.get_all(EXPECT).iter().all(met) { None } else { Some(InvalidHead::Expectation) }
 }
 
 /// The HTTP library lets bytes above ASCII pass in HTTP/2 paths, which servers decode as they please, and some characters
@@ -114,25 +114,28 @@ mod tests {
 
     use super::*;
 
-    fn check(request: http::request::Builder) -> Result<(), Flaw> {
-        Received::check(request.body(()).unwrap().into_parts().0).map(drop)
+    fn check(request: http::request::Builder) -> Result<(), InvalidHead> {
+        ValidatedHead::validate(request.body(()).unwrap().into_parts().0).map(drop)
     }
 
     #[test]
     fn what_no_gateway_does_is_refused() {
         let get = |uri: &str| Request::get(uri).header("host", "h");
         assert_eq!(check(get("/a?b")), Ok(()));
-        assert_eq!(check(get("/\u{e4}")), Err(Flaw::Malformed));
-        assert_eq!(check(get("/?a`b")), Err(Flaw::Malformed));
-        assert_eq!(check(get("*")), Err(Flaw::Malformed));
+        assert_eq!(check(get("/\u{e4}")), Err(InvalidHead::Malformed));
+        assert_eq!(check(get("/?a`b")), Err(InvalidHead::Malformed));
+        assert_eq!(check(get("*")), Err(InvalidHead::Malformed));
         assert_eq!(check(get("*").method("OPTIONS")), Ok(()));
-        assert_eq!(check(get("h:80").method("CONNECT")), Err(Flaw::Malformed));
-        assert_eq!(check(get("/").method("TRACE")), Err(Flaw::Malformed));
-        assert_eq!(check(get("/").method("O".repeat(25).as_str())), Err(Flaw::Malformed));
+        assert_eq!(check(get("h:80").method("CONNECT")), Err(InvalidHead::Malformed));
+        assert_eq!(check(get("/").method("TRACE")), Err(InvalidHead::Malformed));
+        assert_eq!(check(get("/").method("O".repeat(25).as_str())), Err(InvalidHead::Malformed));
         assert_eq!(check(get("/").header("expect", "100-Continue")), Ok(()));
-        assert_eq!(check(get("/").header("expect", "a miracle")), Err(Flaw::Expectation));
-        assert_eq!(check(get("/").header("content-length", "1").header("content-length", "1")), Err(Flaw::Malformed));
-        assert_eq!(check(get("/").header("content-length", "+1")), Err(Flaw::Malformed));
+        assert_eq!(check(get("/").header("expect", "a miracle")), Err(InvalidHead::Expectation));
+        assert_eq!(
+            check(get("/").header("content-length", "1").header("content-length", "1")),
+            Err(InvalidHead::Malformed)
+        );
+        assert_eq!(check(get("/").header("content-length", "+1")), Err(InvalidHead::Malformed));
     }
 
     #[test]
@@ -140,14 +143,14 @@ mod tests {
         let http2 = |uri: &str| Request::get(uri).version(Version::HTTP_2);
         assert_eq!(check(http2("http://h:80/")), Ok(()));
         assert_eq!(check(http2("http://h:80/").header("host", "H:80")), Ok(()));
-        assert_eq!(check(http2("http://h:80/").header("host", "other")), Err(Flaw::Malformed));
-        assert_eq!(check(http2("http://u@h/")), Err(Flaw::Malformed));
-        assert_eq!(check(http2("/")), Err(Flaw::Malformed));
+        assert_eq!(check(http2("http://h:80/").header("host", "other")), Err(InvalidHead::Malformed));
+        assert_eq!(check(http2("http://u@h/")), Err(InvalidHead::Malformed));
+        assert_eq!(check(http2("/")), Err(InvalidHead::Malformed));
         assert_eq!(check(http2("/").header("host", "h")), Ok(()));
-        assert_eq!(check(Request::get("/")), Err(Flaw::Malformed));
+        assert_eq!(check(Request::get("/")), Err(InvalidHead::Malformed));
         assert_eq!(check(Request::get("/").version(Version::HTTP_10)), Ok(()));
         for host in ["", "a b", "u@h", "a\"", "a/b"] {
-            assert_eq!(check(Request::get("/").header("host", host)), Err(Flaw::Malformed), "{host:?}");
+            assert_eq!(check(Request::get("/").header("host", host)), Err(InvalidHead::Malformed), "{host:?}");
         }
     }
 }

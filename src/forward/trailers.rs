@@ -32,7 +32,7 @@ const LIMITS: &str = "ratelimit";
 
 /// Removes from trailers what may only be in a head, what is for one connection only, and what only the gateway says.
 /// Returns how many names could be misread.
-pub fn trailers(trailers: &mut HeaderMap) -> u64 {
+pub fn rewrite_trailers(trailers: &mut HeaderMap) -> u64 {
     hop_by_hop::remove(trailers);
     let odd = names::remove_reserved(trailers);
     let unfit: Vec<HeaderName> = trailers.keys().filter(|name| is_unfit(name)).cloned().collect();
@@ -50,7 +50,7 @@ pub(super) fn announced(headers: &HeaderMap) -> Option<HeaderValue> {
     for name in names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()) {
         fit.insert(name, HeaderValue::from_static(""));
     }
-    trailers(&mut fit);
+    rewrite_trailers(&mut fit);
     let names: Vec<&str> = fit.keys().map(HeaderName::as_str).collect();
     (!names.is_empty()).then(|| HeaderValue::try_from(names.join(", ")).expect("field names are visible ASCII"))
 }
@@ -86,7 +86,7 @@ mod tests {
         ] {
             map.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
-        assert_eq!(trailers(&mut map), 2);
+        assert_eq!(rewrite_trailers(&mut map), 2);
         let mut left: Vec<_> = map.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["grpc-status", "x-sum"]);

@@ -136,7 +136,7 @@ impl Exchange {
     fn shown(&self, frame: Option<Result<Frame<Bytes>, ResponseError>>) -> Option<Result<Frame<Bytes>, ResponseError>> {
         match frame?.map(Frame::into_trailers) {
             Ok(Ok(mut trailers)) => {
-                self.trailers.as_ref()?.inc_by(forward::trailers(&mut trailers));
+                self.trailers.as_ref()?.inc_by(forward::rewrite_trailers(&mut trailers));
                 Some(Ok(Frame::trailers(trailers)))
             }
             Ok(Err(data)) => Some(Ok(data)),

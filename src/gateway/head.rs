@@ -4,7 +4,7 @@ use http::Version;
 use http::request::Parts;
 
 use super::rejection::Reason;
-use crate::forward::Flaw;
+use crate::forward::InvalidHead;
 use crate::transport::Settings;
 
 /// Whether a head is within its limits. On HTTP/1 its bytes were; on HTTP/2 the library takes up to twice as many, so
@@ -26,11 +26,11 @@ fn size(head: &Parts) -> usize {
     }
 }
 
-impl From<Flaw> for Reason {
-    fn from(flaw: Flaw) -> Self {
+impl From<InvalidHead> for Reason {
+    fn from(flaw: InvalidHead) -> Self {
         match flaw {
-            Flaw::Malformed => Self::Malformed,
-            Flaw::Expectation => Self::Expectation,
+            InvalidHead::Malformed => Self::Malformed,
+            InvalidHead::Expectation => Self::Expectation,
         }
     }
 }

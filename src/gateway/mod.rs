@@ -34,21 +34,23 @@ use uuid::ContextV7;
 use crate::admission::{Admission, Route};
 use crate::attempts::Attempts;
 use crate::audit::{Entry, Journal, Outcome, Use};
-use crate::forward::{self, Asked, Facts, Outbound, Passes, Received, TrustedProxies};
+use crate::forward::{
+    self, AllowedFeatures, ForwardContext, RequestFeatures, TrustedProxies, UpstreamRequest, ValidatedHead,
+};
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::state::Admitted;
 use crate::transport::{BodyLimits, Handover, RequestBody, Settings};
-use crate::upstream::{Failure, Pool, Terms};
+use crate::upstream::{Pool, SendError, SendOptions};
 
 use contained::contained;
 use guarded_body::Exchange;
-use rate_limit::Position;
+use rate_limit::RateLimitFields;
 use rejection::{Reason, Rejection};
 use request::{Arrival, own};
 
 pub use guarded_body::GuardedBody;
-pub use refused::Unread;
+pub use refused::EarlyRejection;
 
 /// One worker's gateway.
 pub struct Gateway {
@@ -61,17 +63,17 @@ pub struct Gateway {
     /// What is remembered.
     pub journal: Journal,
     /// Whose word on addresses is taken.
-    pub trusted: TrustedProxies,
+    pub trusted_proxies: TrustedProxies,
     /// Sizes and time-outs.
     pub settings: Settings,
     /// What request bodies may be like.
     pub body_limits: Rc<BodyLimits>,
     /// What the bodies of requests may be like that go on for as long as both sides like.
-    pub endless_limits: Rc<BodyLimits>,
+    pub long_lived_limits: Rc<BodyLimits>,
     /// What is counted.
     pub metrics: Metrics,
     /// What is counted of requests that never got a route.
-    pub unread: Unread,
+    pub early_rejection: EarlyRejection,
     /// How long nothing may go through a tunnel.
     pub tunnel_idle: Duration,
     /// What keeps this worker's request ids unique and in order.
@@ -84,7 +86,7 @@ impl Gateway {
     /// By `handover` a response that switches protocols takes over the connection.
     pub async fn handle(&self, peer: &Peer, handover: &Handover, request: Request<Incoming>) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival::new(peer, handover, &head, &self.trusted, &self.ids);
+        let arrival = Arrival::new(peer, handover, &head, &self.trusted_proxies, &self.ids);
         let expects = head.headers.contains_key(EXPECT);
         let id = arrival.id_header();
         // Taken when it goes to the upstream.
@@ -95,10 +97,10 @@ impl Gateway {
                 None => {
                     tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");
                     self.metrics.panics.inc();
-                    self.unread.refuse(Reason::Internal, arrival.id)
+                    self.early_rejection.refuse(Reason::Internal, arrival.id)
                 }
             },
-            Err(reason) => self.unread.refuse(reason, arrival.id),
+            Err(reason) => self.early_rejection.refuse(reason, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
         let unread = match body {
@@ -109,9 +111,9 @@ impl Gateway {
     }
 
     /// What can be refused by its head alone.
-    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<Received, Reason> {
+    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<ValidatedHead, Reason> {
         head::check(&head, &self.settings)?;
-        let head = Received::check(head)?;
+        let head = ValidatedHead::validate(head)?;
         if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
             return Err(Reason::BodyTooLarge);
         }
@@ -127,49 +129,53 @@ impl Gateway {
         &self,
         arrival: &Arrival<'_>,
         id: &HeaderValue,
-        head: Received,
+        head: ValidatedHead,
         body: &mut Option<Incoming>,
     ) -> Response<GuardedBody> {
-        let ruling = self.admission.rule(&head, arrival.time).await;
-        let admitted = match ruling.verdict {
+        let authorization = self.admission.authorize(&head, arrival.time).await;
+        let admitted = match authorization.result {
             Ok(admitted) => admitted,
-            Err(denial) => return self.refuse(arrival, &head, ruling.route, &denial).await,
+            Err(denial) => return self.refuse(arrival, &head, authorization.route, &denial).await,
         };
-        let action = arrival.action(&head, ruling.route);
-        let position = Position::new(admitted.standing, admitted.principal.method);
+        let action = arrival.action(&head, authorization.route);
+        let fields = RateLimitFields::new(admitted.standing, admitted.principal.method);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
-            ..arrival.opening(&head, ruling.route, &action, Some(&admitted.principal))
+            ..arrival.opening(&head, authorization.route, &action, Some(&admitted.principal))
         };
         let Ok(entry) = self.journal.begin(&opening).await else {
-            let rejection = Rejection { reason: Reason::AuditUnavailable, position: Some(position) };
-            return arrival.reject(&rejection, &ruling.route.metrics);
+            let rejection = Rejection { reason: Reason::AuditUnavailable, fields: Some(fields) };
+            return arrival.reject(&rejection, &authorization.route.metrics);
         };
-        let facts =
-            Facts { peer: arrival.peer, client: &arrival.client, principal: &admitted.principal, request_id: id };
+        let facts = ForwardContext {
+            peer: arrival.peer,
+            client: &arrival.client,
+            principal: &admitted.principal,
+            request_id: id,
+        };
         let body = body.take().expect("a request is admitted once");
-        let (request, asked) = self.rewritten(head, body, facts, ruling.route);
-        let mut exchange = self.exchange(arrival, admitted, entry, request.body(), ruling.route);
+        let (request, asked) = self.rewritten(head, body, facts, authorization.route);
+        let mut exchange = self.exchange(arrival, admitted, entry, request.body(), authorization.route);
         exchange.trailers = asked.trailers.then(|| self.metrics.fields_dropped.response.clone());
-        self.send(arrival, ruling.route, request, &asked, exchange, position).await
+        self.send(arrival, authorization.route, request, &asked, exchange, fields).await
     }
 
     /// The request as it goes to the upstream, and what it asks for beyond a plain exchange.
     fn rewritten(
         &self,
-        head: Received,
+        head: ValidatedHead,
         body: Incoming,
-        facts: Facts<'_>,
+        facts: ForwardContext<'_>,
         route: &Route,
-    ) -> (Request<RequestBody>, Asked) {
-        let passes = Passes { upgrade: &route.upgrade, trailers: route.trailers };
-        let asked = Asked::of(&head, body.is_end_stream(), passes);
-        let Outbound { mut request, unreadable } = forward::outbound(head, facts);
-        self.metrics.fields_dropped.request.inc_by(unreadable as u64);
+    ) -> (Request<RequestBody>, RequestFeatures) {
+        let passes = AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers };
+        let asked = RequestFeatures::from_head(&head, body.is_end_stream(), passes);
+        let UpstreamRequest { mut request, dropped_fields } = forward::rewrite_request(head, facts);
+        self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         forward::frame(&mut request, body.size_hint().exact());
-        asked.restate(request.headers_mut());
-        let limits = if asked.endless { &self.endless_limits } else { &self.body_limits };
+        asked.write_headers(request.headers_mut());
+        let limits = if asked.long_lived { &self.long_lived_limits } else { &self.body_limits };
         (request.map(|()| RequestBody::new(body, Rc::clone(limits))), asked)
     }
 
@@ -179,27 +185,27 @@ impl Gateway {
         arrival: &Arrival<'_>,
         route: &Route,
         request: Request<RequestBody>,
-        asked: &Asked,
+        asked: &RequestFeatures,
         mut exchange: Exchange,
-        position: Position,
+        fields: RateLimitFields,
     ) -> Response<GuardedBody> {
         self.metrics.overhead.observe(arrival.seconds());
         let upload = exchange.upload.clone();
-        let terms = Terms {
+        let options = SendOptions {
             uploaded: &|| upload.received(),
             inspect: &|head| {
-                self.metrics.fields_dropped.response.inc_by(forward::inbound(head, asked)?);
+                self.metrics.fields_dropped.response.inc_by(forward::rewrite_response(head, asked)?);
                 Ok(())
             },
-            endless: asked.endless.then_some(self.tunnel_idle),
+            long_lived: asked.long_lived.then_some(self.tunnel_idle),
         };
-        match self.upstream.send(request, &terms).await {
+        match self.upstream.send(request, &options).await {
             Ok(response) => {
                 route.metrics.answered(response.status());
-                self.respond(arrival, response, exchange, &position).await
+                self.respond(arrival, response, exchange, &fields).await
             }
             Err(failure) => {
-                let rejection = failed(&failure, &mut exchange, position);
+                let rejection = failed(&failure, &mut exchange, fields);
                 let response = rejection.response(arrival.id);
                 exchange.status = Some(response.status());
                 exchange.sent = arrival.sent(&response);
@@ -272,12 +278,12 @@ fn finish(mut response: Response<GuardedBody>, is_head: bool, unread: bool) -> R
 }
 
 /// Whose fault it was that there is no response: the client's, when its body failed.
-fn failed(failure: &Failure, exchange: &mut Exchange, position: Position) -> Rejection {
+fn failed(failure: &SendError, exchange: &mut Exchange, fields: RateLimitFields) -> Rejection {
     let (reason, outcome) = match exchange.upload.error() {
         Some(error) => (Reason::from(error), Outcome::ClientError),
         None => (Reason::from(failure), Outcome::UpstreamError),
     };
     exchange.end(outcome);
     tracing::debug!(%failure, "no response from the upstream");
-    Rejection { reason, position: Some(position) }
+    Rejection { reason, fields: Some(fields) }
 }

@@ -16,12 +16,12 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// Where a caller stands: a key with its own bucket, or the user of a session with theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct RateLimitFields {
     standing: Standing,
     method: AuthMethod,
 }
 
-impl Position {
+impl RateLimitFields {
     pub(super) fn new(standing: Standing, method: AuthMethod) -> Self {
         Self { standing, method }
     }
@@ -57,9 +57,9 @@ pub(super) enum Wait {
 }
 
 /// Sets `RateLimit` and `RateLimit-Policy`, and `Retry-After` when there is something to wait for.
-pub(super) fn set(headers: &mut HeaderMap, position: &Position, wait: Wait) {
-    let Position { standing, .. } = position;
-    let name = position.policy();
+pub(super) fn set(headers: &mut HeaderMap, fields: &RateLimitFields, wait: Wait) {
+    let RateLimitFields { standing, .. } = fields;
+    let name = fields.policy();
     let token = whole_seconds(standing.token_in_us).max(1);
     let (remaining, seconds) = match wait {
         Wait::Token => (0, token),
@@ -105,7 +105,7 @@ mod tests {
 
     fn fields(standing: &Standing, wait: Wait) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        set(&mut headers, &Position::new(*standing, AuthMethod::ApiKey), wait);
+        set(&mut headers, &RateLimitFields::new(*standing, AuthMethod::ApiKey), wait);
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
@@ -124,7 +124,7 @@ mod tests {
         let shown = fields(&standing, Wait::Slot);
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
         let mut headers = HeaderMap::new();
-        set(&mut headers, &Position::new(standing, AuthMethod::Session), Wait::Token);
+        set(&mut headers, &RateLimitFields::new(standing, AuthMethod::Session), Wait::Token);
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
         assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
     }

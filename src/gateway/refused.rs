@@ -21,9 +21,9 @@ const UNREAD: &str = "unread";
 
 /// Answers requests that were refused before anybody asked what they are.
 #[derive(Clone, Debug)]
-pub struct Unread(RouteMetrics);
+pub struct EarlyRejection(RouteMetrics);
 
-impl Unread {
+impl EarlyRejection {
     /// Counting under a name of their own.
     pub fn new(metrics: &Metrics) -> Self {
         Self(metrics.route(UNREAD))
@@ -32,13 +32,13 @@ impl Unread {
     /// The answer to a head that could not be read: a whole HTTP/1.1 response, after which the connection closes.
     pub fn answer(&self, why: Unreadable) -> Bytes {
         let id = Uuid::now_v7();
-        let response = Rejection { reason: why.into(), position: None }.response(id);
+        let response = Rejection { reason: why.into(), fields: None }.response(id);
         self.0.answered(response.status());
         serialized(&response, id)
     }
 
     pub(super) fn refuse(&self, reason: Reason, id: Uuid) -> Response<GuardedBody> {
-        let response = Rejection { reason, position: None }.response(id);
+        let response = Rejection { reason, fields: None }.response(id);
         self.0.answered(response.status());
         own(response)
     }
@@ -58,7 +58,7 @@ impl Gateway {
             && let Err(seconds) = self.attempts.attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
-            let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), position: None };
+            let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), fields: None };
             return arrival.reject(&rejection, &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route);
@@ -85,7 +85,7 @@ impl Gateway {
                 let opening = arrival.opening(head, route, &action, Some(principal));
                 if self.journal.record(&opening, end(outcome(*refusal, route))).await.is_err() {
                     let reason = Reason::AuditUnavailable;
-                    return arrival.reject(&Rejection { reason, position: rejection.position }, &route.metrics);
+                    return arrival.reject(&Rejection { reason, fields: rejection.fields }, &route.metrics);
                 }
             }
         }

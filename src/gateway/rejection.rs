@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::rate_limit::{self, Position, Wait};
+use super::rate_limit::{self, RateLimitFields, Wait};
 use crate::admission::{Denial, Route};
 use crate::identity::AuthMethod;
 use crate::state::Refusal;
 use crate::transport::{BodyError, Unreadable};
-use crate::upstream::Failure;
+use crate::upstream::SendError;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
@@ -52,7 +52,7 @@ pub(super) enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reason: Reason,
-    pub(super) position: Option<Position>,
+    pub(super) fields: Option<RateLimitFields>,
 }
 
 /// The words of a "no". The same for unknown, malformed and revoked keys: the difference is in the audit record.
@@ -217,8 +217,8 @@ impl Rejection {
         *response.status_mut() = words.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(position) = &self.position {
-            rate_limit::set(headers, position, self.reason.wait());
+        if let Some(fields) = &self.fields {
+            rate_limit::set(headers, fields, self.reason.wait());
         }
         self.reason.set_fields(headers);
         response
@@ -226,7 +226,7 @@ impl Rejection {
 
     /// Why admission denied a request to this route.
     pub(super) fn of_denial(denial: &Denial, route: &Route) -> Self {
-        let (reason, position) = match denial {
+        let (reason, fields) = match denial {
             Denial::NoCredential => (Reason::Unauthenticated, None),
             Denial::BadCredential(detail) => (Reason::InvalidRequest(detail), None),
             Denial::Malformed => (Reason::InvalidToken, None),
@@ -235,11 +235,11 @@ impl Rejection {
             Denial::StateUnavailable => (Reason::StateUnavailable, None),
             Denial::Refused { refusal, principal, standing } => {
                 let method = principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
-                let position = standing.map(|standing| Position::new(standing, method));
-                (Reason::of_refusal(*refusal, method, route), position)
+                let fields = standing.map(|standing| RateLimitFields::new(standing, method));
+                (Reason::of_refusal(*refusal, method, route), fields)
             }
         };
-        Self { reason, position }
+        Self { reason, fields }
     }
 }
 
@@ -261,12 +261,12 @@ impl Reason {
     }
 }
 
-impl From<&Failure> for Reason {
-    fn from(failure: &Failure) -> Self {
+impl From<&SendError> for Reason {
+    fn from(failure: &SendError) -> Self {
         match failure {
-            Failure::Unavailable => Self::UpstreamUnavailable,
-            Failure::BadResponse(_) | Failure::Unfit(_) | Failure::Unrepeatable => Self::UpstreamFailed,
-            Failure::TimedOut(_) => Self::UpstreamTimedOut,
+            SendError::Unavailable => Self::UpstreamUnavailable,
+            SendError::BadResponse(_) | SendError::InvalidResponse(_) | SendError::Unrepeatable => Self::UpstreamFailed,
+            SendError::TimedOut(_) => Self::UpstreamTimedOut,
         }
     }
 }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_problem_carries_what_a_caller_needs() {
-        let rejection = Rejection { reason: Reason::InsufficientScope("queries:write".into()), position: None };
+        let rejection = Rejection { reason: Reason::InsufficientScope("queries:write".into()), fields: None };
         let id = Uuid::now_v7();
         let response = rejection.response(id);
         assert_eq!(response.status(), StatusCode::FORBIDDEN);

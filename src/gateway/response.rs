@@ -8,7 +8,7 @@ use http_body_util::Full;
 
 use super::Gateway;
 use super::guarded_body::{Exchange, GuardedBody, Held};
-use super::rate_limit::{self, Position, Wait};
+use super::rate_limit::{self, RateLimitFields, Wait};
 use super::rejection::{Reason, Rejection};
 use super::request::{Arrival, own};
 use super::tunnel::Tunnelling;
@@ -23,17 +23,17 @@ impl Gateway {
         arrival: &Arrival<'_>,
         mut response: Response<ResponseBody<RequestBody>>,
         mut exchange: Exchange,
-        position: &Position,
+        fields: &RateLimitFields,
     ) -> Response<GuardedBody> {
         exchange.status = Some(response.status());
         // Our own version, not the upstream's (RFC 9110, section 6.2).
         *response.version_mut() = Version::HTTP_11;
-        rate_limit::set(response.headers_mut(), position, Wait::None);
-        if position.is_session() {
+        rate_limit::set(response.headers_mut(), fields, Wait::None);
+        if fields.is_session() {
             keep_private(response.headers_mut());
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(arrival, response, exchange, *position).await;
+            return self.switch(arrival, response, exchange, *fields).await;
         }
         // The upstream did not wait for the whole request: the rest of it has nowhere to go, and the next request would
         // come after it.
@@ -51,12 +51,12 @@ impl Gateway {
         arrival: &Arrival<'_>,
         response: Response<ResponseBody<RequestBody>>,
         mut exchange: Exchange,
-        position: Position,
+        fields: RateLimitFields,
     ) -> Response<GuardedBody> {
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
             exchange.end(Outcome::UpstreamError);
-            let rejection = Rejection { reason: Reason::UpstreamFailed, position: Some(position) };
+            let rejection = Rejection { reason: Reason::UpstreamFailed, fields: Some(fields) };
             let response = rejection.response(arrival.id);
             exchange.status = Some(response.status());
             return own(response);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::endpoint::InFlight;
 use super::exchange::Deadlines;
-use super::failure::{Late, ResponseError};
+use super::failure::{ResponseError, TimeoutKind};
 use super::multiplexed::Stream;
 use super::outgoing::Lender;
 use super::pool::Shared;
@@ -104,14 +104,14 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    /// What has come in time, or the end of our patience.
+    /// What has come in time, or the end of our timeouts.
     fn arrived(
         &mut self,
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
     ) -> Option<Result<Frame<Bytes>, ResponseError>> {
         self.due = None;
         if frame.is_some() && self.deadlines.is_over() {
-            return Some(Err(self.give_up(Late::Whole)));
+            return Some(Err(self.give_up(TimeoutKind::Whole)));
         }
         match &frame {
             Some(Err(_)) => drop(self.lease.take()),
@@ -123,19 +123,19 @@ impl<B> ResponseBody<B> {
         frame.map(|frame| frame.map_err(ResponseError::Broken))
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutKind> {
         let due = *self.due.get_or_insert_with(|| self.deadlines.first(Instant::now() + self.deadlines.idle));
         match &mut self.lease {
             Some(lease) => lease.timer().poll(cx, due).map(|()| match self.deadlines.is_over() {
-                true => Late::Whole,
-                false => Late::Piece,
+                true => TimeoutKind::Whole,
+                false => TimeoutKind::Piece,
             }),
             // Without a connection there is nothing to wait for: the end has come, or is about to be seen.
             None => Poll::Pending,
         }
     }
 
-    fn give_up(&mut self, late: Late) -> ResponseError {
+    fn give_up(&mut self, late: TimeoutKind) -> ResponseError {
         if let Some(lease) = self.lease.take() {
             late.count(&lease.in_flight.shared().metrics.timeouts);
         }

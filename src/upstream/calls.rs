@@ -12,15 +12,15 @@ use hyper::body::Incoming;
 use super::body::{Carrier, ResponseBody};
 use super::endpoint::InFlight;
 use super::exchange::{Deadlines, head};
-use super::failure::Failure;
+use super::failure::SendError;
 use super::multiplexed::{self, Stream};
 use super::outgoing::{Lender, Outgoing, copy_head};
-use super::pool::{Pool, Terms, Unsent, unreachable};
+use super::pool::{Pool, SendOptions, Unsent, unreachable};
 
 /// How a request on a stream fared.
 enum Call<B> {
     Answered(Stream<B>, Response<Incoming>),
-    Failed(Failure),
+    Failed(SendError),
     /// The upstream did not begin with it.
     Refused(hyper::Error),
 }
@@ -35,20 +35,20 @@ where
         &self,
         request: Request<Outgoing<B>>,
         in_flight: InFlight,
-        terms: &Terms<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
-        let deadlines = Deadlines::from_now(self.patience(), terms.endless);
+        options: &SendOptions<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
+        let deadlines = Deadlines::from_now(self.timeouts(), options.long_lived);
         let (parts, body) = request.into_parts();
         let (request, lender) = (Request::from_parts(parts, ()), Lender::new(body));
         let first = match self.place(&in_flight).await {
-            Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, terms).await,
+            Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, options).await,
             Err(late) => return Err(Unsent { request: Box::new(request.map(|()| lender.into_body())), late }),
         };
         let last = match first {
             Call::Refused(error) => {
                 in_flight.shared().metrics.retries.inc();
                 match self.place(&in_flight).await {
-                    Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, terms).await,
+                    Ok(stream) => self.call_over(stream, &request, &lender, &in_flight, deadlines, options).await,
                     Err(_) => Call::Refused(error),
                 }
             }
@@ -60,9 +60,9 @@ where
                 Ok((Carrier::Http2 { stream, _lender: lender }, response))
             }
             Call::Failed(failure) => Err(failure),
-            Call::Refused(error) => Err(Failure::BadResponse(error)),
+            Call::Refused(error) => Err(SendError::BadResponse(error)),
         };
-        Ok(self.concluded(answered, in_flight, deadlines, terms))
+        Ok(self.concluded(answered, in_flight, deadlines, options))
     }
 
     /// A place on a connection; or whether the attempt to make one took too long.
@@ -71,7 +71,7 @@ where
         let stream = self.multiplexed(in_flight.index()).stream(
             &shared.endpoint,
             shared.encryption.as_ref(),
-            self.patience().connect,
+            self.timeouts().connect,
         );
         let stream = stream.await;
         match &stream {
@@ -88,20 +88,20 @@ where
         lender: &Lender<B>,
         in_flight: &InFlight,
         deadlines: Deadlines,
-        terms: &Terms<'_>,
+        options: &SendOptions<'_>,
     ) -> Call<B> {
-        let Some(body) = lender.lend() else { return Call::Failed(Failure::Unrepeatable) };
+        let Some(body) = lender.lend() else { return Call::Failed(SendError::Unrepeatable) };
         let request = multiplexed::head(copy_head(request), in_flight.shared()).map(|()| body);
         let mut sender = stream.sender();
         let response = sender.try_send_request(request);
-        match head(response, &mut stream.timer, deadlines, terms.uploaded).await {
+        match head(response, &mut stream.timer, deadlines, options.uploaded).await {
             Ok(Ok(response)) => Call::Answered(stream, response),
             Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
                 (Some(_), error) => Call::Refused(error),
                 (None, error) if multiplexed::is_refused(&error) => Call::Refused(error),
-                (None, error) => Call::Failed(Failure::BadResponse(error)),
+                (None, error) => Call::Failed(SendError::BadResponse(error)),
             },
-            Err(late) => Call::Failed(Failure::TimedOut(late)),
+            Err(late) => Call::Failed(SendError::TimedOut(late)),
         }
     }
 }

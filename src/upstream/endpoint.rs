@@ -177,7 +177,7 @@ impl Drop for InFlight {
 mod tests {
     use super::*;
     use crate::tls::ClientSettings;
-    use crate::upstream::settings::Patience;
+    use crate::upstream::settings::Timeouts;
 
     fn endpoints(count: u16) -> Endpoints {
         let endpoint = |port| Endpoint { host: "h".into(), port, authority: format!("h:{port}"), tls: None };
@@ -186,7 +186,7 @@ mod tests {
             endpoints: (1..=count).map(endpoint).collect(),
             protocol: Protocol::Http1,
             tls: ClientSettings::default(),
-            patience: Patience { connect: second, response: second, response_idle: second, exchange: second },
+            timeouts: Timeouts { connect: second, response: second, response_idle: second, exchange: second },
         };
         Endpoints::new(&settings, &Metrics::new()).unwrap()
     }

@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::failure::{Failure, Late};
+use super::failure::{SendError, TimeoutKind};
 use super::outgoing::Outgoing;
-use super::settings::Patience;
+use super::settings::Timeouts;
 use super::timer::Timer;
 
 /// How an attempt ended.
@@ -22,7 +22,7 @@ pub(super) enum Attempt<B> {
     /// With a response's head.
     Answered(Connection<B>, Response<Incoming>),
     /// Without one, though something may have been sent.
-    Failed(Connection<B>, Failure),
+    Failed(Connection<B>, SendError),
     /// Nothing was sent: the request is as it was. Boxed, as it is large and rare.
     Unsent(Box<Request<Outgoing<B>>>),
 }
@@ -40,13 +40,13 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     /// Those of an exchange that begins now; one that may go on for ever has only a time in which something must come.
-    pub(super) fn from_now(patience: &Patience, endless: Option<Duration>) -> Self {
-        match endless {
+    pub(super) fn from_now(timeouts: &Timeouts, long_lived: Option<Duration>) -> Self {
+        match long_lived {
             Some(idle) => Self { end: None, response: idle, idle },
             None => Self {
-                end: Some(Instant::now() + patience.exchange),
-                response: patience.response,
-                idle: patience.response_idle,
+                end: Some(Instant::now() + timeouts.exchange),
+                response: timeouts.response,
+                idle: timeouts.response_idle,
             },
         }
     }
@@ -79,9 +79,9 @@ where
         Ok(Ok(response)) => Attempt::Answered(connection, response),
         Ok(Err(mut error)) => match error.take_message() {
             Some(unsent) => Attempt::Unsent(Box::new(unsent)),
-            None => Attempt::Failed(connection, Failure::BadResponse(error.into_error())),
+            None => Attempt::Failed(connection, SendError::BadResponse(error.into_error())),
         },
-        Err(late) => Attempt::Failed(connection, Failure::TimedOut(late)),
+        Err(late) => Attempt::Failed(connection, SendError::TimedOut(late)),
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn head<T>(
     timer: &mut Timer,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
-) -> Result<T, Late> {
+) -> Result<T, TimeoutKind> {
     let mut response = pin!(response);
     let mut due = Instant::now() + deadlines.response;
     let mut before = uploaded();
@@ -102,10 +102,10 @@ pub(super) async fn head<T>(
             }
             ready!(timer.poll(cx, deadlines.first(due)));
             if deadlines.is_over() {
-                return Poll::Ready(Err(Late::Whole));
+                return Poll::Ready(Err(TimeoutKind::Whole));
             }
             if uploaded() == before {
-                return Poll::Ready(Err(Late::FirstByte));
+                return Poll::Ready(Err(TimeoutKind::FirstByte));
             }
             (before, due) = (uploaded(), Instant::now() + deadlines.response);
         }

@@ -4,7 +4,7 @@ use crate::metrics::UpstreamTimeouts;
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum SendError {
     /// No endpoint could be connected to; nothing was sent.
     #[error("no endpoint of the upstream can be reached")]
     Unavailable,
@@ -13,18 +13,18 @@ pub enum Failure {
     BadResponse(#[source] hyper::Error),
     /// The response's head is one that must not be shown.
     #[error("the upstream's response cannot be shown")]
-    Unfit(#[source] Box<dyn std::error::Error + Send + Sync>),
+    InvalidResponse(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The upstream refused to begin, and too much of the request's body has gone to send it again.
     #[error("the upstream refused a request that cannot be sent again")]
     Unrepeatable,
     /// The upstream was too slow.
     #[error("the upstream did not answer in time: {0}")]
-    TimedOut(Late),
+    TimedOut(TimeoutKind),
 }
 
 /// What was waited for in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Late {
+pub enum TimeoutKind {
     /// A connection, to any of the endpoints; nothing was sent.
     #[error("no connection could be made")]
     Connection,
@@ -47,10 +47,10 @@ pub enum ResponseError {
     Broken(#[source] hyper::Error),
     /// The upstream was too slow.
     #[error("the upstream's response did not come in time: {0}")]
-    TimedOut(Late),
+    TimedOut(TimeoutKind),
 }
 
-impl Late {
+impl TimeoutKind {
     /// Counts it.
     pub(super) fn count(self, timeouts: &UpstreamTimeouts) {
         match self {

@@ -32,7 +32,7 @@ mod failure;
 
 pub use body::ResponseBody;
 pub use endpoint::Endpoints;
-pub use failure::{Failure, Late, ResponseError};
-pub use pool::{Inspect, Pool, Terms};
-pub use settings::{Endpoint, Patience, Protocol, Settings};
+pub use failure::{ResponseError, SendError, TimeoutKind};
+pub use pool::{Inspect, Pool, SendOptions};
+pub use settings::{Endpoint, Protocol, Settings, Timeouts};
 pub use tunnel::Tunnel;

@@ -17,12 +17,12 @@ use super::body::{Carrier, Lease, ResponseBody};
 use super::connection::{Connection, connect};
 use super::endpoint::{self, Endpoints, InFlight};
 use super::exchange::{Attempt, Deadlines, exchange};
-use super::failure::{Failure, Late};
+use super::failure::{SendError, TimeoutKind};
 use super::idle::Idle;
 use super::multiplexed::Multiplexed;
 use super::outgoing::{self, Outgoing};
 use super::scan::Flaw;
-use super::settings::{Patience, Protocol, Settings};
+use super::settings::{Protocol, Settings, Timeouts};
 
 /// Fields of a response's head. On HTTP/1 the library has the same bound, on HTTP/2 none.
 const MAX_FIELDS: usize = 100;
@@ -40,7 +40,7 @@ pub(super) struct Shared<B> {
     protocol: Protocol,
     /// Where the search among equally busy endpoints begins: moves on with every request.
     start: Cell<usize>,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 /// The connections to one endpoint, of either protocol; shared by the pools before and after a change.
@@ -50,13 +50,13 @@ type Connections<B> = (Rc<RefCell<Idle<B>>>, Rc<Multiplexed<B>>);
 pub type Inspect<'a> = dyn Fn(&mut Parts) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// What the caller knows of an exchange, and has to say in it.
-pub struct Terms<'a> {
+pub struct SendOptions<'a> {
     /// How many bytes of the request's body have gone so far: while they go, the upstream is not late.
     pub uploaded: &'a dyn Fn() -> u64,
     /// Makes the head that goes downstream of the upstream's, or says why it must not be shown.
     pub inspect: &'a Inspect<'a>,
     /// For an exchange that may go on for ever: how long nothing may come. None: it ends in time as a whole.
-    pub endless: Option<Duration>,
+    pub long_lived: Option<Duration>,
 }
 
 /// A request that nothing has become of: nothing of it was sent.
@@ -107,15 +107,19 @@ where
     ) -> Self {
         let connections = endpoints.0.iter().map(|endpoint| known(endpoint).unwrap_or_default());
         let (idle, multiplexed) = connections.unzip();
-        let (protocol, patience) = (settings.protocol, settings.patience);
-        Self(Rc::new(Shared { endpoints, idle, multiplexed, protocol, start: Cell::new(0), patience }))
+        let (protocol, timeouts) = (settings.protocol, settings.timeouts);
+        Self(Rc::new(Shared { endpoints, idle, multiplexed, protocol, start: Cell::new(0), timeouts }))
     }
 
     /// Sends a request and returns the response, whose body keeps the connection until it has ended.
     ///
     /// # Errors
-    /// [`Failure`] says whose fault it was.
-    pub async fn send(&self, request: Request<B>, terms: &Terms<'_>) -> Result<Response<ResponseBody<B>>, Failure> {
+    /// [`SendError`] says whose fault it was.
+    pub async fn send(
+        &self,
+        request: Request<B>,
+        options: &SendOptions<'_>,
+    ) -> Result<Response<ResponseBody<B>>, SendError> {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
         let mut request = request.map(Outgoing::new);
@@ -124,8 +128,8 @@ where
             let in_flight = self.0.endpoints.enter(index);
             request.headers_mut().insert(HOST, in_flight.shared().host.clone());
             let sent = match self.0.protocol {
-                Protocol::Http1 => self.send_to(request, in_flight, terms).await,
-                Protocol::Http2 => self.call(request, in_flight, terms).await,
+                Protocol::Http1 => self.send_to(request, in_flight, options).await,
+                Protocol::Http2 => self.call(request, in_flight, options).await,
             };
             match sent {
                 Ok(sent) => return sent,
@@ -134,11 +138,11 @@ where
             tried.push(index);
         }
         // An endpoint that refuses connections is known to be down; one that says nothing may only be slow.
-        Err(if late { Failure::TimedOut(Late::Connection) } else { Failure::Unavailable })
+        Err(if late { SendError::TimedOut(TimeoutKind::Connection) } else { SendError::Unavailable })
     }
 
-    pub(super) fn patience(&self) -> &Patience {
-        &self.0.patience
+    pub(super) fn timeouts(&self) -> &Timeouts {
+        &self.0.timeouts
     }
 
     pub(super) fn multiplexed(&self, endpoint: usize) -> &Multiplexed<B> {
@@ -150,26 +154,26 @@ where
         &self,
         mut request: Request<Outgoing<B>>,
         in_flight: InFlight,
-        terms: &Terms<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
-        let deadlines = Deadlines::from_now(&self.0.patience, terms.endless);
+        options: &SendOptions<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
+        let deadlines = Deadlines::from_now(&self.0.timeouts, options.long_lived);
         while let Some(connection) = self.idle_connection(in_flight.index()) {
             let copy = outgoing::copy(&request);
-            match (self.attempt(connection, request, deadlines, terms).await, copy) {
+            match (self.attempt(connection, request, deadlines, options).await, copy) {
                 (Attempt::Unsent(unsent), _) => request = *unsent,
                 (Attempt::Failed(connection, failure), Some(copy)) if is_dead(&connection, &failure) => {
                     in_flight.shared().metrics.retries.inc();
-                    let again = match self.send_fresh(copy, &in_flight, deadlines, terms).await {
+                    let again = match self.send_fresh(copy, &in_flight, deadlines, options).await {
                         Ok(Attempt::Unsent(_)) | Err(_) => Attempt::Failed(connection, failure),
                         Ok(again) => again,
                     };
-                    return self.ended(again, in_flight, deadlines, terms);
+                    return self.ended(again, in_flight, deadlines, options);
                 }
-                (attempt, _) => return self.ended(attempt, in_flight, deadlines, terms),
+                (attempt, _) => return self.ended(attempt, in_flight, deadlines, options),
             }
         }
-        let attempt = self.send_fresh(request, &in_flight, deadlines, terms).await?;
-        self.ended(attempt, in_flight, deadlines, terms)
+        let attempt = self.send_fresh(request, &in_flight, deadlines, options).await?;
+        self.ended(attempt, in_flight, deadlines, options)
     }
 
     /// Sends over a new connection.
@@ -178,13 +182,13 @@ where
         request: Request<Outgoing<B>>,
         in_flight: &InFlight,
         deadlines: Deadlines,
-        terms: &Terms<'_>,
+        options: &SendOptions<'_>,
     ) -> Result<Attempt<B>, Unsent<B>> {
         let shared = in_flight.shared();
-        match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.patience.connect).await {
+        match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.timeouts.connect).await {
             Ok(connection) => {
                 shared.reached();
-                Ok(self.attempt(connection, request, deadlines, terms).await)
+                Ok(self.attempt(connection, request, deadlines, options).await)
             }
             Err(error) => Err(Unsent { request: Box::new(request), late: unreachable(shared, &error) }),
         }
@@ -195,9 +199,9 @@ where
         connection: Connection<B>,
         request: Request<Outgoing<B>>,
         deadlines: Deadlines,
-        terms: &Terms<'_>,
+        options: &SendOptions<'_>,
     ) -> Attempt<B> {
-        exchange(connection, request, deadlines, terms.uploaded).await
+        exchange(connection, request, deadlines, options.uploaded).await
     }
 
     /// A pooled connection that can take a request.
@@ -211,29 +215,29 @@ where
         attempt: Attempt<B>,
         in_flight: InFlight,
         deadlines: Deadlines,
-        terms: &Terms<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, Failure>, Unsent<B>> {
+        options: &SendOptions<'_>,
+    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
         let answered = match attempt {
             Attempt::Unsent(request) => return Err(Unsent { request, late: false }),
             Attempt::Failed(_, failure) => Err(failure),
             Attempt::Answered(connection, response) => Ok((Carrier::Http1(connection), response)),
         };
-        Ok(self.concluded(answered, in_flight, deadlines, terms))
+        Ok(self.concluded(answered, in_flight, deadlines, options))
     }
 
     /// Counts what an exchange has come to, and inspects the head if there is one.
     pub(super) fn concluded(
         &self,
-        answered: Result<(Carrier<B>, Response<Incoming>), Failure>,
+        answered: Result<(Carrier<B>, Response<Incoming>), SendError>,
         in_flight: InFlight,
         deadlines: Deadlines,
-        terms: &Terms<'_>,
-    ) -> Result<Response<ResponseBody<B>>, Failure> {
-        let answered = answered.and_then(|(carrier, response)| Ok((carrier, inspected(response, terms)?)));
+        options: &SendOptions<'_>,
+    ) -> Result<Response<ResponseBody<B>>, SendError> {
+        let answered = answered.and_then(|(carrier, response)| Ok((carrier, inspected(response, options)?)));
         let metrics = &in_flight.shared().metrics;
         match &answered {
             Ok(_) => metrics.ok.inc(),
-            Err(Failure::TimedOut(late)) => {
+            Err(SendError::TimedOut(late)) => {
                 metrics.timed_out.inc();
                 late.count(&metrics.timeouts);
             }
@@ -265,23 +269,23 @@ pub(super) fn unreachable(endpoint: &endpoint::Shared, error: &io::Error) -> boo
     endpoint.unreachable(error);
     let late = error.kind() == io::ErrorKind::TimedOut;
     if late {
-        Late::Connection.count(&endpoint.metrics.timeouts);
+        TimeoutKind::Connection.count(&endpoint.metrics.timeouts);
     }
     late
 }
 
 /// Whether a pooled connection died before a byte of the response came: the server may have closed it while the request
 /// was on its way.
-fn is_dead<B>(connection: &Connection<B>, failure: &Failure) -> bool {
-    matches!(failure, Failure::BadResponse(_)) && !connection.link.is_answered()
+fn is_dead<B>(connection: &Connection<B>, failure: &SendError) -> bool {
+    matches!(failure, SendError::BadResponse(_)) && !connection.link.is_answered()
 }
 
 /// The response, its head made fit to be shown.
-fn inspected(response: Response<Incoming>, terms: &Terms<'_>) -> Result<Response<Incoming>, Failure> {
+fn inspected(response: Response<Incoming>, options: &SendOptions<'_>) -> Result<Response<Incoming>, SendError> {
     let (mut head, body) = response.into_parts();
     if head.headers.len() > MAX_FIELDS {
-        return Err(Failure::Unfit(Flaw::TooLarge.into()));
+        return Err(SendError::InvalidResponse(Flaw::TooLarge.into()));
     }
-    (terms.inspect)(&mut head).map_err(Failure::Unfit)?;
+    (options.inspect)(&mut head).map_err(SendError::InvalidResponse)?;
     Ok(Response::from_parts(head, body))
 }

@@ -16,7 +16,7 @@ pub struct Settings {
     /// Whom we believe, and who we are, at endpoints that are encrypted.
     pub tls: ClientSettings,
     /// How long it may take.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// What is spoken to the upstream.
@@ -31,7 +31,7 @@ pub enum Protocol {
 
 /// How long the upstream may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// To make a connection to one endpoint, name resolution included.
     pub connect: Duration,
     /// From the request being sent to the response's head. While the request's body goes, the upstream is not late.
