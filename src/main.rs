@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use keygate::cli::Cli;
 
 fn main() -> ExitCode {
-    match Cli::of_process().run() {
+    match Cli::from_process_args().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -5,7 +5,7 @@
 
 use anyhow::{Context as _, bail};
 
-use super::opening::replay;
+use super::recover::replay_journal;
 use crate::audit::{self, Journal};
 use crate::metrics::Metrics;
 use crate::state::redis::{self, Progress, Report};
@@ -30,7 +30,7 @@ pub async fn copy_state(
     let state = Embedded::open(from).context("cannot open the embedded state")?;
     let journal = Journal::open(audit.clone(), Metrics::new().audit).context("cannot open the audit journal")?;
     let copied = async {
-        replay(&state, &journal)?;
+        replay_journal(&state, &journal)?;
         hand_over(&state, to, progress).await
     };
     let copied = copied.await;

@@ -12,7 +12,7 @@ use super::crew::Plan;
 use super::reception::Reception;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::audit::Journal;
-use crate::config::{Listener, Serves};
+use crate::config::{Listener, ListenerRole};
 use crate::dashboard::{self, Dashboard, Sample, Samples};
 use crate::forward::TrustedProxies;
 use crate::gateway::{EarlyRejection, Gateway};
@@ -49,7 +49,7 @@ struct Made {
     /// Of each listener.
     serving: Vec<Rc<Serving>>,
     /// Of each listener.
-    serves: Vec<Serves>,
+    serves: Vec<ListenerRole>,
 }
 
 impl InForce {

@@ -9,7 +9,7 @@
 
 mod phase;
 mod bound;
-mod opening;
+mod recover;
 mod certificates;
 mod crew;
 mod in_force;
@@ -18,7 +18,7 @@ mod worker;
 mod control;
 mod watch;
 mod reload;
-mod supervisor;
+mod systemd;
 mod copy;
 
 use std::net::{SocketAddr, TcpListener};
@@ -51,17 +51,17 @@ use worker::Worker;
 
 pub use certificates::Certificates;
 pub use copy::copy_state;
-pub use opening::open;
-pub use phase::Haste;
-pub use supervisor::Supervisor;
+pub use phase::ShutdownHandle;
+pub use recover::open_and_recover;
+pub use systemd::ServiceNotifier;
 
 /// What a gateway finds around it; nothing, unless somebody says so.
 #[derive(Clone, Debug, Default)]
-pub struct Host {
+pub struct ProcessHandles {
     /// The process's logs, whose level the configuration has.
     pub logs: Logs,
     /// Whoever started the process.
-    pub supervisor: Supervisor,
+    pub notifier: ServiceNotifier,
 }
 
 /// A running gateway.
@@ -78,14 +78,14 @@ pub struct App {
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
-    host: Host,
+    process: ProcessHandles,
     plan: Arc<ArcSwap<Plan>>,
     phase: latest::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
     waiting: Waiting,
     /// Whether a lame duck comes before the drain.
     has_lame_duck: bool,
-    haste: Haste,
+    shutdown: ShutdownHandle,
     /// Dropped when nothing is reloaded any more.
     reload: mpsc::Sender<()>,
     /// Dropped when the watchdog need not be kept quiet any more.
@@ -98,14 +98,14 @@ impl App {
     /// # Errors
     /// What could not be bound, opened or started, and why.
     pub fn start(config: Config) -> anyhow::Result<Self> {
-        Self::start_on(Host::default(), config)
+        Self::start_with(ProcessHandles::default(), config)
     }
 
-    /// The same, for a host.
+    /// The same, for a process.
     ///
     /// # Errors
     /// What could not be bound, opened or started, and why.
-    pub fn start_on(host: Host, config: Config) -> anyhow::Result<Self> {
+    pub fn start_with(process: ProcessHandles, config: Config) -> anyhow::Result<Self> {
         let runtime = Runtime::new()?;
         let bound = Bound::new(&config, &runtime)?;
         let metrics = Metrics::new();
@@ -122,11 +122,11 @@ impl App {
         let (crew, mut threads) = parts.workers(bound.workers, &plan, &watched, &sender)?;
         threads.push(control);
         let (watchdog, end) = mpsc::channel();
-        host.supervisor.watch(crew.clone(), watched, end)?;
+        process.notifier.watch(crew.clone(), watched, end)?;
         let plan = Arc::new(ArcSwap::from_pointee(plan));
         let (reload, asked) = mpsc::channel();
-        threads.push(parts.reload(Arc::clone(&plan), crew, host.clone()).start(asked)?);
-        host.supervisor.ready("serving");
+        threads.push(parts.reload(Arc::clone(&plan), crew, process.clone()).start(asked)?);
+        process.notifier.ready("serving");
         Ok(Self {
             addresses,
             admin_address,
@@ -136,13 +136,13 @@ impl App {
             readiness: parts.readiness,
             state: parts.state,
             journal: parts.journal,
-            host,
+            process,
             plan,
             phase,
             threads,
             waiting: Waiting { events, left: workers },
             has_lame_duck: true,
-            haste: Haste(sender),
+            shutdown: ShutdownHandle(sender),
             reload,
             _watchdog: watchdog,
         })
@@ -161,14 +161,14 @@ impl App {
     }
 
     /// What makes [`App::stop`] quicker, from another thread.
-    pub fn haste(&self) -> Haste {
-        self.haste.clone()
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
     }
 
     /// Drains, closes, and returns when everything is written.
     pub fn stop(mut self) {
         self.readiness.drain();
-        self.host.supervisor.stopping();
+        self.process.notifier.stopping();
         drop(self.reload);
         let config = Arc::clone(&self.plan.load().config);
         if self.has_lame_duck && !config.lame_duck.is_zero() {
@@ -178,7 +178,7 @@ impl App {
         self.phase.send_replace(Phase::Draining);
         match self.waiting.wait(config.drain) {
             Waited::AllEnded => {}
-            Waited::Hastened => tracing::warn!("told to end at once: dropping what is still in flight"),
+            Waited::Expedited => tracing::warn!("told to end at once: dropping what is still in flight"),
             Waited::Over => tracing::warn!("the grace period is over: dropping what is still in flight"),
         }
         self.phase.send_replace(Phase::Ending);
@@ -225,7 +225,7 @@ struct Parts {
 impl Parts {
     fn open(config: &Config, metrics: Metrics, endpoints: &Endpoints, runtime: &Runtime) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
-        let (state, journal) = runtime.0.block_on(open(config, &metrics))?;
+        let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
         let dashboard = config.session.as_ref().map(|settings| shared(settings, &management)).transpose()?;
@@ -283,7 +283,7 @@ impl Parts {
         Ok((crew, threads))
     }
 
-    fn reload(&self, plan: Arc<ArcSwap<Plan>>, crew: Crew, host: Host) -> Reload {
+    fn reload(&self, plan: Arc<ArcSwap<Plan>>, crew: Crew, process: ProcessHandles) -> Reload {
         Reload {
             plan,
             crew,
@@ -292,7 +292,7 @@ impl Parts {
             capacity: self.capacity.clone(),
             certificates: Arc::clone(&self.certificates),
             status: Arc::clone(&self.status),
-            host,
+            process,
         }
     }
 }

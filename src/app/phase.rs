@@ -29,18 +29,18 @@ pub(super) enum Event {
     /// A worker has nothing left to do.
     WorkerEnded,
     /// Somebody is in a hurry.
-    Hasten,
+    Expedite,
 }
 
 /// Makes a gateway that stops be quicker. Usable from any thread.
 #[derive(Clone, Debug)]
-pub struct Haste(pub(super) mpsc::Sender<Event>);
+pub struct ShutdownHandle(pub(super) mpsc::Sender<Event>);
 
-impl Haste {
+impl ShutdownHandle {
     /// Skips the lame duck; when that is over, drops what is still in flight.
-    pub fn hasten(&self) {
+    pub fn expedite(&self) {
         // A gateway that is gone cannot be quicker.
-        self.0.send(Event::Hasten).ok();
+        self.0.send(Event::Expedite).ok();
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Waiting {
 pub(super) enum Waited {
     /// Nothing is left to wait for.
     AllEnded,
-    Hastened,
+    Expedited,
     Over,
 }
 
@@ -67,7 +67,7 @@ impl Waiting {
         while self.left > 0 {
             match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::WorkerEnded) => self.left -= 1,
-                Ok(Event::Hasten) => return Waited::Hastened,
+                Ok(Event::Expedite) => return Waited::Expedited,
                 Err(_) => return Waited::Over,
             }
         }
@@ -87,8 +87,8 @@ mod tests {
         let mut waiting = Waiting { events, left: 2 };
         sender.send(Event::WorkerEnded).unwrap();
         assert_eq!(waiting.wait(Duration::from_millis(1)), Waited::Over);
-        Haste(sender.clone()).hasten();
-        assert_eq!(waiting.wait(LONG), Waited::Hastened);
+        ShutdownHandle(sender.clone()).expedite();
+        assert_eq!(waiting.wait(LONG), Waited::Expedited);
         sender.send(Event::WorkerEnded).unwrap();
         assert_eq!(waiting.wait(LONG), Waited::AllEnded);
         assert_eq!(waiting.wait(LONG), Waited::AllEnded);

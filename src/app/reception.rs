@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use crate::config::Serves;
+use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
 use crate::gateway::{Gateway, GuardedBody};
 use crate::identity::Peer;
@@ -19,7 +19,7 @@ use crate::transport::Handover;
 pub(super) struct Reception {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
-    pub(super) serves: Serves,
+    pub(super) serves: ListenerRole,
 }
 
 impl Reception {
@@ -33,9 +33,9 @@ impl Reception {
         let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, handover, request).await };
         let is_dashboards = dashboard.is_under(request.uri().path());
         match (self.serves, is_dashboards) {
-            (Serves::All, true) | (Serves::Dashboard, _) => own(dashboard.handle(peer, request).await),
-            (Serves::Api, true) => own(dashboard.nothing()),
-            (Serves::All | Serves::Api, false) => self.gateway.handle(peer, handover, request).await,
+            (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
+            (ListenerRole::Api, true) => own(dashboard.nothing()),
+            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, handover, request).await,
         }
     }
 }

@@ -15,15 +15,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::Certificates;
-use super::Host;
+use super::ProcessHandles;
 use super::crew::{Crew, Order, Plan};
 use super::watch::{Look, Watch, is_lasting};
 use crate::admin::{ConfigReport, ConfigStatus, RejectedConfig};
 use crate::clock::Micros;
-use crate::config::{Config, Hash, Source};
+use crate::config::{Config, ConfigSource, ContentHash};
 use crate::key;
 use crate::metrics::Metrics;
-use crate::settings::{Document, Problems};
+use crate::settings::{Document, SettingsErrors};
 use crate::state::State;
 use crate::tls;
 use crate::transport::Capacity;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(transparent)]
-    Invalid(#[from] Problems),
+    Invalid(#[from] SettingsErrors),
     #[error("the configuration came from a pipe, which can be read once; restart the gateway")]
     NoFile,
     #[error("{}", .0.in_full())]
@@ -60,11 +60,11 @@ pub(super) struct Reload {
     pub(super) capacity: Capacity,
     pub(super) certificates: Arc<Certificates>,
     pub(super) status: Arc<ConfigStatus>,
-    pub(super) host: Host,
+    pub(super) process: ProcessHandles,
 }
 
 /// What is said of the configuration at the start.
-pub(super) fn status_of(source: &Source, now: Micros) -> ConfigStatus {
+pub(super) fn status_of(source: &ConfigSource, now: Micros) -> ConfigStatus {
     let (path, sha256) = (source.path.clone(), source.hash.to_string());
     ConfigStatus::new(ConfigReport { path, sha256, applied: now.to_string(), last_error: None })
 }
@@ -104,7 +104,8 @@ impl Reload {
         let look = self.look();
         let source = &self.plan.load().config.source;
         let content = || std::fs::read(&source.path);
-        let is_same = !is_lasting(&source.path) || content().is_ok_and(|content| Hash::of(&content) == source.hash);
+        let is_same = !is_lasting(&source.path)
+            || content().is_ok_and(|content| ContentHash::from_content(&content) == source.hash);
         Watch::new(if is_same { look } else { Look::NOTHING })
     }
 
@@ -118,7 +119,7 @@ impl Reload {
     }
 
     fn reload(&self) {
-        self.host.supervisor.reloading();
+        self.process.notifier.reloading();
         // As it was given at the start: relative paths in it must come to the same.
         let path = self.plan.load().config.source.given.clone();
         let (mut hash, time) = (None, Micros::wall());
@@ -127,7 +128,7 @@ impl Reload {
                 return Err(Refused::NoFile);
             }
             let text = Document::text(&path)?;
-            hash = Some(Hash::of(text.as_bytes()));
+            hash = Some(ContentHash::from_content(text.as_bytes()));
             self.apply(Config::parse(&path, &text)?)
         };
         match read() {
@@ -149,7 +150,7 @@ impl Reload {
         self.certificates.install(certificates, new.endpoints.tls());
         self.capacity.resize(config.max_connections, config.max_connections_per_address, config.proxies());
         self.state.set_defaults(config.state.defaults());
-        self.host.logs.set_level(config.telemetry.level);
+        self.process.logs.set_level(config.telemetry.level);
         for vanished in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
             self.metrics.forget_endpoint(vanished);
         }
@@ -176,11 +177,11 @@ impl Reload {
         let hash = self.plan.load().config.source.hash.to_string();
         count_loaded(&self.metrics, time);
         tracing::info!(sha256 = hash, "the configuration was reloaded");
-        self.host.supervisor.ready("serving");
+        self.process.notifier.ready("serving");
         self.status.set_applied(hash, time.to_string());
     }
 
-    fn refused(&self, refused: &Refused, hash: Option<Hash>, time: Micros) {
+    fn refused(&self, refused: &Refused, hash: Option<ContentHash>, time: Micros) {
         // A key that stands where none belongs is not repeated.
         let error = refused.to_string();
         let error = String::from_utf8_lossy(&key::redacted(error.as_bytes())).into_owned();
@@ -188,7 +189,7 @@ impl Reload {
         self.metrics.config_good.set(0);
         let sha256 = hash.map(|hash| hash.to_string());
         tracing::error!(sha256, error, "the configuration was not reloaded: the old one stays in force");
-        self.host.supervisor.ready("serving; the configuration file was refused, see `keygate config status`");
+        self.process.notifier.ready("serving; the configuration file was refused, see `keygate config status`");
         self.status.set_rejected(RejectedConfig { time: time.to_string(), sha256, error });
     }
 }

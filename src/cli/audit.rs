@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::key_id::KeyIdParser;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
-use super::{Exit, Failure, control};
+use super::{CliError, ExitStatus, control};
 use crate::audit::{Filter, Outcome, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::config::Config;
@@ -85,7 +85,7 @@ struct Wanted {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let reader = open(config)?;
         match self.command {
             Command::List { wanted, limit } => list(&reader, &wanted.filter(config)?, limit, self.format),
@@ -97,10 +97,13 @@ impl Args {
 }
 
 impl Wanted {
-    fn filter(self, config: &Config) -> Result<Filter, Failure> {
+    fn filter(self, config: &Config) -> Result<Filter, CliError> {
         let Self { key, since, until, id, outcome, .. } = self;
         if since.is_some() && until.is_some() && since >= until {
-            return Err(Failure::new(Exit::Usage, anyhow!("--since is not before --until; no record is in between")));
+            return Err(CliError::new(
+                ExitStatus::Usage,
+                anyhow!("--since is not before --until; no record is in between"),
+            ));
         }
         let mut filter = Filter { key, since, until, id, outcome, ..Filter::default() };
         if let Some(org) = &self.org {
@@ -120,7 +123,7 @@ impl Wanted {
 }
 
 /// The id of an organization given by name.
-fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, Failure> {
+fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, CliError> {
     match control::perform(config, &Operation::ShowOrg { org: org.to_owned() })? {
         Reply::Org { org } => Ok(org.id),
         _ => Err(anyhow!("the gateway answered something else").into()),
@@ -128,7 +131,7 @@ fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, Failure>
 }
 
 /// The id of a user given by address, removed or not; the youngest of several that had it.
-fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, Failure> {
+fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, CliError> {
     let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
     let Reply::Users { users } = control::perform(config, &Operation::ListUsers { org: org.to_owned() })? else {
         return Err(anyhow!("the gateway answered something else").into());
@@ -143,7 +146,7 @@ struct Listed<'a> {
     records: &'a [Record],
 }
 
-fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Result<(), Failure> {
+fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Result<(), CliError> {
     let records = records(reader, filter, limit)?;
     if format.json {
         return Ok(output::json(&Listed { records: &records })?);
@@ -151,7 +154,7 @@ fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Resul
     Ok(show_records(&records)?)
 }
 
-fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result<(), Failure> {
+fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result<(), CliError> {
     let mut follow = reader.follow(filter, limit)?;
     loop {
         for record in follow.poll()? {
@@ -166,13 +169,13 @@ fn tail(reader: &Reader, filter: Filter, limit: usize, format: Format) -> Result
 }
 
 /// Buffered: a journal may have millions of records.
-fn export(reader: &Reader, filter: &Filter) -> Result<(), Failure> {
+fn export(reader: &Reader, filter: &Filter) -> Result<(), CliError> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     reader.export(filter, &mut |record| writeln!(out, "{}", serde_json::to_string(&record)?))?;
     Ok(out.flush()?)
 }
 
-fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
+fn verify(reader: &Reader, format: Format) -> Result<(), CliError> {
     let report = reader.verify()?;
     if format.json {
         output::json(&report)?;
@@ -187,8 +190,8 @@ fn verify(reader: &Reader, format: Format) -> Result<(), Failure> {
     }
     match report.problem_count {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, anyhow!("there is something wrong with the journal"))),
-        count => Err(Failure::new(Exit::Failed, anyhow!("there are {count} things wrong with the journal"))),
+        1 => Err(CliError::new(ExitStatus::Failed, anyhow!("there is something wrong with the journal"))),
+        count => Err(CliError::new(ExitStatus::Failed, anyhow!("there are {count} things wrong with the journal"))),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{Failure, load, output};
+use super::{CliError, load, output};
 
-pub(super) fn run(path: &Path) -> Result<(), Failure> {
+pub(super) fn run(path: &Path) -> Result<(), CliError> {
     load(path)?;
     Ok(output::line(format_args!("{}: ok", path.display()))?)
 }

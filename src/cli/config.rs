@@ -8,9 +8,9 @@ use http::{Method, StatusCode};
 use serde::Serialize;
 
 use super::show::Format;
-use super::{Exit, Failure, client, control, output};
+use super::{CliError, ExitStatus, client, control, output};
 use crate::admin::{CONFIG_PATH, ConfigReport};
-use crate::config::{Config, Hash};
+use crate::config::{Config, ContentHash};
 
 /// What can be asked of the configuration.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ struct Status {
 }
 
 impl Args {
-    pub(super) fn run(self, file: &Path) -> Result<(), Failure> {
+    pub(super) fn run(self, file: &Path) -> Result<(), CliError> {
         let Command::Status { socket } = self.command;
         let socket = socket.map_or_else(|| named_in(file), Ok)?;
         let status = Status::now(ask(&socket)?);
@@ -59,22 +59,22 @@ impl Args {
 }
 
 /// The socket that a file names, though it may be the very file that the gateway has refused.
-fn named_in(file: &Path) -> Result<PathBuf, Failure> {
+fn named_in(file: &Path) -> Result<PathBuf, CliError> {
     Config::admin_socket(file).map_err(|problems| {
         let error = anyhow!(problems).context("the file does not tell where the gateway is; name its --socket");
-        Failure::new(Exit::Configuration, anyhow!("{error:#}"))
+        CliError::new(ExitStatus::Configuration, anyhow!("{error:#}"))
     })
 }
 
-fn ask(socket: &Path) -> Result<ConfigReport, Failure> {
+fn ask(socket: &Path) -> Result<ConfigReport, CliError> {
     let shown = socket.display();
     let asked = control::runtime()?.block_on(async {
         let Some(stream) = control::connect(socket).await? else {
-            return Err(Failure::new(Exit::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
+            return Err(CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
         };
-        client::exchange(stream, Method::GET, CONFIG_PATH, Vec::new())
-            .await
-            .map_err(|e| Failure::new(Exit::Unreachable, e.context(format!("{shown}: the gateway did not answer"))))
+        client::exchange(stream, Method::GET, CONFIG_PATH, Vec::new()).await.map_err(|e| {
+            CliError::new(ExitStatus::Unreachable, e.context(format!("{shown}: the gateway did not answer")))
+        })
     });
     match asked? {
         (StatusCode::OK, body) => {
@@ -86,12 +86,12 @@ fn ask(socket: &Path) -> Result<ConfigReport, Failure> {
 
 impl Status {
     fn now(report: ConfigReport) -> Self {
-        let on_disk = std::fs::read(&report.path).ok().map(|content| Hash::of(&content).to_string());
+        let on_disk = std::fs::read(&report.path).ok().map(|content| ContentHash::from_content(&content).to_string());
         let current = on_disk.as_ref() == Some(&report.sha256);
         Self { report, on_disk, current }
     }
 
-    fn show(&self) -> Result<(), Failure> {
+    fn show(&self) -> Result<(), CliError> {
         let Self { report, on_disk, current } = self;
         let on_disk = match on_disk {
             Some(_) if *current => "the same".to_owned(),
@@ -112,7 +112,7 @@ impl Status {
         Ok(output::fields(&fields)?)
     }
 
-    fn verdict(&self) -> Result<(), Failure> {
+    fn verdict(&self) -> Result<(), CliError> {
         let what = match (&self.report.last_error, self.current) {
             (None, true) => return Ok(()),
             (Some(_), _) => "the last reload was refused, and the content before it is in force",

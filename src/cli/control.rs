@@ -7,13 +7,13 @@ use anyhow::{Context as _, anyhow};
 use http::{Method, StatusCode};
 use tokio::net::UnixStream;
 
-use super::{Exit, Failure, client, offline};
+use super::{CliError, ExitStatus, client, offline};
 use crate::admin::OPERATIONS_PATH;
 use crate::config::Config;
 use crate::management::{Operation, Problem, Reply};
 
 /// Performs one operation, wherever it can be performed.
-pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, Failure> {
+pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, CliError> {
     runtime()?.block_on(async {
         match connect(&config.admin.socket).await? {
             Some(stream) => ask(config, stream, operation).await,
@@ -23,12 +23,12 @@ pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, F
 }
 
 /// A runtime for one command.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 /// A gateway's socket, or none when nobody listens on it.
-pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, Failure> {
+pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, CliError> {
     match UnixStream::connect(path).await {
         Ok(stream) => Ok(Some(stream)),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
@@ -38,16 +38,16 @@ pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, Failure> 
                 _ => "is the gateway well?",
             };
             let error = anyhow!(e).context(format!("{}: cannot be reached; {advice}", path.display()));
-            Err(Failure::new(Exit::Unreachable, error))
+            Err(CliError::new(ExitStatus::Unreachable, error))
         }
     }
 }
 
-async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, Failure> {
+async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, CliError> {
     let body = serde_json::to_vec(operation).context("the operation cannot be written")?;
     let (status, body) = client::exchange(stream, Method::POST, OPERATIONS_PATH, body).await.map_err(|e| {
         let told = format!("{}: the gateway did not answer; look before you repeat", config.admin.socket.display());
-        Failure::new(Exit::Unreachable, e.context(told))
+        CliError::new(ExitStatus::Unreachable, e.context(told))
     })?;
     if status == StatusCode::OK {
         return Ok(serde_json::from_slice(&body).context("the gateway's reply is of another version")?);
@@ -55,9 +55,9 @@ async fn ask(config: &Config, stream: UnixStream, operation: &Operation) -> Resu
     let problem: Problem = serde_json::from_slice(&body)
         .with_context(|| format!("the gateway answered {status}, in words of another version"))?;
     let exit = match status {
-        StatusCode::SERVICE_UNAVAILABLE => Exit::Temporary,
-        StatusCode::BAD_REQUEST => Exit::Usage,
-        _ => Exit::Failed,
+        StatusCode::SERVICE_UNAVAILABLE => ExitStatus::Temporary,
+        StatusCode::BAD_REQUEST => ExitStatus::Usage,
+        _ => ExitStatus::Failed,
     };
-    Err(Failure::new(exit, anyhow!(problem.detail)))
+    Err(CliError::new(exit, anyhow!(problem.detail)))
 }

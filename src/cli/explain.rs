@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::audit::{self, records, show_records};
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
-use super::{Failure, control, output};
+use super::{CliError, control, output};
 use crate::audit::{Filter, Outcome, Record};
 use crate::config::Config;
 use crate::key::KeyId;
@@ -26,7 +26,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let reply = control::perform(config, &Operation::Explain { key: self.key_id })?;
         let Reply::Explanation { mut explanation } = reply else {
             return Err(anyhow!("the gateway answered something else").into());

@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
-use super::{Failure, control};
+use super::{CliError, control};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::{self, Operation};
@@ -105,7 +105,7 @@ struct NewLimits {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let reply = control::perform(config, &operation(self.command))?;
         Ok(show::reply(reply, self.format)?)
     }

@@ -39,9 +39,9 @@ mod offline;
 mod output;
 mod show;
 mod key_id;
-mod failure;
+mod error;
 
-pub use failure::{Exit, Failure};
+pub use error::{CliError, ExitStatus};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -95,7 +95,7 @@ impl Cli {
     /// The command line of this process. What is wrong with it is told, and ends the process.
     ///
     /// Secrets of keys that stand where none belongs are not repeated: errors end up in the logs of scripts.
-    pub fn of_process() -> Self {
+    pub fn from_process_args() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
             let told = error.render().to_string();
             match redacted(told.as_bytes()) {
@@ -111,8 +111,8 @@ impl Cli {
     /// Runs the command to its end.
     ///
     /// # Errors
-    /// [`Failure`]: what to print, and the exit code.
-    pub fn run(self) -> Result<(), Failure> {
+    /// [`CliError`]: what to print, and the exit code.
+    pub fn run(self) -> Result<(), CliError> {
         let config = || load(&self.config);
         match self.command {
             Command::Demo(args) => Ok(demo::run(args)?),
@@ -131,8 +131,8 @@ impl Cli {
     }
 }
 
-fn load(path: &Path) -> Result<Config, Failure> {
-    Config::load(path).map_err(|problems| Failure::new(Exit::Configuration, problems))
+fn load(path: &Path) -> Result<Config, CliError> {
+    Config::load(path).map_err(|problems| CliError::new(ExitStatus::Configuration, problems))
 }
 
 #[cfg(test)]

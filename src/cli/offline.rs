@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
 
-use super::{Exit, Failure};
+use super::{CliError, ExitStatus};
 use crate::clock;
 use crate::config::Config;
 use crate::management::{ErrorKind, Management, ManagementError, Operation, Reply};
@@ -14,10 +14,10 @@ use crate::state::embedded;
 use crate::{app, audit, telemetry};
 
 /// Performs one operation and closes everything again.
-pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Reply, Failure> {
+pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Reply, CliError> {
     telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
     let metrics = Metrics::new();
-    let (state, journal) = app::open(config, &metrics).await.map_err(|e| not_opened(config, e))?;
+    let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| not_opened(config, e))?;
     let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
     let management = management.with_sessions(config.sessions());
     let performed = management.perform(operation, clock::now()).await;
@@ -27,7 +27,7 @@ pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Rep
 }
 
 /// Tells a state or a journal in use from one that cannot be opened.
-fn not_opened(config: &Config, error: anyhow::Error) -> Failure {
+fn not_opened(config: &Config, error: anyhow::Error) -> CliError {
     let state = matches!(error.downcast_ref(), Some(embedded::OpenError::Locked(_)));
     let journal = matches!(error.downcast_ref(), Some(audit::OpenError::InUse { .. }));
     if !state && !journal {
@@ -46,14 +46,14 @@ fn not_opened(config: &Config, error: anyhow::Error) -> Failure {
         "try again; when its socket file was removed, restart the gateway"
     };
     let told = format!("nobody listens on {}, yet a gateway runs; {advice}", socket.display());
-    Failure::new(Exit::Temporary, error.context(told))
+    CliError::new(ExitStatus::Temporary, error.context(told))
 }
 
-fn refused(error: ManagementError) -> Failure {
+fn refused(error: ManagementError) -> CliError {
     let exit = match error.kind() {
-        ErrorKind::Unavailable => Exit::Temporary,
-        ErrorKind::Invalid => Exit::Usage,
-        ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict => Exit::Failed,
+        ErrorKind::Unavailable => ExitStatus::Temporary,
+        ErrorKind::Invalid => ExitStatus::Usage,
+        ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict => ExitStatus::Failed,
     };
-    Failure::new(exit, error)
+    CliError::new(exit, error)
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use super::show::{self, Format};
-use super::{Failure, control};
+use super::{CliError, control};
 use crate::config::Config;
 use crate::management::Operation;
 
@@ -54,7 +54,7 @@ enum Command {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let reply = control::perform(config, &operation(self.command))?;
         Ok(show::reply(reply, self.format)?)
     }

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{App, Haste, Host, Supervisor};
+use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle};
 use crate::config::Config;
 use crate::telemetry;
 
@@ -22,7 +22,7 @@ pub(super) fn run(config: Config) -> anyhow::Result<()> {
     let logs = telemetry::init(config.telemetry);
     let gateway = config.gateway.clone();
     let mut signals = Signals::new()?;
-    let mut app = App::start_on(Host { logs, supervisor: Supervisor::of_environment() }, config)?;
+    let mut app = App::start_with(ProcessHandles { logs, notifier: ServiceNotifier::from_environment() }, config)?;
     for address in &app.addresses {
         tracing::info!(%address, admin = %app.admin_address, gateway, "serving");
     }
@@ -36,22 +36,22 @@ pub(super) fn run(config: Config) -> anyhow::Result<()> {
     if signal == Signal::Interrupt && std::io::stdin().is_terminal() {
         app = app.without_lame_duck();
     }
-    let haste = app.haste();
+    let shutdown = app.shutdown_handle();
     // Ends with the process.
-    std::thread::Builder::new().name("signals".into()).spawn(move || hurry(signals, &haste))?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || hurry(signals, &shutdown))?;
     app.stop();
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Passes on that somebody is in a hurry.
-fn hurry(mut signals: Signals, haste: &Haste) {
+fn hurry(mut signals: Signals, shutdown: &ShutdownHandle) {
     loop {
         match signals.next() {
             Signal::Hangup => tracing::warn!("SIGHUP: draining, nothing is reloaded any more"),
             signal => {
                 tracing::info!(?signal, "hastening the drain");
-                haste.hasten();
+                shutdown.expedite();
             }
         }
     }

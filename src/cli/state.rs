@@ -9,7 +9,7 @@ use clap::{Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::show::Format;
-use super::{Exit, Failure, control, output};
+use super::{CliError, ExitStatus, control, output};
 use crate::config::Config;
 use crate::state::redis::{CopyError, Count, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
@@ -56,7 +56,7 @@ enum Destination {
 }
 
 impl Args {
-    pub(super) fn run(self, path: &Path, config: &Config) -> Result<(), Failure> {
+    pub(super) fn run(self, path: &Path, config: &Config) -> Result<(), CliError> {
         let Command::Copy { from: Origin::Embedded, to: Destination::Redis } = self.command;
         let (from, to) = both(path, config)?;
         telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
@@ -80,7 +80,7 @@ impl Args {
 }
 
 /// Both states' settings; or how to configure them.
-fn both<'a>(path: &Path, config: &'a Config) -> Result<(&'a embedded::Settings, &'a redis::Settings), Failure> {
+fn both<'a>(path: &Path, config: &'a Config) -> Result<(&'a embedded::Settings, &'a redis::Settings), CliError> {
     let (missing, purpose, example) = match (&config.copy_from, &config.state) {
         (Some(from), Settings::Redis(to)) => return Ok((from, to)),
         (_, Settings::Redis(_)) => ("embedded", "which is copied from", "embedded: { path: data/state.db }"),
@@ -90,7 +90,7 @@ fn both<'a>(path: &Path, config: &'a Config) -> Result<(&'a embedded::Settings, 
         "{}: state.{missing}: is missing, {purpose}; add it beside the other one, for instance\n  state:\n    {example}",
         path.display()
     );
-    Err(Failure::new(Exit::Configuration, anyhow!(told)))
+    Err(CliError::new(ExitStatus::Configuration, anyhow!(told)))
 }
 
 /// Tells a terminal how far it is, for as long as it is polled.
@@ -113,15 +113,15 @@ fn clear() {
 }
 
 /// Tells what is in use, or away for now, from what failed.
-fn failed(error: anyhow::Error) -> Failure {
+fn failed(error: anyhow::Error) -> CliError {
     let state = matches!(error.downcast_ref(), Some(embedded::OpenError::Locked(_)));
     let journal = matches!(error.downcast_ref(), Some(audit::OpenError::InUse { .. }));
     if state || journal {
         let told = "a gateway runs here, and what it does meanwhile would be lost; stop the gateway first";
-        return Failure::new(Exit::Temporary, error.context(told));
+        return CliError::new(ExitStatus::Temporary, error.context(told));
     }
     let away = error.downcast_ref::<CopyError>().is_some();
-    if away { Failure::new(Exit::Temporary, error) } else { error.into() }
+    if away { CliError::new(ExitStatus::Temporary, error) } else { error.into() }
 }
 
 fn show(report: &Report) -> io::Result<()> {
@@ -152,11 +152,11 @@ fn show(report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-fn ended(report: &Report) -> Result<(), Failure> {
+fn ended(report: &Report) -> Result<(), CliError> {
     if report.is_complete() {
         return Ok(());
     }
     let (in_the_way, differences) = (report.in_the_way.len(), report.differences.len());
     let told = anyhow!("not all is there: {in_the_way} records are in the way, {differences} differ");
-    Err(Failure::new(Exit::Failed, told))
+    Err(CliError::new(ExitStatus::Failed, told))
 }

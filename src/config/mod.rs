@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use crate::admission::RouteSettings;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
-use crate::settings::{Document, Problems, Section};
+use crate::settings::{Document, Section, SettingsErrors};
 use crate::upstream::Protocol;
 use crate::{audit, dashboard, state, telemetry, transport, upstream};
 
@@ -27,8 +27,8 @@ mod tls;
 mod source;
 mod restart;
 
-pub use network::{Admin, Listener, Serves};
-pub use source::{Hash, Source};
+pub use network::{AdminSettings, Listener, ListenerRole};
+pub use source::{ConfigSource, ContentHash};
 
 /// Everything that can be configured, checked.
 ///
@@ -36,7 +36,7 @@ pub use source::{Hash, Source};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The file that it was read from.
-    pub source: Source,
+    pub source: ConfigSource,
     /// The name of this gateway in audit records.
     pub gateway: String,
     /// Threads that serve, each with its own listeners and upstream connections.
@@ -44,7 +44,7 @@ pub struct Config {
     /// Where clients connect; at least one.
     pub listen: Vec<Listener>,
     /// Where operators connect.
-    pub admin: Admin,
+    pub admin: AdminSettings,
     /// Whose forwarding headers are believed.
     pub trusted_proxies: Vec<IpNet>,
     /// Downstream connections that there may be.
@@ -84,8 +84,8 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// [`Problems`]: all that is wrong with it.
-    pub fn load(path: &Path) -> Result<Self, Problems> {
+    /// [`SettingsErrors`]: all that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
         Self::parse(path, &Document::text(path)?)
     }
 
@@ -103,17 +103,17 @@ impl Config {
     /// Takes a text as the content of a file at a path.
     ///
     /// # Errors
-    /// [`Problems`]: all that is wrong with it.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
-        Document::parse(path, text)?.read(|file| read(Source::new(path, text), file))
+    /// [`SettingsErrors`]: all that is wrong with it.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
+        Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
     }
 
     /// The admin socket that a configuration file names, whatever else is wrong with it: to find a gateway that runs on
     /// with an earlier content of the file.
     ///
     /// # Errors
-    /// [`Problems`]: the file cannot be read, is not YAML, or names no socket.
-    pub fn admin_socket(path: &Path) -> Result<PathBuf, Problems> {
+    /// [`SettingsErrors`]: the file cannot be read, is not YAML, or names no socket.
+    pub fn admin_socket(path: &Path) -> Result<PathBuf, SettingsErrors> {
         Document::load(path)?.read_part(|file| {
             file.required("admin", |admin| admin.part(|admin| admin.required("socket", network::socket)))
         })
@@ -121,7 +121,7 @@ impl Config {
 }
 
 /// Reads all blocks first and puts them together afterwards, so that a problem in one hides none in another.
-fn read(source: Source, file: &mut Section<'_>) -> Option<Config> {
+fn read(source: ConfigSource, file: &mut Section<'_>) -> Option<Config> {
     let gateway = file.maybe("gateway", process::gateway).unwrap_or_else(process::host_name);
     let workers = file.maybe("workers", |value| value.integer(1..=1024)).unwrap_or_else(process::cores);
     let listen = file.required("listen", network::listen);
@@ -174,10 +174,10 @@ fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[Rou
 /// A listener for the dashboard alone has nothing to serve without one; and without any for the API there is no gateway.
 fn refuse_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
     let Some(listen) = listen else { return };
-    if !has_dashboard && listen.iter().any(|listener| listener.serves == Serves::Dashboard) {
+    if !has_dashboard && listen.iter().any(|listener| listener.serves == ListenerRole::Dashboard) {
         file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
     }
-    if listen.iter().all(|listener| listener.serves == Serves::Dashboard) {
+    if listen.iter().all(|listener| listener.serves == ListenerRole::Dashboard) {
         file.report("listen", "serves nothing but the dashboard; add a listener for the API");
     }
 }

@@ -27,12 +27,12 @@ pub struct Listener {
     /// How it is encrypted; none for plain HTTP.
     pub tls: Option<ServerSettings>,
     /// What is to be had there.
-    pub serves: Serves,
+    pub serves: ListenerRole,
 }
 
 /// What is to be had at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serves {
+pub enum ListenerRole {
     /// The dashboard under its path, and what is behind the gateway under all others.
     All,
     /// What is behind the gateway; under the dashboard's path there is nothing.
@@ -43,7 +43,7 @@ pub enum Serves {
 
 /// Where operators and their tools connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
+pub struct AdminSettings {
     /// The Unix socket of management; whoever may open it may do everything.
     pub socket: PathBuf,
     /// `/metrics`, `/live` and `/ready`.
@@ -65,8 +65,8 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Lis
     let http2 = section.optional("http2", Http2::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
     let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
-    let serves = [("all", Serves::All), ("api", Serves::Api), ("dashboard", Serves::Dashboard)];
-    let serves = section.optional("serves", Serves::All, |value| value.choice(&serves));
+    let serves = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];
+    let serves = section.optional("serves", ListenerRole::All, |value| value.choice(&serves));
     let tls = tls.map_or(Some(None), |tls| tls.map(Some));
     Some(Listener { address: address?, http2, proxy_protocol, tls: tls?, serves })
 }
@@ -80,14 +80,14 @@ fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAd
     Some(address)
 }
 
-pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Option<Admin> {
+pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Option<AdminSettings> {
     let socket = section.required("socket", socket);
     let address = section.optional("address", ADMIN_ADDRESS, address);
     let taken = |listener: &Listener| listener.address == address && address.port() != 0;
     if listen.is_some_and(|listen| listen.iter().any(taken)) {
         section.report("address", format_args!("{address} is in `listen` already; choose another"));
     }
-    Some(Admin { socket: socket?, address })
+    Some(AdminSettings { socket: socket?, address })
 }
 
 pub(super) fn socket(value: &Value<'_>) -> Option<PathBuf> {

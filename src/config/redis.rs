@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::limits::Limits;
 use super::tls;
-use crate::settings::{Human, Section, Value};
+use crate::settings::{Section, Value, WithUnit};
 use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Url};
 
 /// The beginning of the names of all keys, unless another is given.
@@ -113,9 +113,9 @@ fn times(section: &mut Section<'_>) -> (Duration, Duration) {
     let lease = section.optional("lease", LEASE, |value| value.duration(seconds(1..=600)));
     if lease < deadline * DEADLINES_PER_LEASE {
         let (name, other, advice) = if section.contains("lease") {
-            ("lease", Human::Duration(deadline), "less than 4 times `deadline`")
+            ("lease", WithUnit::Duration(deadline), "less than 4 times `deadline`")
         } else {
-            ("deadline", Human::Duration(lease), "more than a quarter of `lease`")
+            ("deadline", WithUnit::Duration(lease), "more than a quarter of `lease`")
         };
         section.report(name, format_args!("is {advice} ({other}); make the lease longer, or the deadline shorter"));
     }

@@ -1,6 +1,6 @@
 //! What of the configuration cannot change while a gateway runs.
 
-use super::{Admin, Config, Listener};
+use super::{AdminSettings, Config, Listener};
 use crate::state::redis::Settings as Redis;
 use crate::state::{Settings as State, embedded};
 use crate::{audit, telemetry};
@@ -64,8 +64,8 @@ impl Changes {
         self.note("listen.tls (to have it or not)", old.len() != new.len() || is_tls(old) == is_tls(new));
     }
 
-    fn admin(&mut self, old: &Admin, new: &Admin) {
-        let Admin { socket, address } = old;
+    fn admin(&mut self, old: &AdminSettings, new: &AdminSettings) {
+        let AdminSettings { socket, address } = old;
         self.note("admin.socket", socket == &new.socket);
         self.note("admin.address", address == &new.address);
     }

@@ -115,7 +115,7 @@ pub(super) mod human {
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    use crate::settings::{Human, parse_duration};
+    use crate::settings::{WithUnit, parse_duration};
 
     #[allow(clippy::ref_option, reason = "serde's signature")]
     pub(in super::super) fn serialize<S: Serializer>(
@@ -123,7 +123,7 @@ pub(super) mod human {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match duration {
-            Some(duration) => serializer.collect_str(&Human::Duration(*duration)),
+            Some(duration) => serializer.collect_str(&WithUnit::Duration(*duration)),
             None => serializer.serialize_none(),
         }
     }

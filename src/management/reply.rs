@@ -12,7 +12,7 @@ use crate::identity::{OrgId, Permission, SessionId, UserId};
 use crate::key::{KeyId, OrgTag, PlainKey};
 use crate::quota::{self, Quota};
 use crate::secret::Secret;
-use crate::settings::Human;
+use crate::settings::WithUnit;
 use crate::state;
 
 /// What came of an operation.
@@ -297,7 +297,7 @@ impl Key {
 
 impl KeyLimits {
     fn of(quota: Quota, own: bool) -> Self {
-        Self { requests: quota.requests, per: Human::Duration(quota.per).to_string(), burst: quota.burst, own }
+        Self { requests: quota.requests, per: WithUnit::Duration(quota.per).to_string(), burst: quota.burst, own }
     }
 }
 

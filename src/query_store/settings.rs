@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::query_store::cursor::{Keyring, KeyringError, MIN_SECRET};
 use crate::secret::Secret;
-use crate::settings::{Document, Problems, Section, Value};
+use crate::settings::{Document, Section, SettingsErrors, Value};
 use crate::telemetry;
 
 /// Where it listens unless told otherwise: on this machine only, because it believes whoever reaches it.
@@ -77,16 +77,16 @@ impl Settings {
     /// Reads a settings file.
     ///
     /// # Errors
-    /// [`Problems`]: all that is wrong with it.
-    pub fn load(path: &Path) -> Result<Self, Problems> {
+    /// [`SettingsErrors`]: all that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
         Document::load(path)?.read(read)
     }
 
     /// Takes a text as the content of a file at a path.
     ///
     /// # Errors
-    /// [`Problems`]: all that is wrong with it.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
+    /// [`SettingsErrors`]: all that is wrong with it.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
         Document::parse(path, text)?.read(read)
     }
 }

@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-mod problem;
+mod error;
 mod section;
 mod value;
 mod units;
 mod tree;
 
-pub use problem::{Position, Problem, Problems};
+pub use error::{Location, SettingsError, SettingsErrors};
 pub use section::Section;
-pub use units::{Human, InvalidDuration, InvalidSize, parse_duration, parse_size};
+pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};
 pub use value::Value;
 
 use tree::Node;
@@ -41,45 +41,45 @@ pub struct Document {
 /// What all values of one reading share: the file they are relative to, and the problems found so far.
 struct Source<'a> {
     file: &'a Path,
-    problems: RefCell<Vec<Problem>>,
+    problems: RefCell<Vec<SettingsError>>,
 }
 
 impl Document {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Problems`] when it cannot be read, or is not YAML.
-    pub fn load(path: &Path) -> Result<Self, Problems> {
+    /// [`SettingsErrors`] when it cannot be read, or is not YAML.
+    pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
         Self::parse(path, &Self::text(path)?)
     }
 
     /// The text of a file.
     ///
     /// # Errors
-    /// [`Problems`] when it cannot be read, or is not UTF-8.
-    pub fn text(path: &Path) -> Result<Zeroizing<String>, Problems> {
+    /// [`SettingsErrors`] when it cannot be read, or is not UTF-8.
+    pub fn text(path: &Path) -> Result<Zeroizing<String>, SettingsErrors> {
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
         text.map_err(|e| {
             let missing = e.kind() == std::io::ErrorKind::NotFound;
             let advice = if missing { "; name another with --config" } else { "" };
-            Problem::of_file(path, format!("cannot be read: {e}{advice}")).into()
+            SettingsError::of_file(path, format!("cannot be read: {e}{advice}")).into()
         })
     }
 
     /// Takes a text as the content of a file; the path is what problems name and what paths are relative to.
     ///
     /// # Errors
-    /// [`Problems`] when it is not YAML.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, Problems> {
-        let root = tree::parse(text).map_err(|(at, what)| Problem::new(path, at, "", what))?;
+    /// [`SettingsErrors`] when it is not YAML.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
+        let root = tree::parse(text).map_err(|(at, what)| SettingsError::new(path, at, "", what))?;
         Ok(Self { path: path.to_owned(), root })
     }
 
     /// Has a reader read the whole file. A reader that returns nothing has reported why.
     ///
     /// # Errors
-    /// [`Problems`]: all that the reader met, and all keys that it did not ask for.
-    pub fn read<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, Problems> {
+    /// [`SettingsErrors`]: all that the reader met, and all keys that it did not ask for.
+    pub fn read<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, SettingsErrors> {
         let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
         let read = Value::root(&self.root, &source).section(reader);
         Self::outcome(read, source)
@@ -88,15 +88,15 @@ impl Document {
     /// Has a reader read as much of the file as it wants, whatever else is in it.
     ///
     /// # Errors
-    /// [`Problems`]: all that the reader met.
-    pub fn read_part<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, Problems> {
+    /// [`SettingsErrors`]: all that the reader met.
+    pub fn read_part<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, SettingsErrors> {
         let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
         let read = Value::root(&self.root, &source).part(reader);
         Self::outcome(read, source)
     }
 
-    fn outcome<T>(read: Option<T>, source: Source<'_>) -> Result<T, Problems> {
-        match Problems::of(source.problems.into_inner()) {
+    fn outcome<T>(read: Option<T>, source: Source<'_>) -> Result<T, SettingsErrors> {
+        match SettingsErrors::from_unsorted(source.problems.into_inner()) {
             Some(problems) => Err(problems),
             None => Ok(read.expect("a reader that returns nothing has reported why")),
         }

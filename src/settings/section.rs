@@ -1,7 +1,7 @@
 //! A mapping whose keys are asked for one by one; what nobody asked for is a problem.
 
 use super::tree::Entry;
-use super::{Position, Problem, Source, Value};
+use super::{Location, SettingsError, Source, Value};
 
 /// One mapping of the file, or the absence of one.
 ///
@@ -10,7 +10,7 @@ use super::{Position, Problem, Source, Value};
 pub struct Section<'a> {
     source: &'a Source<'a>,
     /// Where the section is, for what is missing in it.
-    at: Position,
+    at: Location,
     path: String,
     entries: &'a [Entry],
     /// The names asked for so far.
@@ -18,7 +18,7 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(source: &'a Source<'a>, at: Position, path: String, entries: &'a [Entry]) -> Self {
+    pub(super) fn new(source: &'a Source<'a>, at: Location, path: String, entries: &'a [Entry]) -> Self {
         let section = Self { source, at, path, entries, known: Vec::new() };
         section.report_duplicates();
         section
@@ -95,8 +95,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn report_at(&self, at: Position, name: &str, what: String) {
-        let problem = Problem::new(self.source.file, at, &join(&self.path, name), what);
+    fn report_at(&self, at: Location, name: &str, what: String) {
+        let problem = SettingsError::new(self.source.file, at, &join(&self.path, name), what);
         self.source.problems.borrow_mut().push(problem);
     }
 }

@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 
-use super::Position;
+use super::Location;
 use crate::secret::Secret;
 
 /// Nesting deeper than this is refused: settings need five levels, and the tree is walked recursively.
@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 32;
 /// One node.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) at: Position,
+    pub(super) at: Location,
     pub(super) kind: Kind,
 }
 
@@ -30,19 +30,19 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
-    pub(super) at: Position,
+    pub(super) at: Location,
     pub(super) value: Node,
 }
 
 /// Why a text is no settings file, and where.
-type Fault = (Position, String);
+type Fault = (Location, String);
 
 /// Parses a text that holds one document.
 pub(super) fn parse(text: &str) -> Result<Node, Fault> {
     let mut events = Events { parser: Parser::new_from_str(text), depth: 0 };
     loop {
         match events.next()? {
-            (Event::StreamEnd, span) => return Ok(Node { at: position(span.start), kind: Kind::Empty }),
+            (Event::StreamEnd, span) => return Ok(Node { at: location(span.start), kind: Kind::Empty }),
             (Event::DocumentStart(_), _) => break,
             _ => {}
         }
@@ -66,7 +66,7 @@ struct Events<'a> {
 impl<'a> Events<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Fault> {
         let event = self.parser.next_event().unwrap_or(Ok((Event::StreamEnd, Span::default())));
-        event.map_err(|e: ScanError| (position(*e.marker()), format!("is not YAML: {}", e.info())))
+        event.map_err(|e: ScanError| (location(*e.marker()), format!("is not YAML: {}", e.info())))
     }
 
     fn node(&mut self) -> Result<Node, Fault> {
@@ -85,7 +85,7 @@ impl<'a> Events<'a> {
             Event::MappingStart(..) => self.nested(span, Self::mapping)?,
             _ => return Err(fault(span, "a value is expected here")),
         };
-        Ok(Node { at: position(span.start), kind })
+        Ok(Node { at: location(span.start), kind })
     }
 
     fn nested(&mut self, span: Span, read: impl FnOnce(&mut Self) -> Result<Kind, Fault>) -> Result<Kind, Fault> {
@@ -113,7 +113,7 @@ impl<'a> Events<'a> {
         loop {
             let (key, at) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Kind::Mapping(entries)),
-                (Event::Scalar(key, ..), span) => (key.into_owned(), position(span.start)),
+                (Event::Scalar(key, ..), span) => (key.into_owned(), location(span.start)),
                 (_, span) => return Err(fault(span, "a key must be a plain word")),
             };
             entries.push(Entry { key, at, value: self.node()? });
@@ -131,9 +131,9 @@ fn scalar(text: &str, style: ScalarStyle) -> Kind {
 }
 
 fn fault(span: Span, what: &str) -> Fault {
-    (position(span.start), what.to_owned())
+    (location(span.start), what.to_owned())
 }
 
-fn position(marker: Marker) -> Position {
-    Position { line: marker.line().max(1), column: marker.col() + 1 }
+fn location(marker: Marker) -> Location {
+    Location { line: marker.line().max(1), column: marker.col() + 1 }
 }

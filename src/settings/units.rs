@@ -20,7 +20,7 @@ const SIZE: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <<
 
 /// A value as a person would write it: `1h30m`, `64KiB`.
 #[derive(Clone, Copy, Debug)]
-pub enum Human {
+pub enum WithUnit {
     /// A duration, to the millisecond.
     Duration(Duration),
     /// A number of bytes.
@@ -63,7 +63,7 @@ fn number_and_unit(text: &str) -> Option<(u64, &str, &str)> {
     Some((number.parse().ok()?, unit, rest))
 }
 
-impl fmt::Display for Human {
+impl fmt::Display for WithUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Size(bytes) => {
@@ -96,7 +96,7 @@ mod tests {
         let cases = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("7d", 604_800_000)];
         for (text, millis) in cases {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
-            assert_eq!(Human::Duration(Duration::from_millis(millis)).to_string(), text);
+            assert_eq!(WithUnit::Duration(Duration::from_millis(millis)).to_string(), text);
         }
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
         for bad in ["", "30", "s", "1.5h", "-1s", "1 h", "1w", "30S", "99999999999999999999s", "999999999999999d"] {
@@ -109,7 +109,7 @@ mod tests {
         let cases = [("512B", 512), ("64KiB", 65_536), ("1MiB", 1 << 20), ("1GiB", 1 << 30), ("2TiB", 2 << 40)];
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
-            assert_eq!(Human::Size(bytes).to_string(), text);
+            assert_eq!(WithUnit::Size(bytes).to_string(), text);
         }
         assert_eq!(parse_size("1000"), Ok(1000));
         for bad in ["", "KiB", "1KB", "1k", "1.5MiB", "1 MiB", "64KiBx", "1MiB1", "99999999999TiB"] {

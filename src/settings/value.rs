@@ -9,15 +9,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::tree::{Kind, Node};
-use super::units::{Human, parse_duration, parse_size};
-use super::{Position, Problem, Section, Source};
+use super::units::{WithUnit, parse_duration, parse_size};
+use super::{Location, Section, SettingsError, Source};
 use crate::secret::Secret;
 
 /// A value and where it stands. Every reader answers `None` after it has reported what is wrong.
 pub struct Value<'a> {
     node: &'a Node,
     /// Where the key of the value is; for list items, the item itself.
-    key_at: Position,
+    key_at: Location,
     source: &'a Source<'a>,
     path: String,
 }
@@ -27,7 +27,7 @@ impl<'a> Value<'a> {
         Self { node, key_at: node.at, source, path: String::new() }
     }
 
-    pub(super) fn new(node: &'a Node, key_at: Position, source: &'a Source<'a>, path: String) -> Self {
+    pub(super) fn new(node: &'a Node, key_at: Location, source: &'a Source<'a>, path: String) -> Self {
         Self { node, key_at, source, path }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Value<'a> {
         match parse_duration(text) {
             Ok(duration) if range.contains(&duration) => Some(duration),
             Ok(_) => {
-                let (least, most) = (Human::Duration(*range.start()), Human::Duration(*range.end()));
+                let (least, most) = (WithUnit::Duration(*range.start()), WithUnit::Duration(*range.end()));
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
             }
             Err(e) => self.reject(format_args!("`{text}` {e}")),
@@ -81,7 +81,7 @@ impl<'a> Value<'a> {
         match parse_size(text) {
             Ok(size) if range.contains(&size) => Some(size),
             Ok(_) => {
-                let (least, most) = (Human::Size(*range.start()), Human::Size(*range.end()));
+                let (least, most) = (WithUnit::Size(*range.start()), WithUnit::Size(*range.end()));
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
             }
             Err(e) => self.reject(format_args!("`{text}` {e}")),
@@ -166,7 +166,7 @@ impl<'a> Value<'a> {
 
     /// Reports what is wrong with the value. Never pass the text of a secret.
     pub fn report(&self, what: impl Display) {
-        let problem = Problem::new(self.source.file, self.node.at, &self.path, what.to_string());
+        let problem = SettingsError::new(self.source.file, self.node.at, &self.path, what.to_string());
         self.source.problems.borrow_mut().push(problem);
     }
 

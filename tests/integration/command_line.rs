@@ -82,7 +82,7 @@ audit: { path: audit }
         let config = Config::load(&self.config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (state, journal) = app::open(&config, &Metrics::new()).await.unwrap();
+            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
             let Decision::Admitted(admitted) =
@@ -117,7 +117,7 @@ audit: { path: audit }
         let config = Config::load(&self.config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (state, journal) = app::open(&config, &Metrics::new()).await.unwrap();
+            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
             let opening = Use {
                 id: Uuid::now_v7(),
                 time: clock::now(),
@@ -158,7 +158,7 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let metrics = Metrics::new();
-        let (state, journal) = app::open(config, &metrics).await.unwrap();
+        let (state, journal) = app::open_and_recover(config, &metrics).await.unwrap();
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state));
         let listener = admin::bind_socket(&config.admin.socket).unwrap();
         started.send(()).unwrap();

@@ -7,7 +7,7 @@ use keygate::audit::Durability;
 use keygate::config::Config;
 use keygate::quota::Quota;
 use keygate::secret::Secret;
-use keygate::settings::{Document, Problems, Section};
+use keygate::settings::{Document, Section, SettingsErrors};
 use keygate::state;
 
 /// The least that serves, as the documentation has it.
@@ -27,7 +27,7 @@ limits:
 audit: { path: data/audit, durability: written }
 ";
 
-fn parse(text: &str) -> Result<Config, Problems> {
+fn parse(text: &str) -> Result<Config, SettingsErrors> {
     Config::parse(Path::new("etc/keygate.yaml"), text)
 }
 
@@ -302,7 +302,7 @@ fn units_are_read_where_they_are_expected() {
 }
 
 /// Reads `secret` from a file of one line.
-fn secret(directory: &Path, written: &str) -> Result<Secret, Problems> {
+fn secret(directory: &Path, written: &str) -> Result<Secret, SettingsErrors> {
     let document = Document::parse(&directory.join("x.yaml"), &format!("secret: {written}\n")).unwrap();
     assert!(!format!("{document:?}").contains("hunter2"));
     document.read(|section: &mut Section<'_>| section.required("secret", |value| value.secret()))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keygate::config::Config;
 use keygate::quota::Quota;
-use keygate::settings::Problems;
+use keygate::settings::SettingsErrors;
 use keygate::state;
 use keygate::state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings};
 use keygate::tls::Pair;
@@ -23,7 +23,7 @@ fn file(state: &str) -> String {
     )
 }
 
-fn parse(state: &str) -> Result<Config, Problems> {
+fn parse(state: &str) -> Result<Config, SettingsErrors> {
     Config::parse(Path::new("etc/x.yaml"), &file(state))
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use keygate::admin::{CONFIG_PATH, ConfigReport};
-use keygate::config::Hash;
+use keygate::config::ContentHash;
 
 use crate::client::{Client, head};
 use crate::running::Setup;
@@ -27,13 +27,13 @@ impl Setup {
 
     /// Waits until the content of the file is in force.
     fn applied(&self) {
-        let hash = Hash::of(self.text().as_bytes()).to_string();
+        let hash = ContentHash::from_content(self.text().as_bytes()).to_string();
         self.until("the configuration is in force", |report| report.sha256 == hash && report.last_error.is_none());
     }
 
     /// Waits until the content of the file was refused, and says why.
     fn refused(&self) -> String {
-        let hash = Hash::of(self.text().as_bytes()).to_string();
+        let hash = ContentHash::from_content(self.text().as_bytes()).to_string();
         let refused = |report: &ConfigReport| {
             report.last_error.as_ref().is_some_and(|refusal| refusal.sha256.as_ref() == Some(&hash))
         };
@@ -167,7 +167,11 @@ fn what_is_refused_changes_nothing_and_is_told() {
     let status = setup.keygate(&["config", "status"]);
     let told = String::from_utf8(status.stdout).unwrap();
     assert_eq!(status.status.code(), Some(1), "{told}");
-    assert!(told.contains(&Hash::of(before.as_bytes()).to_string()) && told.contains("did you mean `http`?"), "{told}");
+    assert!(
+        told.contains(&ContentHash::from_content(before.as_bytes()).to_string())
+            && told.contains("did you mean `http`?"),
+        "{told}"
+    );
     assert!(setup.metric("keygate_config_last_reload_successful 0"));
     assert!(setup.metric("keygate_config_reload_failures_total 1"));
 

@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use keygate::query_store::{self, OpenError, Settings, StoreSettings};
-use keygate::settings::Problems;
+use keygate::settings::SettingsErrors;
 
 use super::support::{Fixture, runtime};
 
-fn parse(text: &str) -> Result<Settings, Problems> {
+fn parse(text: &str) -> Result<Settings, SettingsErrors> {
     Settings::parse(Path::new("etc/query-store.yaml"), text)
 }
 

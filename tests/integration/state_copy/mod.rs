@@ -252,7 +252,7 @@ fn uses_that_only_the_journal_knows_of_are_copied() {
 fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64) {
     let now = keygate::clock::now();
     runtime().block_on(async {
-        let (state, journal) = app::open(&installation.before(), &Metrics::new()).await.unwrap();
+        let (state, journal) = app::open_and_recover(&installation.before(), &Metrics::new()).await.unwrap();
         for _ in 0..times {
             let ask = Ask { digest, id: None, required: None, now };
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
@@ -385,7 +385,7 @@ fn a_state_or_a_journal_in_use_is_not_copied() {
     refused();
     drop(state);
     runtime().block_on(async {
-        let (state, journal) = app::open(&installation.config(), &Metrics::new()).await.unwrap();
+        let (state, journal) = app::open_and_recover(&installation.config(), &Metrics::new()).await.unwrap();
         let told = installation.run_at_once(COPY);
         assert_eq!(told.code, 75, "{told:?}");
         assert!(told.err.contains("stop the gateway first"), "{told:?}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use keygate::config::Config;
-use keygate::settings::Problems;
+use keygate::settings::SettingsErrors;
 use keygate::tls::{Clients, Version};
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ fn files() -> TempDir {
     dir
 }
 
-fn parse(dir: &Path, listen: &str, upstream: &str) -> Result<Config, Problems> {
+fn parse(dir: &Path, listen: &str, upstream: &str) -> Result<Config, SettingsErrors> {
     let text = format!(
         "listen:\n{listen}upstream:\n{upstream}\
          admin: {{ socket: s }}\nstate: {{ embedded: {{ path: p }} }}\naudit: {{ path: a }}\n"

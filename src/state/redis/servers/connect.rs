@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::info::{Info, Unsuitable};
 use super::{Common, sentinel};
-use crate::settings::Human;
+use crate::settings::WithUnit;
 use crate::state::redis::layout::Layout;
 use crate::state::redis::settings::{Address, Login, Servers, Settings};
 
@@ -52,7 +52,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// It does not answer.
-    #[error("the server does not answer within {}", Human::Duration(*.0))]
+    #[error("the server does not answer within {}", WithUnit::Duration(*.0))]
     Silent(Duration),
     /// Its host cannot be in a certificate.
     #[error("`{0}` is not a host that a certificate can name")]
@@ -67,7 +67,7 @@ pub enum ConnectError {
     #[error("the server is still loading its data")]
     Loading,
     /// It answers too late to decide anything.
-    #[error("the server takes longer than the deadline of {}", Human::Duration(*.0))]
+    #[error("the server takes longer than the deadline of {}", WithUnit::Duration(*.0))]
     Slow(Duration),
     /// It cannot hold the state.
     #[error(transparent)]

@@ -20,14 +20,14 @@ const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 /// # Errors
 /// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
 /// the causes.
-pub async fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
+pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     let journal =
         || Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal");
     match &config.state {
         state::Settings::Embedded(settings) => {
             let state = Embedded::open(settings).context("cannot open the state")?;
             let journal = journal()?;
-            replay(&state, &journal)?;
+            replay_journal(&state, &journal)?;
             Ok((Arc::new(State::Embedded(state)), journal))
         }
         state::Settings::Redis(settings) => {
@@ -39,7 +39,7 @@ pub async fn open(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<Sta
 }
 
 /// Hands the uses that the journal knows of to the state.
-pub(super) fn replay(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
+pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
     let used = |by| match by {

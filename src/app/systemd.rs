@@ -16,15 +16,15 @@ use super::phase::Phase;
 
 /// Whoever started this process and wants to know how it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Supervisor {
+pub struct ServiceNotifier {
     is_there: bool,
     /// Within which time it wants to hear of us, again and again.
     watchdog: Option<Duration>,
 }
 
-impl Supervisor {
+impl ServiceNotifier {
     /// The one that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`), or nobody.
-    pub fn of_environment() -> Self {
+    pub fn from_environment() -> Self {
         let is_there = std::env::var_os("NOTIFY_SOCKET").is_some();
         Self { is_there, watchdog: sd_notify::watchdog_enabled().filter(|period| is_there && !period.is_zero()) }
     }
@@ -34,7 +34,7 @@ impl Supervisor {
         self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// A reload has begun; [`Supervisor::ready`] ends it.
+    /// A reload has begun; [`ServiceNotifier::ready`] ends it.
     pub(super) fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now, NotifyState::Status("reloading the configuration")]),

@@ -7,7 +7,7 @@ use crate::key;
 
 /// How a command ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitStatus {
     /// Refused, failed, not found, not ready.
     Failed = 1,
     /// Wrong usage: what was given is not what it should be.
@@ -22,14 +22,14 @@ pub enum Exit {
 
 /// An error with the exit code it ends the process with.
 #[derive(Debug)]
-pub struct Failure {
-    exit: Exit,
+pub struct CliError {
+    exit: ExitStatus,
     error: anyhow::Error,
 }
 
-impl Failure {
+impl CliError {
     /// A failure that ends the process with this code.
-    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+    pub fn new(exit: ExitStatus, error: impl Into<anyhow::Error>) -> Self {
         Self { exit, error: error.into() }
     }
 
@@ -41,7 +41,7 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         // Configuration errors begin with their place in the file, so that editors can go there.
-        let prefix = if self.exit == Exit::Configuration { "" } else { "keygate: " };
+        let prefix = if self.exit == ExitStatus::Configuration { "" } else { "keygate: " };
         // Nobody is left to be told when standard error is closed.
         let told = format!("{prefix}{:#}\n", self.error);
         let _ = io::stderr().write_all(&key::redacted(told.as_bytes()));
@@ -49,14 +49,14 @@ impl Failure {
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for CliError {
     fn from(error: anyhow::Error) -> Self {
-        Self { exit: Exit::Failed, error }
+        Self { exit: ExitStatus::Failed, error }
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
-        Self::new(Exit::Failed, error)
+        Self::new(ExitStatus::Failed, error)
     }
 }
