@@ -6,10 +6,15 @@
 #[allow(unreachable_pub, reason = "a crate of its own for the long run")]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared by all test binaries")]
+#[path = "support/random.rs"]
+mod random;
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
+
+use random::Random;
 
 /// Runs a target over its corpus, and `variations` of each seed.
 fn replay(name: &str, target: fn(&[u8]), variations: usize) {
@@ -18,12 +23,12 @@ fn replay(name: &str, target: fn(&[u8]), variations: usize) {
     seeds.sort();
     assert!(seeds.len() >= 3, "{}: there are only {} seeds", folder.display(), seeds.len());
     let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| fs::read(seed).unwrap()).collect();
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for seed in &seeds {
         attempt(target, seed);
         for _ in 0..variations {
-            let other = &seeds[dice.below(seeds.len())];
-            attempt(target, &varied(seed, other, &mut dice));
+            let other = &seeds[random.index(seeds.len())];
+            attempt(target, &varied(seed, other, &mut random));
         }
     }
 }
@@ -34,40 +39,27 @@ fn attempt(target: fn(&[u8]), bytes: &[u8]) {
 }
 
 /// A seed with a few changes: bytes changed, removed, doubled, or taken from another seed.
-fn varied(seed: &[u8], other: &[u8], dice: &mut Dice) -> Vec<u8> {
+fn varied(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=dice.below(4) {
-        let at = dice.below(bytes.len() + 1);
-        let end = (at + 1 + dice.below(8)).min(bytes.len());
-        match dice.below(5) {
-            0 if at < bytes.len() => bytes[at] = u8::try_from(dice.below(256)).unwrap(),
+    for _ in 0..=random.index(4) {
+        let at = random.index(bytes.len() + 1);
+        let end = (at + 1 + random.index(8)).min(bytes.len());
+        match random.index(5) {
+            0 if at < bytes.len() => bytes[at] = u8::try_from(random.index(256)).unwrap(),
             1 if at < bytes.len() => drop(bytes.drain(at..end)),
-            2 => bytes.insert(at, b"\r\n\t ,:;\0%_-0Zz\x80"[dice.below(15)]),
+            2 => bytes.insert(at, b"\r\n\t ,:;\0%_-0Zz\x80"[random.index(15)]),
             3 if at < bytes.len() => {
                 let piece = bytes[at..end].to_vec();
                 bytes.splice(at..at, piece);
             }
             _ => {
-                let from = dice.below(other.len() + 1);
-                let to = (from + dice.below(32)).min(other.len());
+                let from = random.index(other.len() + 1);
+                let to = (from + random.index(32)).min(other.len());
                 bytes.splice(at..at, other[from..to].iter().copied());
             }
         }
     }
     bytes
-}
-
-/// Numbers that look random (xorshift64*, Vigna 2016) and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(number).unwrap() % bound
-    }
 }
 
 #[test]

@@ -8,6 +8,10 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
 
+#[path = "../../tests/support/ports.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
+mod ports;
+
 mod load;
 mod proxies;
 

@@ -1,11 +1,12 @@
 //! The proxies under test, each a process of its own with a configuration for the same job: bearer key, SHA-256, look-up
 //! among all keys, a rate per key, a concurrency per organization, identity headers, one log line or record per request.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ports::free_address;
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyId, OrgTag, PlainKey};
@@ -91,7 +92,7 @@ impl Proxy {
         let dir = job.dir.path().join(durability);
         std::fs::create_dir(&dir).unwrap();
         std::fs::copy(job.dir.path().join("state.db"), dir.join("state.db")).unwrap();
-        let (address, admin, upstream) = (free_port(), free_port(), job.upstream);
+        let (address, admin, upstream) = (free_address(), free_address(), job.upstream);
         let text = format!(
             "listen: [{{ address: '{address}' }}]\nworkers: 1\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
@@ -110,7 +111,7 @@ impl Proxy {
     /// HAProxy with one thread; none when it is not installed.
     pub(crate) fn haproxy(job: &Job) -> Option<Self> {
         Command::new("haproxy").arg("-v").stdout(Stdio::null()).status().ok()?;
-        let address = free_port();
+        let address = free_address();
         let text = include_str!("haproxy.cfg")
             .replace("@DIR@", job.dir.path().to_str().unwrap())
             .replace("@ADDRESS@", &address.to_string())
@@ -149,8 +150,4 @@ impl Drop for Proxy {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

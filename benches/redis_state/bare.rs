@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::deciding::{CONCURRENT, Directory, PLENTY};
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 
 /// The script as the gateway puts it together, but for the line that has the question in it: `redis-benchmark` cannot
 /// send one with zero bytes.

@@ -10,7 +10,7 @@ use keygate::quota::{MAX_TOKENS, Quota};
 use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 use keygate::state::{Ask, Change, Decision, Key, Org, Redis as State, User};
 
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 
 /// A bucket that no benchmark empties.
 pub(crate) const PLENTY: Quota = Quota { requests: MAX_TOKENS, per: Duration::from_secs(1), burst: MAX_TOKENS };

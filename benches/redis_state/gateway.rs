@@ -1,10 +1,11 @@
 //! The real gateway, with one worker, over this Redis.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::redis::Redis;
+use crate::support::free_address;
+use crate::support::redis::Redis;
 
 /// A running gateway, ended with the benchmark.
 pub(crate) struct Gateway {
@@ -16,7 +17,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn start(server: &Redis, upstream: SocketAddr) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (address, admin, url) = (free_port(), free_port(), server.url());
+        let (address, admin, url) = (free_address(), free_address(), server.url());
         let text = format!(
             "listen: [{{ address: '{address}' }}]\nworkers: 1\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
@@ -44,8 +45,4 @@ impl Drop for Gateway {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

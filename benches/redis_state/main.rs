@@ -10,16 +10,16 @@
 
 #[path = "../end_to_end/load.rs"]
 mod load;
-#[path = "../../tests/redis/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests need more of it")]
-mod redis;
+mod support;
 
 mod bare;
 mod deciding;
 mod gateway;
 
 use deciding::Directory;
-use redis::Redis;
+use support::redis::Redis;
 
 /// How much is measured.
 struct Size {

@@ -3,8 +3,9 @@
 use std::io::Write as _;
 
 use crate::browser::Browser;
-use crate::gateway::{ADMIN, Gateway, MEMBER, free_port, paste};
-use crate::upstream::Upstream;
+use crate::gateway::{ADMIN, Gateway, MEMBER, paste};
+use crate::support::Upstream;
+use crate::support::free_address;
 use crate::visits::Visits;
 
 #[test]
@@ -56,11 +57,11 @@ fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, visits: &mut Visits
 
 #[test]
 fn the_pages_of_the_signed_out_are_sound() {
-    let away = free_port();
+    let away = free_address();
     let provider = format!(
         "  providers:\n    - {{ name: away, label: Acme Login, issuer: 'http://{away}', client_id: keygate }}\n"
     );
-    let (gateway, browser) = (Gateway::with_sessions(free_port(), &provider), Browser::start());
+    let (gateway, browser) = (Gateway::with_sessions(free_address(), &provider), Browser::start());
     let mut visits = Visits::by(&browser);
     visits.visit("sign-in", &gateway.page("/keys"), 200);
     browser.press("Continue with Acme Login");

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::browser::Browser;
+use crate::support::{eventually, free_address};
 
 const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
 /// Who manages the organization.
@@ -71,7 +71,7 @@ impl Gateway {
     /// One with this block `session`, in which it puts its origin, and an organization like the demo's; it forwards nothing.
     pub fn with_sessions(address: SocketAddr, block: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (admin, nobody, origin) = (free_port(), free_port(), format!("http://{address}"));
+        let (admin, nobody, origin) = (free_address(), free_address(), format!("http://{address}"));
         let text = format!(
             "listen: [{{ address: '{address}' }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
@@ -86,10 +86,7 @@ impl Gateway {
         command.args(["serve", "--config"]).arg(dir.path().join("keygate.yaml"));
         let child = logging(&mut command, &dir).stdout(Stdio::null()).spawn().unwrap();
         let gateway = Self { child, origin, dir, lines: Vec::new(), keys: RefCell::default() };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while gateway.try_keygate(&["health"]).is_err() {
-            assert!(Instant::now() < deadline, "the gateway does not become ready: {}", gateway.log());
-        }
+        eventually("the gateway is ready", || gateway.try_keygate(&["health"]).is_ok());
         gateway.keygate(&["org", "create", "demo"]);
         let admin = ["user", "create", "--org", "demo", ADMIN, "--permission", "org:admin"];
         gateway.keygate(&admin);
@@ -193,11 +190,6 @@ pub fn paste(line: &str) -> Answer {
     let text = String::from_utf8(output.stdout).unwrap();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
     Answer { status: status.unwrap_or_else(|| panic!("no status: {text} {:?}", output.stderr)), text }
-}
-
-/// An address with a port that nobody has now.
-pub fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn logging<'a>(command: &'a mut Command, dir: &tempfile::TempDir) -> &'a mut Command {

@@ -6,9 +6,9 @@
 #[allow(dead_code, reason = "shared with the integration tests")]
 #[path = "../integration/oidc/real.rs"]
 mod real;
-#[allow(dead_code, reason = "shared with the integration tests")]
-#[path = "../integration/support/upstream.rs"]
-mod upstream;
+#[allow(dead_code, unused_imports, reason = "shared by all test binaries")]
+#[path = "../support/mod.rs"]
+mod support;
 
 mod driver;
 mod protocol;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway};
-use crate::upstream::Upstream;
+use crate::support::Upstream;
 
 #[test]
 fn a_page_of_ours_may_call_the_api_and_those_of_others_may_not() {

@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::gateway::{Gateway, free_port};
+use crate::gateway::Gateway;
+use crate::support::free_address;
 use crate::visits::{SCHEMES, WIDTHS};
 
 const ORG: &str = "Acme Analytics";
@@ -78,9 +79,9 @@ fn the_pages_are_pictured() {
 
     let provider = format!(
         "  providers:\n    - {{ name: acme, label: Acme Login, issuer: 'http://{}', client_id: keygate }}\n",
-        free_port()
+        free_address()
     );
-    let gateway = Gateway::with_sessions(free_port(), &provider);
+    let gateway = Gateway::with_sessions(free_address(), &provider);
     browser.go(&gateway.page("/keys"));
     album.take("sign-in");
     browser.press("Continue with Acme Login");

@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::gateway::{ADMIN, Gateway, free_port};
+use crate::gateway::{ADMIN, Gateway};
 use crate::real::Real;
+use crate::support::free_address;
 use crate::visits::Visits;
 
 #[test]
 fn somebody_signs_in_and_out_at_their_provider() {
-    let address = free_port();
+    let address = free_address();
     let [back, out] = ["callback/real", "signed-out"].map(|path| format!("http://{address}/settings/{path}"));
     let metadata = json!({ "redirect_uris": [back], "post_logout_redirect_uris": [out] });
     let accounts = json!({ "ada": { "email": ADMIN, "email_verified": true } });

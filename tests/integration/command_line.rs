@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::redis::until;
+use crate::support::until;
 
 /// A configuration in a directory of its own.
 struct Installation {

@@ -1,11 +1,9 @@
 //! The integration tests: one binary, a file per behaviour, on real sockets.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub, reason = "tests")]
 
+#[allow(dead_code, unused_imports, reason = "shared by all test binaries")]
+#[path = "../support/mod.rs"]
 mod support;
-
-#[allow(dead_code, reason = "shared with the process tests")]
-#[path = "../redis/mod.rs"]
-mod redis;
 
 // The gateway, as its users see it.
 mod answers;

@@ -1,6 +1,6 @@
 //! Gateways over one Redis, as their clients and operators see them.
 
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually};
 
 /// A gateway over this Redis.

@@ -10,7 +10,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::redis::{Certificates, Cluster, Hole, Proxy, Redis, Sentinels, until};
+use crate::support::redis::{Certificates, Cluster, Hole, Proxy, Redis, Sentinels};
+use crate::support::until;
 
 #[test]
 fn a_server_answers_and_is_gone_when_dropped() {

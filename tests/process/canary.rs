@@ -6,9 +6,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 
-use crate::client::{Client, head};
-use crate::running::Setup;
-use crate::upstream::Upstream;
+use crate::support::Setup;
+use crate::support::Upstream;
+use crate::support::{Client, head};
 
 /// Requests that carry a key where keys belong, and everywhere else.
 fn smuggled(key: &str) -> Vec<String> {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::client::Client;
-use crate::running::{KEYGATE, free_port};
+use crate::support::Client;
+use crate::support::{KEYGATE, free_address};
 
 struct Demo {
     child: Child,
@@ -65,7 +65,7 @@ fn what_the_demo_prints_works() {
     let outer = tempfile::tempdir().unwrap();
     // A shell would take this apart.
     let dir = outer.path().join("ada's demo");
-    let listen = free_port();
+    let listen = free_address();
     let demo = Demo::start(listen, &dir);
     let go_on = demo.named("configuration, state and audit; go on with them later:");
     assert_eq!(go_on, format!("{KEYGATE} demo --dir '{}' --listen {listen}", quoted(&dir)));

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
-use crate::client::{Client, head};
-use crate::running::{KEYGATE, Setup, ended, eventually};
-use crate::upstream::Upstream;
+use crate::support::Upstream;
+use crate::support::{Client, head};
+use crate::support::{KEYGATE, Setup, eventually, exit_status};
 
 #[test]
 fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
@@ -133,7 +133,7 @@ fn an_interrupt_from_a_terminal_needs_no_lame_duck() {
         assert!(terminal.try_wait().unwrap().is_none(), "it runs");
     }
     terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
-    assert_eq!(ended(&mut terminal).code(), Some(0));
+    assert_eq!(exit_status(&mut terminal).code(), Some(0));
 }
 
 fn not_ready(setup: &Setup) {

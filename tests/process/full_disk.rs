@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Response};
-use crate::running::{KEYGATE, Running, Setup};
-use crate::upstream::Upstream;
+use crate::support::Upstream;
+use crate::support::{Client, Response};
+use crate::support::{KEYGATE, Running, Setup};
 
 /// Bytes that a file of the gateway may have: a full disk, as far as it can tell.
 const ROOM: u64 = 512 << 10;

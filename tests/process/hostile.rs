@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::client::{Client, head};
-use crate::running::{KEYGATE, Running, Setup};
-use crate::upstream::Upstream;
+use crate::support::Upstream;
+use crate::support::{Client, head};
+use crate::support::{KEYGATE, Running, Setup};
 
 const GIBIBYTE: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 256 << 20;

@@ -1,17 +1,9 @@
 //! The real binaries: gateway and store together, signals, exit codes, memory, and sudden death.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub, reason = "tests")]
 
-#[allow(dead_code, reason = "shared with the integration tests")]
-#[path = "../integration/support/client.rs"]
-mod client;
-#[allow(dead_code, reason = "shared with the integration tests")]
-#[path = "../integration/support/upstream.rs"]
-mod upstream;
-#[allow(dead_code, unused_imports, reason = "shared with the integration tests")]
-#[path = "../redis/mod.rs"]
-mod redis;
-
-mod running;
+#[allow(dead_code, unused_imports, reason = "shared by all test binaries")]
+#[path = "../support/mod.rs"]
+mod support;
 
 mod canary;
 mod demo;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use keygate::admin::{CONFIG_PATH, ConfigReport};
 use keygate::config::ContentHash;
 
-use crate::client::{Client, head};
-use crate::running::Setup;
-use crate::upstream::Upstream;
+use crate::support::Setup;
+use crate::support::Upstream;
+use crate::support::{Client, head};
 
 /// One route, which nobody's key is permitted.
 const FORBIDDEN: &str = "routes: [{ name: all, path: '/**', permission: 'nobody:may' }]\n";
@@ -203,7 +203,7 @@ fn keys_that_need_a_restart_are_refused_by_name() {
     let key = setup.key();
     let gateway = setup.start();
     let before = setup.text();
-    let another = crate::running::free_port();
+    let another = crate::support::free_address();
     let changed = before
         .replace(&setup.address.to_string(), &another.to_string())
         .replace("path: state.db", "path: other.db")

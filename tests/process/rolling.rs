@@ -16,9 +16,9 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::client::{Client, head};
-use crate::running::Setup;
-use crate::upstream::Upstream;
+use crate::support::Setup;
+use crate::support::Upstream;
+use crate::support::{Client, head};
 
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: usize = 4;

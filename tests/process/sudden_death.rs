@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::client::{self, Client};
-use crate::running::Setup;
-use crate::upstream::Upstream;
+use crate::support::Setup;
+use crate::support::Upstream;
+use crate::support::{Client, client};
 
 const DEATHS: usize = 20;
 /// Responses seen before each death.

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::running::{KEYGATE, Setup};
-use crate::upstream::Upstream;
+use crate::support::Upstream;
+use crate::support::{KEYGATE, Setup};
 
 /// The other end of `NOTIFY_SOCKET`.
 struct Systemd {
@@ -99,7 +99,7 @@ fn the_watchdog_hears_of_the_gateway_until_it_ends() {
     assert!(has(&systemd.news(), "READY", "1"));
     (0..5).for_each(|_| assert!(is_watchdog(&systemd.next())));
     let mut client = setup.client();
-    client.send(crate::client::head("GET", "/never", &key, &[], 0));
+    client.send(crate::support::head("GET", "/never", &key, &[], 0));
     while upstream.count() < 1 {
         std::thread::yield_now();
     }

@@ -6,7 +6,8 @@ use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessi
 use super::served::Served;
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, text};
 use crate::oidc::hostile::Hostile;
-use crate::redis::{Redis, until};
+use crate::support::redis::Redis;
+use crate::support::until;
 use crate::support::{Gateway, Upstream, eventually};
 
 struct House {

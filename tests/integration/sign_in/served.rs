@@ -1,14 +1,11 @@
 //! A gateway as a process of its own, whose log can be read: at level trace, all of it.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::redis::until;
-use crate::support::{Client, Upstream};
-
-const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
+use crate::support::{Client, KEYGATE, Upstream, free_address, until};
 
 /// A running gateway, killed with its handle.
 pub struct Served {
@@ -22,7 +19,7 @@ impl Served {
     /// Starts it with this block `session`, and waits until it is ready.
     pub fn start(upstream: &Upstream, session: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let [address, admin] = [free_port(), free_port()];
+        let [address, admin] = [free_address(), free_address()];
         let text = format!(
             "listen: [{{ address: '{address}', http2: prior_knowledge }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
@@ -102,9 +99,4 @@ fn spawn(dir: &Path) -> Child {
 fn contents(directory: &Path) -> Vec<u8> {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     files.flat_map(|path| if path.is_dir() { contents(&path) } else { fs::read(&path).unwrap() }).collect()
-}
-
-/// A port that nobody has now.
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -8,7 +8,7 @@ use keygate::state::{Redis as RedisState, State};
 
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
-use crate::redis::{Cluster, Redis};
+use crate::support::redis::{Cluster, Redis};
 
 /// Settings for these servers that have no hurry, at times that the cases choose.
 pub(super) fn settings(servers: Servers) -> Settings {

@@ -16,7 +16,8 @@ use super::redis::settings;
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
 use super::tenancy::{admit, tenant};
-use crate::redis::{Hole, Options, Proxy, Redis, until};
+use crate::support::redis::{Hole, Options, Proxy, Redis};
+use crate::support::until;
 
 /// How long a decision may take.
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::runtime::block_on;
 use super::tenancy::{Held, Tenancy, tenancy};
-use crate::redis::{Redis, until};
+use crate::support::redis::Redis;
+use crate::support::until;
 
 /// A bucket that no load empties, and is never full under one: what is taken twice or not at all shows.
 pub(super) const PLENTY: Quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };

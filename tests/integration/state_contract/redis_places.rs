@@ -14,7 +14,8 @@ use super::redis::{at, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
 use super::tenancy::{admit, created, refuse, revoke, tenant};
-use crate::redis::{Certificates, Cluster, Proxy, Redis, Sentinels, until};
+use crate::support::redis::{Certificates, Cluster, Proxy, Redis, Sentinels};
+use crate::support::until;
 
 fn in_use(servers: Servers) -> Settings {
     let deadline = Duration::from_millis(200);

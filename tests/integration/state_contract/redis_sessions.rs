@@ -15,7 +15,8 @@ use super::cases_tickets::{put, take};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
 use super::tenancy::{admit, new_key, tenant};
-use crate::redis::{Proxy, Redis, until};
+use crate::support::redis::{Proxy, Redis};
+use crate::support::until;
 
 fn open(settings: Settings) -> State {
     State::Redis(block_on(RedisState::open(settings)).unwrap())

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::same_trace::quotas;
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 
 /// Computations of each kind. One takes some 50 µs.
 const CASES: u32 = 10_000;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::furnish::{Furnishing, new_key, new_org, new_user};
 use super::rig::{COPY, Installation, content, listed, runtime};
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 
 /// Organizations, each with its users and keys.
 type Directory = Vec<(Org, Vec<User>, Vec<Key>)>;

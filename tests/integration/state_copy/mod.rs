@@ -17,7 +17,8 @@ mod rig;
 
 use self::furnish::{Furnishing, OVERLAP};
 use self::rig::{COPY, Installation, content, decisions, ended, listed, runtime, standings};
-use crate::redis::{Cluster, Redis, until};
+use crate::support::redis::{Cluster, Redis};
+use crate::support::until;
 
 /// An installation with something of everything, and every digest that leads somewhere.
 fn furnished(urls: &[String], more: &str) -> (Installation, Vec<KeyDigest>) {

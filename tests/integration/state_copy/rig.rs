@@ -15,7 +15,8 @@ use keygate::state::redis::{Clock, Settings};
 use keygate::state::{Ask, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
 use serde_json::Value;
 
-use crate::redis::{Redis, until};
+use crate::support::redis::Redis;
+use crate::support::until;
 
 pub(super) const COPY: &str = "state copy --from embedded --to redis";
 

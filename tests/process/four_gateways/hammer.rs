@@ -4,10 +4,11 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::Four;
 use super::windows::{Admission, most_above_rate};
-use super::{Four, Random};
-use crate::client::Client;
-use crate::upstream::Upstream;
+use crate::support::Client;
+use crate::support::Random;
+use crate::support::Upstream;
 
 const KEYS: usize = 8;
 const RATE: f64 = 50.0;
@@ -90,7 +91,7 @@ fn hammer(
     asked: &Asked,
     (begun, length): (Instant, Duration),
 ) {
-    let mut random = Random(number as u64 * 3 + manner as u64);
+    let mut random = Random::new(number as u64 * 3 + manner as u64);
     let mut requests = 0;
     while begun.elapsed() < length {
         let gateway = match manner {

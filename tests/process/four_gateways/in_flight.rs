@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Four, Random};
-use crate::client::{Client, head};
-use crate::upstream::Upstream;
+use super::Four;
+use crate::support::Random;
+use crate::support::Upstream;
+use crate::support::{Client, head};
 
 const LIMIT: usize = 100;
 /// What a loaded machine may add to a lease.
@@ -111,7 +112,7 @@ fn an_upstream_never_sees_more_than_the_limit_and_a_dead_gateway_gives_its_slots
     let mut four = Four::start(&upstream, 1, "deadline: 2500ms", PLENTY);
     std::thread::scope(|scope| {
         for seed in 0..160 {
-            let (four, keeping, mut random) = (&four, &keeping, Random(seed));
+            let (four, keeping, mut random) = (&four, &keeping, Random::new(seed));
             scope.spawn(move || {
                 let mut clients = four.clients();
                 let begun = Instant::now();

@@ -1,9 +1,7 @@
 //! Four real gateways over one Redis keep the limits of one.
 
-use crate::client::Client;
-use crate::redis::Redis;
-use crate::running::{Running, Setup};
-use crate::upstream::Upstream;
+use crate::support::redis::Redis;
+use crate::support::{Client, Running, Setup, Upstream};
 
 mod hammer;
 mod in_flight;
@@ -43,18 +41,5 @@ impl Four {
 
     fn kill(&mut self, number: usize) {
         self.running[number].kill();
-    }
-}
-
-/// Numbers that look random, and are the same in every run.
-struct Random(u64);
-
-impl Random {
-    /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::Random;
+use crate::support::Random;
 
 /// A proxy that carries so many bytes of each connection, and no byte more.
 pub(super) struct Cutting {
@@ -31,7 +31,7 @@ impl Cutting {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shared) = (listener.local_addr().unwrap(), Arc::<Shared>::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, server, Arc::clone(&shared), Random(seed)));
+        tasks.spawn(accept(listener, server, Arc::clone(&shared), Random::new(seed)));
         Self { address, shared, _tasks: tasks }
     }
 
@@ -53,7 +53,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, shared: Arc<Shared>, 
         server.set_nodelay(true).unwrap();
         // What a server says of itself, at the beginning, has some thousand bytes.
         let (questions, answers) = (2000 + random.below(100_000), 10_000 + random.below(40_000));
-        let late = random.micros_below(400_000);
+        let late = Duration::from_micros(random.below(400_000));
         let shared = Arc::clone(&shared);
         carried.spawn(async move {
             let ((from_client, mut to_client), (from_server, mut to_server)) =

@@ -8,9 +8,10 @@ use keygate::state::{Admitted, Change, Decision, Refusal, State};
 
 use super::alone::{Alone, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};
-use crate::redis::{Redis, until};
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::tenant;
+use crate::support::redis::Redis;
+use crate::support::until;
 
 const LEASE: Duration = Duration::from_secs(2);
 /// What a loaded machine may add to it.

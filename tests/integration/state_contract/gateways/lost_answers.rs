@@ -13,11 +13,12 @@ use tokio::time::sleep;
 
 use super::cutting::Cutting;
 use super::slots::all_come_back;
-use super::{Gauge, LIMIT, Random, ask, open, shipped};
-use crate::redis::Redis;
+use super::{Gauge, LIMIT, ask, open, shipped};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{record, tenant};
+use crate::support::Random;
+use crate::support::redis::Redis;
 
 const LEASE: Duration = Duration::from_secs(3);
 const LOAD: Duration = Duration::from_secs(4);
@@ -74,7 +75,7 @@ async fn client(
     begun: Instant,
     seed: u64,
 ) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     // And until the limit was reached.
     while begun.elapsed() < LOAD || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
@@ -83,9 +84,9 @@ async fn client(
             Ok(Decision::Admitted(admitted)) => {
                 admissions.0[which].fetch_add(1, Ordering::SeqCst);
                 let _counted = gauge.count(admitted);
-                sleep(random.micros_below(60_000)).await;
+                sleep(Duration::from_micros(random.below(60_000))).await;
             }
-            Ok(Decision::Refused { .. }) | Err(_) => sleep(random.micros_below(10_000)).await,
+            Ok(Decision::Refused { .. }) | Err(_) => sleep(Duration::from_micros(random.below(10_000))).await,
         }
     }
 }

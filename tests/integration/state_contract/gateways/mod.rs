@@ -12,7 +12,7 @@ use keygate::state::redis::{Clock, Servers, Settings};
 use keygate::state::{Admitted, Ask, Decision, Redis as RedisState, Refusal, State, Unavailable};
 
 use super::redis::{at, settings};
-use crate::redis::Redis;
+use crate::support::redis::Redis;
 
 mod alone;
 mod cutting;
@@ -120,22 +120,5 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         assert!(!self.1.provisional);
         self.0.held.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Numbers that look random, and are the same in every run.
-struct Random(u64);
-
-impl Random {
-    /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    fn micros_below(&mut self, end: u64) -> Duration {
-        Duration::from_micros(self.below(end))
     }
 }

@@ -12,9 +12,9 @@ use keygate::state::{Change, Decision, Refusal, State};
 
 use super::alone::pass;
 use super::{open_four, shipped};
-use crate::redis::Redis;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{decide, tenant};
+use crate::support::redis::Redis;
 
 /// Ten a second, and a minute's worth at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600 };

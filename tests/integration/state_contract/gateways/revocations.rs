@@ -8,9 +8,9 @@ use keygate::clock;
 use keygate::state::{Change, Decision, Refusal, State};
 
 use super::{ask, open_four, shipped};
-use crate::redis::Redis;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{Held, tenancy};
+use crate::support::redis::Redis;
 
 const TRIALS: usize = 10_000;
 /// Trials at a time: as many as keep all busy.

@@ -9,11 +9,13 @@ use keygate::state::redis::{Address, Servers};
 use keygate::state::{Decision, State};
 use tokio::time::{sleep, timeout};
 
-use super::{Gauge, LIMIT, Random, ask, counted, fill, open, shipped};
-use crate::redis::{Proxy, Redis, until};
+use super::{Gauge, LIMIT, ask, counted, fill, open, shipped};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::tenant;
+use crate::support::Random;
+use crate::support::redis::{Proxy, Redis};
+use crate::support::until;
 
 /// Short enough to wait for its end, long enough for a loaded machine.
 const LEASE: Duration = Duration::from_secs(3);
@@ -40,9 +42,9 @@ fn four_gateways_share_the_slots_of_an_organization() {
         let clients = (0..CLIENTS).map(|seed| client(&gateways, &key.digest, &gauge, seed));
         let done = join_all(clients);
         let weather = async {
-            let mut random = Random(7);
+            let mut random = Random::new(7);
             loop {
-                slow.delay(random.micros_below(30_000));
+                slow.delay(Duration::from_micros(random.below(30_000)));
                 sleep(Duration::from_millis(50)).await;
             }
         };
@@ -55,19 +57,20 @@ fn four_gateways_share_the_slots_of_an_organization() {
 
 /// One client after the other, some of which leave early.
 async fn client(gateways: &[Arc<State>], digest: &KeyDigest, gauge: &Gauge, seed: u64) {
-    let (mut random, begun) = (Random(seed), Instant::now());
+    let (mut random, begun) = (Random::new(seed), Instant::now());
     let mut requests = 0;
     // And until the limit was reached.
     while requests < REQUESTS || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
         requests += 1;
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
-        let patience = if random.below(4) == 0 { random.micros_below(3000) } else { Duration::from_secs(60) };
+        let patience =
+            if random.below(4) == 0 { Duration::from_micros(random.below(3000)) } else { Duration::from_secs(60) };
         match timeout(patience, ask(gateway, digest)).await {
             Ok(Ok(Decision::Admitted(admitted))) => {
                 let _counted = gauge.count(admitted);
-                sleep(random.micros_below(20_000)).await;
+                sleep(Duration::from_micros(random.below(20_000))).await;
             }
-            Ok(Ok(Decision::Refused { .. }) | Err(_)) => sleep(random.micros_below(5000)).await,
+            Ok(Ok(Decision::Refused { .. }) | Err(_)) => sleep(Duration::from_micros(random.below(5000))).await,
             Err(_) => {}
         }
     }

@@ -1,11 +1,10 @@
 //! A gateway as a process of its own.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output, Stdio};
 
-use crate::client::Client;
+use super::{Client, eventually, exit_status, free_address};
 
 pub const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
 
@@ -29,7 +28,7 @@ impl Setup {
     /// The same, with another state.
     pub fn with_state(upstream: SocketAddr, state: &str, blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (address, admin) = (free_port(), free_port());
+        let (address, admin) = (free_address(), free_address());
         // Nobody balances a test's gateway, unless the test says so.
         let timeouts = if blocks.contains("lame_duck") { "" } else { "timeouts: { lame_duck: 0s }\n" };
         let text = format!(
@@ -104,10 +103,7 @@ impl Setup {
     fn started(&self, command: &mut Command, config: &Path) -> Running {
         command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
         let running = Running { child: command.spawn().unwrap() };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.keygate(&["health"]).status.success() {
-            assert!(Instant::now() < deadline, "the gateway does not become ready");
-        }
+        eventually("the gateway is ready", || self.keygate(&["health"]).status.success());
         running
     }
 
@@ -144,7 +140,7 @@ impl Running {
 
     /// Waits for its end, though not for ever, and returns its exit code.
     pub fn wait(&mut self) -> i32 {
-        ended(&mut self.child).code().expect("it ended by itself")
+        exit_status(&mut self.child).code().expect("it ended by itself")
     }
 
     /// Asks it to end, and waits: it must exit 0.
@@ -167,33 +163,4 @@ impl Drop for Running {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-/// Waits until something holds; a failure after a minute.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "a minute passed without: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// How a process ended, which it must within a minute.
-pub fn ended(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        match child.try_wait().unwrap() {
-            Some(status) => return status,
-            None if Instant::now() < deadline => std::thread::yield_now(),
-            None => {
-                child.kill().unwrap();
-                panic!("a minute passed, and the process has not ended");
-            }
-        }
-    }
-}
-
-/// A port that nobody has now.
-pub fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -1,17 +1,18 @@
-//! Ports of servers that come back to them.
+//! Free ports for servers that have to know their port before they start, or that come back to it.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below those that the system gives to outgoing connections (32768 and up, unless it is set otherwise): while a server
-/// is down, none of its clients' connections can take its port, and it can come back.
+/// First port of the range. The range lies below the ephemeral ports of outgoing connections (32768 and up by default):
+/// while a server is down, no connection of its clients can take its port, and the server can come back.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 10_000;
-/// The nodes of a Cluster talk to each other on a second port, this far above the first.
+/// Distance from a Redis node's port to its Cluster bus port.
 const BUS: u16 = 10_000;
 
-/// A port that nobody has now, and that is not given out in this process again soon. So is the one above it by 10000.
+/// A port of loopback that is free, and that this process does not hand out again soon. The port above it by 10000 is
+/// free as well.
 pub fn free_port() -> u16 {
     static NEXT: OnceLock<AtomicU32> = OnceLock::new();
     // Test binaries that run at the same time begin at different places.
@@ -24,6 +25,11 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no port from {FIRST} to {} is free", FIRST + COUNT);
+}
+
+/// A loopback address with a free port.
+pub fn free_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 fn is_free(port: u16) -> bool {

@@ -3,8 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::ports::free_port;
-use super::{Certificates, Redis};
+use super::{Certificates, Redis, free_port};
 
 /// What a server is started with; anything that `redis.conf` knows.
 #[derive(Clone, Default)]

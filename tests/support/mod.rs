@@ -1,0 +1,24 @@
+//! The harness that all test binaries share: waiting, ports, random numbers, clients, upstreams, gateways, Redis servers.
+//!
+//! - Everything runs on real sockets of loopback, in directories of its own, and ends with its handle.
+//! - A condition is awaited ([`eventually`], [`until`]), never slept for.
+//! - [`Gateway`] runs in the test's process, [`process`] starts the binary.
+
+pub mod wait;
+pub mod ports;
+pub mod random;
+pub mod client;
+pub mod http2;
+pub mod upstream;
+pub mod gateway;
+pub mod process;
+pub mod redis;
+
+pub use client::{Client, Response, head};
+pub use gateway::{Gateway, metric};
+pub use http2::{fetch_http2, over_http2};
+pub use ports::{free_address, free_port};
+pub use process::{KEYGATE, Running, Setup};
+pub use random::Random;
+pub use upstream::Upstream;
+pub use wait::{eventually, exit_status, until};
