@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use keygate::audit::{Durability, End, Journal, OnUnavailable, Outcome, Settings, Use};
+use keygate::audit::{Durability, Journal, OnUnavailable, Outcome, Settings, Use, UseEnd};
 use keygate::clock;
 use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{KeyId, OrgTag};
@@ -15,8 +15,13 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-const END: End =
-    End { outcome: Outcome::Completed, status: Some(200), duration_us: 1500, request_bytes: 0, response_bytes: 4096 };
+const END: UseEnd = UseEnd {
+    outcome: Outcome::Completed,
+    status: Some(200),
+    duration_us: 1500,
+    request_bytes: 0,
+    response_bytes: 4096,
+};
 const AGENT: &[u8] = b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
 
 #[derive(Clone, Copy)]

@@ -185,7 +185,7 @@ impl Metrics {
     }
 
     /// Says nothing more of whether an endpoint is up: it is none any more. What was counted of it stays.
-    pub fn forget_endpoint(&self, name: &str) {
+    pub fn remove_endpoint(&self, name: &str) {
         if let Err(error) = self.upstream_up.remove_label_values(&[name]) {
             tracing::debug!(%error, name, "an endpoint had no metric");
         }
@@ -221,7 +221,7 @@ impl AuditMetrics {
 
 impl RouteMetrics {
     /// Counts an answer with this status.
-    pub fn answered(&self, status: http::StatusCode) {
+    pub fn count_response(&self, status: http::StatusCode) {
         let Some(cell) = self.by_status.get(usize::from(status.as_u16()).wrapping_sub(100)) else { return };
         cell.get_or_init(|| self.vec.with_label_values(&[&*self.route, status.as_str()])).inc();
     }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn renders_what_was_counted() {
         let metrics = Metrics::new();
-        metrics.route("queries.list").answered(http::StatusCode::OK);
+        metrics.route("queries.list").count_response(http::StatusCode::OK);
         metrics.auth.unknown.inc();
         metrics.state.errors.late.inc();
         let text = String::from_utf8(metrics.render()).unwrap();

@@ -126,8 +126,11 @@ impl Certificates {
         }
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if *shown != current {
-            shown.keys().filter(|name| !current.contains_key(*name)).for_each(|name| self.metrics.gone(name));
-            current.iter().for_each(|(name, at)| self.metrics.ends(name, *at));
+            shown
+                .keys()
+                .filter(|name| !current.contains_key(*name))
+                .for_each(|name| self.metrics.remove_certificate(name));
+            current.iter().for_each(|(name, at)| self.metrics.set_expiry(name, *at));
             *shown = current;
         }
     }

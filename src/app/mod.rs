@@ -232,7 +232,7 @@ impl Parts {
         let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
         let (recording, deciding, serving) = (journal.clone(), Arc::clone(&state), Arc::clone(&alive));
         let readiness = Readiness::new()
-            .with("audit", move || recording.admits())
+            .with("audit", move || recording.accepts_requests())
             .with("state", move || deciding.available())
             .with("workers", move || serving.load(Ordering::Relaxed) == workers);
         let now = Micros::wall();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::audit::{By, Journal};
+use crate::audit::{Journal, UsedBy};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::state::embedded::{Replay, Used};
@@ -43,8 +43,8 @@ pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Res
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
     let used = |by| match by {
-        By::Key(key) => Used::Key(key),
-        By::Session(user) => Used::Seat(user),
+        UsedBy::Key(key) => Used::Key(key),
+        UsedBy::Session(user) => Used::Seat(user),
     };
     let uses: Vec<Replay> =
         seen.iter().map(|seen| Replay { used: used(seen.by), time: seen.time, number: seen.number }).collect();

@@ -152,7 +152,7 @@ impl Reload {
         self.state.set_defaults(config.state.defaults());
         self.process.logs.set_level(config.telemetry.level);
         for vanished in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
-            self.metrics.forget_endpoint(vanished);
+            self.metrics.remove_endpoint(vanished);
         }
         self.plan.store(Arc::new(new));
         Ok(())

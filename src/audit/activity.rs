@@ -23,23 +23,23 @@ use crate::identity::OrgId;
 use crate::key::KeyId;
 
 /// How many hours are told apart: a day.
-pub const HOURS: usize = 24;
+pub const ACTIVITY_HOURS: usize = 24;
 /// Bytes beyond what the index covers that are read for an answer, at most: some tenths of a second. An index that is
 /// kept up has a fraction of a megabyte beyond it.
 const LONGEST_TAIL: u64 = 256 << 20;
 
 /// What a key did lately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Activity {
+pub struct KeyActivity {
     /// The hour that is going on, last, and those before it, oldest first.
-    pub hours: [Hour; HOURS],
+    pub hours: [HourlyActivity; ACTIVITY_HOURS],
     /// Its last use that was admitted, however long ago, as far as the journal reaches.
     pub last: Option<LastUse>,
 }
 
 /// How often a key was used within an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hour {
+pub struct HourlyActivity {
     /// When it began: a whole hour, UTC.
     pub start: Micros,
     /// Uses that were admitted.
@@ -67,10 +67,13 @@ pub struct LastUse {
     pub status: Option<u16>,
 }
 
-impl Activity {
+impl KeyActivity {
     /// None at all, in the hours from one on.
     fn none(first: u64) -> Self {
-        let hour = |n: usize| Hour { start: Micros((first + n as u64).saturating_mul(HOUR)), ..Hour::default() };
+        let hour = |n: usize| HourlyActivity {
+            start: Micros((first + n as u64).saturating_mul(HOUR)),
+            ..HourlyActivity::default()
+        };
         Self { hours: std::array::from_fn(hour), last: None }
     }
 }
@@ -88,9 +91,9 @@ impl Wanted {
 }
 
 /// The activity of these keys of an organization, in the hour of `now` and those before it.
-pub(super) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+pub(super) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
     let wanted = Wanted { org, keys: keys.iter().copied().collect() };
-    let first = (tally::hour(now) + 1).saturating_sub(HOURS as u64);
+    let first = (tally::hour(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
     let counted = index::counted(directory, org, &wanted.keys, first).unwrap_or_else(|error| {
         tracing::debug!(%error, "the audit journal is counted without its index");
         None
@@ -131,18 +134,18 @@ fn count(directory: &Path, block: Block, wanted: &Wanted, piece: &mut Vec<u8>, t
 }
 
 /// What each of these keys did; for those that did nothing, that.
-fn by_key(tally: Tally, keys: &FxHashSet<KeyId>, first: u64) -> HashMap<KeyId, Activity> {
-    let mut keys: HashMap<KeyId, Activity> = keys.iter().map(|key| (*key, Activity::none(first))).collect();
+fn by_key(tally: Tally, keys: &FxHashSet<KeyId>, first: u64) -> HashMap<KeyId, KeyActivity> {
+    let mut keys: HashMap<KeyId, KeyActivity> = keys.iter().map(|key| (*key, KeyActivity::none(first))).collect();
     for (((_, key), hour), Counts { requests, refusals }) in tally.hours {
-        let activity = keys.entry(key).or_insert_with(|| Activity::none(first));
+        let activity = keys.entry(key).or_insert_with(|| KeyActivity::none(first));
         let n = usize::try_from(hour.saturating_sub(first)).unwrap_or(usize::MAX);
         // What a clock that runs ahead has recorded is of no hour yet.
         if let Some(hour) = activity.hours.get_mut(n) {
-            *hour = Hour { requests, refusals, ..*hour };
+            *hour = HourlyActivity { requests, refusals, ..*hour };
         }
     }
     for ((_, key), last) in tally.last {
-        keys.entry(key).or_insert_with(|| Activity::none(first)).last = last_use(&last);
+        keys.entry(key).or_insert_with(|| KeyActivity::none(first)).last = last_use(&last);
     }
     keys
 }

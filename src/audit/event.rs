@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::escape::{self, visible};
 use super::frame;
-use super::record::{End, Outcome, Record, Use};
+use super::record::{Outcome, Record, Use, UseEnd};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
@@ -176,7 +176,7 @@ impl<'a> UseEvent<'a> {
     }
 
     /// A use and its end in one.
-    pub(super) fn whole(opening: &Use<'a>, end: End) -> Self {
+    pub(super) fn whole(opening: &Use<'a>, end: UseEnd) -> Self {
         Self {
             e: Kind::Record,
             outcome: Some(end.outcome),
@@ -246,7 +246,7 @@ impl Open {
         Self { id, segment: 0, time, number, key_id, user_id, org_id }
     }
 
-    pub(super) fn ended(&self, end: End) -> OutcomeEvent {
+    pub(super) fn ended(&self, end: UseEnd) -> OutcomeEvent {
         OutcomeEvent {
             status: end.status,
             duration_us: Some(end.duration_us),

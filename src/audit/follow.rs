@@ -15,7 +15,7 @@ use super::{Outcome, Record};
 
 /// A place in a journal that moves on with it, and the uses open there.
 #[derive(Debug)]
-pub struct Follow {
+pub struct Follower {
     directory: PathBuf,
     filter: Filter,
     /// Everything before this has been read.
@@ -27,7 +27,7 @@ pub struct Follow {
     pub(super) first: Vec<Record>,
 }
 
-impl Follow {
+impl Follower {
     /// At the end of a journal as it is now.
     pub(super) fn at_end(directory: PathBuf, filter: Filter) -> io::Result<Self> {
         let last = segment::list(&directory)?.last().map_or(0, |segment| segment.number);

@@ -10,14 +10,14 @@ use super::pending::{Fate, Pending, Phase, Ticket};
 use super::segment;
 use super::startup::{self, Running};
 use super::writer::Shared;
-use super::{Durability, End, OnUnavailable, OpenError, Outcome, Seen, Settings, Unavailable, Use};
+use super::{Durability, OnUnavailable, OpenError, Outcome, ReplayEntry, Settings, Unavailable, Use, UseEnd};
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
 
 /// The journal; clones share it.
 ///
 /// - When [`Journal::begin`] has returned, the use is as durable as configured, and ends exactly once in the journal: by
-///   [`Entry::close`], by the entry's drop, or as aborted when the journal is opened again.
+///   [`AuditEntry::close`], by the entry's drop, or as aborted when the journal is opened again.
 /// - Only one process writes a journal.
 #[derive(Clone, Debug)]
 pub struct Journal {
@@ -32,9 +32,9 @@ struct Handle {
     running: Mutex<Option<Running>>,
 }
 
-/// An open use. Dropped without [`Entry::close`], it is recorded as aborted.
+/// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.
 #[derive(Debug)]
-pub struct Entry {
+pub struct AuditEntry {
     journal: Journal,
     /// None when the use was dropped instead of recorded, or has ended.
     open: Option<Open>,
@@ -63,7 +63,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
-    pub fn uses_since(&self, since: Micros) -> Result<Vec<Seen>, OpenError> {
+    pub fn uses_since(&self, since: Micros) -> Result<Vec<ReplayEntry>, OpenError> {
         let shared = &self.handle.shared;
         let path = &shared.settings.path;
         // What fails here stays pending; it was told to whoever waits for it.
@@ -76,10 +76,10 @@ impl Journal {
     ///
     /// # Errors
     /// [`Unavailable`] when it cannot be written and requests are refused then, or when the journal is closed.
-    pub async fn begin(&self, opening: &Use<'_>) -> Result<Entry, Unavailable> {
+    pub async fn begin(&self, opening: &Use<'_>) -> Result<AuditEntry, Unavailable> {
         let open = Open::of(opening);
         let ticket = frame::with_body(&UseEvent::opening(opening), |body| self.append(|p| p.begin(body, open)));
-        let mut entry = Entry { journal: self.clone(), open: Some(open) };
+        let mut entry = AuditEntry { journal: self.clone(), open: Some(open) };
         if self.resolved(ticket).await == Fate::Failed {
             entry.open = None;
             self.not_recorded()?;
@@ -91,7 +91,7 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::begin`].
-    pub async fn record(&self, opening: &Use<'_>, end: End) -> Result<(), Unavailable> {
+    pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
         let ticket = frame::with_body(&UseEvent::whole(opening, end), |body| self.append(|p| p.append(body)));
         match self.resolved(ticket).await {
             Fate::Written => Ok(()),
@@ -100,7 +100,7 @@ impl Journal {
     }
 
     /// Records an attempt with an unknown key, at the bounded rate. Never waits, never fails: it counts what it drops.
-    pub fn attempt(&self, opening: &Use<'_>, end: End) {
+    pub fn record_unknown_key(&self, opening: &Use<'_>, end: UseEnd) {
         let shared = &self.handle.shared;
         let admitted = self.handle.attempts.lock().expect("the limiter does not panic").admit(opening.time);
         if !admitted {
@@ -117,14 +117,14 @@ impl Journal {
 
     /// Whether requests are let through now: uses can be recorded, or are dropped as configured. Takes no lock; a
     /// journal that is closed says so when it is asked to record.
-    pub fn admits(&self) -> bool {
+    pub fn accepts_requests(&self) -> bool {
         let shared = &self.handle.shared;
         let works = !shared.failing.load(Ordering::Relaxed) && !shared.poisoned.load(Ordering::Relaxed);
         works || shared.settings.on_unavailable == OnUnavailable::Drop
     }
 
     /// Whether uses can be recorded now.
-    pub fn available(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         let shared = &self.handle.shared;
         !shared.failing.load(Ordering::Relaxed) && shared.pending().phase == Phase::Running
     }
@@ -201,16 +201,16 @@ impl Shared {
     }
 }
 
-impl Entry {
+impl AuditEntry {
     /// Records the outcome.
-    pub fn close(mut self, end: End) {
+    pub fn close(mut self, end: UseEnd) {
         if let Some(open) = self.open.take() {
             self.journal.end(&open.ended(end));
         }
     }
 }
 
-impl Drop for Entry {
+impl Drop for AuditEntry {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
@@ -257,8 +257,8 @@ mod tests {
     use crate::identity::AuthMethod;
     use crate::metrics::Metrics;
 
-    const END: End =
-        End { outcome: Outcome::Completed, status: Some(200), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+    const END: UseEnd =
+        UseEnd { outcome: Outcome::Completed, status: Some(200), duration_us: 1, request_bytes: 0, response_bytes: 0 };
 
     fn settings(directory: &TempDir, durability: Durability) -> Settings {
         Settings {
@@ -306,10 +306,10 @@ mod tests {
         let good = replace_file(&journal, "/dev/full");
         open.close(END);
         assert!(journal.begin(&opening()).await.is_err());
-        assert!(!journal.available());
+        assert!(!journal.is_available());
         journal.handle.shared.output().file = Some(good);
         journal.begin(&opening()).await.unwrap().close(END);
-        assert!(journal.available());
+        assert!(journal.is_available());
         journal.close().await;
         let report = Reader::open(directory.path()).unwrap().verify().unwrap();
         assert_eq!((report.records, report.events, report.problem_count), (2, 5, 0));
@@ -326,7 +326,7 @@ mod tests {
         assert!(journal.begin(&opening()).await.is_err());
         journal.handle.shared.output().file = Some(good);
         open.close(END);
-        assert!(!journal.available());
+        assert!(!journal.is_available());
         assert!(journal.begin(&opening()).await.is_err(), "it is not tried again");
         journal.close().await;
         let journal = Journal::open(settings, Metrics::new().audit).unwrap();
@@ -354,11 +354,11 @@ mod tests {
                 open.push(entry);
             }
             begun += open.len() as u64 + 1;
-            assert!(!open.is_empty() && !journal.available());
+            assert!(!open.is_empty() && !journal.is_available());
             open.into_iter().for_each(|entry| entry.close(END));
             std::fs::remove_dir(&blocked).unwrap();
             journal.begin(&opening()).await.unwrap().close(END);
-            assert!(journal.available());
+            assert!(journal.is_available());
         }
         journal.close().await;
         let report = Reader::open(directory.path()).unwrap().verify().unwrap();

@@ -55,12 +55,12 @@ mod uses;
 mod index;
 mod verify;
 
-pub use activity::{Activity, HOURS, Hour, LastUse};
-pub use follow::Follow;
-pub use journal::{Entry, Journal};
-pub use reader::{Cursor, Filter, InvalidCursor, Page, Reader};
-pub use record::{End, Outcome, Record, Use};
-pub use verify::{Problem, Report};
+pub use activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
+pub use follow::Follower;
+pub use journal::{AuditEntry, Journal};
+pub use reader::{Filter, InvalidJournalCursor, JournalCursor, Reader, RecordPage};
+pub use record::{Outcome, Record, Use, UseEnd};
+pub use verify::{Defect, VerifyReport};
 
 /// How the journal is set up.
 #[derive(Clone, Debug)]
@@ -128,9 +128,9 @@ pub enum OpenError {
     },
 }
 
-/// By what a numbered use was made.
+/// The credential with which a numbered use was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum UsedBy {
     /// This key.
     Key(KeyId),
     /// A session of this user.
@@ -139,9 +139,9 @@ pub enum By {
 
 /// A numbered use that the journal holds, for the replay at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// By what.
-    pub by: By,
+pub struct ReplayEntry {
+    /// The key or session user.
+    pub by: UsedBy,
     /// When.
     pub time: Micros,
     /// The number of the use.

@@ -14,14 +14,14 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::activity::{self, Activity};
+use super::activity::{self, KeyActivity};
 use super::event::{self, UseEvent};
-use super::follow::Follow;
+use super::follow::Follower;
 use super::frame;
 use super::index::{self, Point};
 use super::join::Scan;
 use super::segment::{self, Block};
-use super::verify::{self, Report};
+use super::verify::{self, VerifyReport};
 use super::{Outcome, Record};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
@@ -58,25 +58,25 @@ pub struct Filter {
 
 /// A place in the journal: all that is newer was listed already. Text form `SEGMENT-OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
+pub struct JournalCursor {
     pub(super) point: Point,
 }
 
 /// The text is not a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a cursor of the form SEGMENT-OFFSET")]
-pub struct InvalidCursor;
+pub struct InvalidJournalCursor;
 
 /// A record and its place.
 type Placed = (Point, Record);
 
 /// Some records, newest first.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct RecordPage {
     /// The records: as many as were asked for, unless there are no others, or the budget was used up.
     pub records: Vec<Record>,
     /// Where to go on for older ones; none when there are none.
-    pub next: Option<Cursor>,
+    pub next: Option<JournalCursor>,
 }
 
 impl Filter {
@@ -116,7 +116,7 @@ impl Reader {
     ///
     /// # Errors
     /// When the segments cannot be read.
-    pub fn list(&self, filter: &Filter, limit: usize, before: Option<Cursor>) -> io::Result<Page> {
+    pub fn list(&self, filter: &Filter, limit: usize, before: Option<JournalCursor>) -> io::Result<RecordPage> {
         self.list_within(filter, limit, before, u64::MAX)
     }
 
@@ -127,13 +127,19 @@ impl Reader {
     ///
     /// # Errors
     /// When the segments cannot be read.
-    pub fn list_within(&self, filter: &Filter, limit: usize, before: Option<Cursor>, budget: u64) -> io::Result<Page> {
+    pub fn list_within(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<JournalCursor>,
+        budget: u64,
+    ) -> io::Result<RecordPage> {
         let (mut found, stopped) = self.newest(filter, limit.saturating_add(1), before, budget)?;
         let more = found.len() > limit;
         found.truncate(limit);
-        let last = found.last().filter(|_| more).map(|(point, _)| Cursor { point: *point });
+        let last = found.last().filter(|_| more).map(|(point, _)| JournalCursor { point: *point });
         let next = if more { last } else { stopped };
-        Ok(Page { records: found.into_iter().map(|(_, record)| record).collect(), next })
+        Ok(RecordPage { records: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
     /// Calls `each` with every record, oldest first. Memory is bounded, however large the journal is.
@@ -155,7 +161,7 @@ impl Reader {
     ///
     /// # Errors
     /// When the segments cannot be read, or more than 256 MiB of them lie beyond what the index covers.
-    pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, Activity>> {
+    pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
         activity::of(&self.directory, org, keys, now)
     }
 
@@ -164,8 +170,8 @@ impl Reader {
     ///
     /// # Errors
     /// When the segments cannot be read.
-    pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follow> {
-        let mut follow = Follow::at_end(self.directory.clone(), filter)?;
+    pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follower> {
+        let mut follow = Follower::at_end(self.directory.clone(), filter)?;
         let (mut found, _) = self.newest(&filter, last, None, u64::MAX)?;
         found.retain(|(point, record)| follow.has_passed(*point, record));
         follow.first = found.into_iter().rev().map(|(_, record)| record).collect();
@@ -176,7 +182,7 @@ impl Reader {
     ///
     /// # Errors
     /// When the segments cannot be read; what is wrong with their content is in the report.
-    pub fn verify(&self) -> io::Result<Report> {
+    pub fn verify(&self) -> io::Result<VerifyReport> {
         verify::verify(&self.directory)
     }
 
@@ -185,9 +191,9 @@ impl Reader {
         &self,
         filter: &Filter,
         limit: usize,
-        before: Option<Cursor>,
+        before: Option<JournalCursor>,
         budget: u64,
-    ) -> io::Result<(Vec<Placed>, Option<Cursor>)> {
+    ) -> io::Result<(Vec<Placed>, Option<JournalCursor>)> {
         let (mut scan, blocks) = self.plan(filter)?;
         let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
         for block in blocks.into_iter().rev().filter_map(|block| clip(block, before)) {
@@ -199,7 +205,7 @@ impl Reader {
                 break;
             }
             found.extend(scan.records(block, filter)?.into_iter().rev());
-            reached = Some(Cursor { point: (block.segment, block.start) });
+            reached = Some(JournalCursor { point: (block.segment, block.start) });
         }
         found.truncate(limit);
         Ok((found, stopped))
@@ -221,24 +227,24 @@ impl Reader {
 }
 
 /// The part of a block that lies before a cursor.
-fn clip(block: Block, before: Option<Cursor>) -> Option<Block> {
-    let Some(Cursor { point }) = before else { return Some(block) };
+fn clip(block: Block, before: Option<JournalCursor>) -> Option<Block> {
+    let Some(JournalCursor { point }) = before else { return Some(block) };
     let end = if block.segment == point.0 { block.end.min(point.1) } else { block.end };
     ((block.segment, block.start) < point).then_some(Block { end, ..block })
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for JournalCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.point.0, self.point.1)
     }
 }
 
-impl FromStr for Cursor {
-    type Err = InvalidCursor;
+impl FromStr for JournalCursor {
+    type Err = InvalidJournalCursor;
 
-    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
-        let (segment, offset) = text.split_once('-').ok_or(InvalidCursor)?;
-        let number = |text: &str| text.parse().map_err(|_| InvalidCursor);
+    fn from_str(text: &str) -> Result<Self, InvalidJournalCursor> {
+        let (segment, offset) = text.split_once('-').ok_or(InvalidJournalCursor)?;
+        let number = |text: &str| text.parse().map_err(|_| InvalidJournalCursor);
         Ok(Self { point: (number(segment)?, number(offset)?) })
     }
 }

@@ -120,7 +120,7 @@ impl Outcome {
 
 /// The end of a use: what the *outcome* event says.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct UseEnd {
     /// How it ended.
     pub outcome: Outcome,
     /// The status that was sent; none when none was.
@@ -135,7 +135,7 @@ pub struct End {
 
 /// One audit record, joined: what `keygate audit` shows, under the names of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the fields are those of Use and End, in the contract's words")]
+#[allow(missing_docs, reason = "the fields are those of Use and UseEnd, in the contract's words")]
 pub struct Record {
     pub id: Uuid,
     pub time: String,

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use super::event::{Header, Kind};
 use super::frame;
 use super::segment::{self, Block};
-use super::{By, Seen};
+use super::{ReplayEntry, UsedBy};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
 use crate::key::KeyId;
 
 /// The numbered uses at or after `since`, oldest first.
-pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<Seen>> {
+pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
     let segments = segment::list(directory)?;
     let mut seen = Vec::new();
     let mut piece = Vec::new();
@@ -42,16 +42,16 @@ struct Opening {
     user_id: Option<UserId>,
 }
 
-fn numbered(line: &[u8]) -> Option<Seen> {
+fn numbered(line: &[u8]) -> Option<ReplayEntry> {
     matches!(frame::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
     frame::check(line)?;
     let opening: Opening = serde_json::from_slice(line).ok()?;
     let by = match opening.auth_method {
-        AuthMethod::ApiKey => By::Key(opening.key_id?),
-        AuthMethod::Session => By::Session(opening.user_id?),
+        AuthMethod::ApiKey => UsedBy::Key(opening.key_id?),
+        AuthMethod::Session => UsedBy::Session(opening.user_id?),
         AuthMethod::AdminSocket => return None,
     };
-    Some(Seen { by, time: opening.time, number: opening.number? })
+    Some(ReplayEntry { by, time: opening.time, number: opening.number? })
 }
 
 /// When a segment was created, by its header.

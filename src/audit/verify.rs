@@ -22,7 +22,7 @@ const REPORTED: usize = 1000;
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Segments read.
     pub segments: u64,
     /// Uses and attempts, ended or not.
@@ -32,14 +32,14 @@ pub struct Report {
     /// Uses that are going on, in a journal that a gateway writes.
     pub open: u64,
     /// What is wrong, the first thousand.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Defect>,
     /// How many problems there are.
     pub problem_count: u64,
 }
 
 /// Something that should not be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct Defect {
     /// The segment.
     pub segment: u64,
     /// The line in it, from 1; 0 for the segment as a whole.
@@ -51,7 +51,7 @@ pub struct Problem {
 /// The check, under way.
 #[derive(Default)]
 struct Check {
-    report: Report,
+    report: VerifyReport,
     /// A gateway writes the journal.
     in_use: bool,
     /// Where the check is.
@@ -65,7 +65,7 @@ struct Check {
 }
 
 /// Reads and checks every line of a journal.
-pub(super) fn verify(directory: &Path) -> io::Result<Report> {
+pub(super) fn verify(directory: &Path) -> io::Result<VerifyReport> {
     let mut check = Check { in_use: in_use(directory), ..Check::default() };
     let segments = segment::list(directory)?;
     // Writing begins with a segment, and the last one is never removed.
@@ -199,7 +199,7 @@ impl Check {
     fn problem_at(&mut self, segment: u64, line: u64, what: &str) {
         self.report.problem_count += 1;
         if self.report.problems.len() < REPORTED {
-            self.report.problems.push(Problem { segment, line, what: what.to_owned() });
+            self.report.problems.push(Defect { segment, line, what: what.to_owned() });
         }
     }
 }

@@ -129,7 +129,7 @@ impl Dashboard {
             self.unanswered(id, is_api, Failed::Internal)
         });
         answer.headers_mut().insert(X_REQUEST_ID, header(id));
-        self.counts.answered(answer.status());
+        self.counts.count_response(answer.status());
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.counts.duration.observe(clock::now().since(arrived) as f64 / 1e6);
         if is_head {
@@ -145,7 +145,7 @@ impl Dashboard {
         let id = Uuid::now_v7();
         let mut answer = self.failed(id, &Failed::NotFound);
         answer.headers_mut().insert(X_REQUEST_ID, header(id));
-        self.counts.answered(answer.status());
+        self.counts.count_response(answer.status());
         answer
     }
 

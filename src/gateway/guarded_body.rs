@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
-use crate::audit::{End, Entry, Outcome};
+use crate::audit::{AuditEntry, Outcome, UseEnd};
 use crate::clock::{self, Micros};
 use crate::forward;
 use crate::state::Permit;
@@ -21,7 +21,7 @@ use crate::upstream::{ResponseBody, ResponseError};
 /// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless it was told otherwise.
 pub(super) struct Exchange {
     pub(super) _permit: Permit,
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<AuditEntry>,
     pub(super) arrived: Micros,
     pub(super) upload: Upload,
     pub(super) status: Option<StatusCode>,
@@ -54,7 +54,7 @@ impl Drop for Exchange {
             let failed = std::thread::panicking();
             let unsaid = if failed { Outcome::InternalError } else { Outcome::Aborted };
             let status = self.status.or(failed.then_some(StatusCode::INTERNAL_SERVER_ERROR));
-            entry.close(End {
+            entry.close(UseEnd {
                 outcome: self.outcome.unwrap_or(unsaid),
                 status: status.map(|status| status.as_u16()),
                 duration_us,

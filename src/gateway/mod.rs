@@ -33,7 +33,7 @@ use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
 use crate::attempts::Attempts;
-use crate::audit::{Entry, Journal, Outcome, Use};
+use crate::audit::{AuditEntry, Journal, Outcome, Use};
 use crate::forward::{
     self, AllowedFeatures, ForwardContext, RequestFeatures, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
@@ -117,7 +117,7 @@ impl Gateway {
         if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
             return Err(Reason::BodyTooLarge);
         }
-        if !self.journal.admits() {
+        if !self.journal.accepts_requests() {
             self.metrics.audit.refused.inc();
             return Err(Reason::AuditUnavailable);
         }
@@ -201,7 +201,7 @@ impl Gateway {
         };
         match self.upstream.send(request, &options).await {
             Ok(response) => {
-                route.metrics.answered(response.status());
+                route.metrics.count_response(response.status());
                 self.respond(arrival, response, exchange, &fields).await
             }
             Err(failure) => {
@@ -209,7 +209,7 @@ impl Gateway {
                 let response = rejection.response(arrival.id);
                 exchange.status = Some(response.status());
                 exchange.sent = arrival.sent(&response);
-                route.metrics.answered(response.status());
+                route.metrics.count_response(response.status());
                 own(response)
             }
         }
@@ -220,7 +220,7 @@ impl Gateway {
         &self,
         arrival: &Arrival<'_>,
         admitted: Admitted,
-        entry: Entry,
+        entry: AuditEntry,
         body: &RequestBody,
         route: &Route,
     ) -> Exchange {

@@ -10,7 +10,7 @@ use super::guarded_body::GuardedBody;
 use super::rejection::{Reason, Rejection};
 use super::request::{Arrival, own};
 use crate::admission::{Denial, Route};
-use crate::audit::{End, Outcome};
+use crate::audit::{Outcome, UseEnd};
 use crate::clock;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::state::Refusal;
@@ -33,13 +33,13 @@ impl EarlyRejection {
     pub fn answer(&self, why: Unreadable) -> Bytes {
         let id = Uuid::now_v7();
         let response = Rejection { reason: why.into(), fields: None }.response(id);
-        self.0.answered(response.status());
+        self.0.count_response(response.status());
         serialized(&response, id)
     }
 
     pub(super) fn refuse(&self, reason: Reason, id: Uuid) -> Response<GuardedBody> {
         let response = Rejection { reason, fields: None }.response(id);
-        self.0.answered(response.status());
+        self.0.count_response(response.status());
         own(response)
     }
 }
@@ -64,7 +64,7 @@ impl Gateway {
         let rejection = Rejection::of_denial(denial, route);
         let response = rejection.response(arrival.id);
         let (status, sent) = (response.status().as_u16(), arrival.sent(&response));
-        let end = |outcome| End {
+        let end = |outcome| UseEnd {
             outcome,
             status: Some(status),
             duration_us: clock::now().since(arrival.time),
@@ -79,7 +79,7 @@ impl Gateway {
             | Denial::CrossSite
             | Denial::StateUnavailable => {}
             Denial::Malformed | Denial::Refused { principal: None, .. } => {
-                self.journal.attempt(&arrival.opening(head, route, &action, None), end(Outcome::Unknown));
+                self.journal.record_unknown_key(&arrival.opening(head, route, &action, None), end(Outcome::Unknown));
             }
             Denial::Refused { principal: Some(principal), refusal, .. } => {
                 let opening = arrival.opening(head, route, &action, Some(principal));
@@ -89,7 +89,7 @@ impl Gateway {
                 }
             }
         }
-        route.metrics.answered(response.status());
+        route.metrics.count_response(response.status());
         own(response)
     }
 }

@@ -113,7 +113,7 @@ impl<'a> Arrival<'a> {
     /// Answers with a "no", and counts it.
     pub(super) fn reject(&self, rejection: &Rejection, metrics: &RouteMetrics) -> Response<GuardedBody> {
         let response = rejection.response(self.id);
-        metrics.answered(response.status());
+        metrics.count_response(response.status());
         own(response)
     }
 }

@@ -78,7 +78,7 @@ pub enum ManagementError {
     TooManyAsked,
     /// Not a place in a list.
     #[error("`before` is no cursor of this list; begin without one")]
-    Cursor(#[from] audit::InvalidCursor),
+    Cursor(#[from] audit::InvalidJournalCursor),
     /// The journal cannot be read.
     #[error("the audit journal cannot be read; look at the audit directory")]
     JournalUnread(#[source] std::io::Error),

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::actor::AuditActor;
 use super::{ErrorKind, Management, ManagementError};
-use crate::audit::{End, Outcome, Use};
+use crate::audit::{UseEnd, Outcome, Use};
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::Change;
@@ -74,13 +74,13 @@ fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a
     }
 }
 
-fn end(changed: &Result<(), ManagementError>, started: Instant) -> End {
+fn end(changed: &Result<(), ManagementError>, started: Instant) -> UseEnd {
     let (outcome, status) = match changed {
         Ok(()) => (Outcome::Completed, http::StatusCode::OK),
         Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),
     };
-    End {
+    UseEnd {
         outcome,
         status: Some(status.as_u16()),
         duration_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{Management, ManagementError, Reply};
-use crate::audit::{self, Cursor, Filter, Outcome, Reader};
+use crate::audit::{self, Filter, JournalCursor, Outcome, Reader};
 use crate::clock::Micros;
 use crate::key::KeyId;
 
@@ -78,7 +78,7 @@ impl Management {
     /// The uses of a key that this gateway has recorded, newest first. Where the wanted ones are rare, a page may have
     /// fewer than asked for, or none, and say where to go on.
     pub(super) async fn list_uses(&self, key: KeyId, uses: UseQuery) -> Result<Reply, ManagementError> {
-        let before = uses.before.map(|before| before.parse::<Cursor>()).transpose()?;
+        let before = uses.before.map(|before| before.parse::<JournalCursor>()).transpose()?;
         let limit = uses.limit.unwrap_or(PAGE);
         if !(1..=LARGEST_PAGE).contains(&limit) {
             return Err(ManagementError::PageSize);
@@ -129,10 +129,10 @@ pub(super) fn check_number(keys: &[KeyId]) -> Result<(), ManagementError> {
     if keys.len() > MOST_KEYS { Err(ManagementError::TooManyAsked) } else { Ok(()) }
 }
 
-impl From<audit::Activity> for Activity {
-    fn from(activity: audit::Activity) -> Self {
-        let hour = |hour: audit::Hour| {
-            let audit::Hour { start, requests, refusals } = hour;
+impl From<audit::KeyActivity> for Activity {
+    fn from(activity: audit::KeyActivity) -> Self {
+        let hour = |hour: audit::HourlyActivity| {
+            let audit::HourlyActivity { start, requests, refusals } = hour;
             Hour { start: start.to_string(), requests, refusals }
         };
         let last = activity.last.map(|last| {

@@ -133,12 +133,12 @@ impl TlsMetrics {
     }
 
     /// When a certificate ends; its name must come from the configuration or from the certificate itself.
-    pub fn ends(&self, certificate: &str, at: i64) {
+    pub fn set_expiry(&self, certificate: &str, at: i64) {
         self.not_after.with_label_values(&[certificate]).set(at);
     }
 
     /// The certificate is shown no more.
-    pub fn gone(&self, certificate: &str) {
+    pub fn remove_certificate(&self, certificate: &str) {
         // It can only fail for one that was never shown.
         self.not_after.remove_label_values(&[certificate]).ok();
     }

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use keygate::audit::{End, Outcome, Use};
+use keygate::audit::{Outcome, Use, UseEnd};
 use keygate::config::Config;
 use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{self, KeyDigest, KeyId};
@@ -133,7 +133,7 @@ audit: { path: audit }
                 path: "/",
                 provisional: false,
             };
-            let end = End { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+            let end = UseEnd { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
             journal.begin(&opening).await.unwrap().close(end);
             journal.close().await;
             state.close().await;

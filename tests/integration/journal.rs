@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use keygate::audit::{
-    By, Durability, End, Filter, Journal, OnUnavailable, OpenError, Outcome, Reader, Record, Report, Settings, Use,
+    Durability, Filter, Journal, OnUnavailable, OpenError, Outcome, Reader, Record, Settings, Use, UseEnd, UsedBy,
+    VerifyReport,
 };
 use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, OrgId, UserId};
@@ -20,8 +21,13 @@ use uuid::Uuid;
 
 mod activity;
 
-const END: End =
-    End { outcome: Outcome::Completed, status: Some(200), duration_us: 1500, request_bytes: 0, response_bytes: 4096 };
+const END: UseEnd = UseEnd {
+    outcome: Outcome::Completed,
+    status: Some(200),
+    duration_us: 1500,
+    request_bytes: 0,
+    response_bytes: 4096,
+};
 
 /// Whose use it is.
 #[derive(Clone, Copy)]
@@ -96,7 +102,7 @@ fn all(settings: &Settings) -> Vec<Record> {
     exported(settings, Filter::default())
 }
 
-fn sound(settings: &Settings) -> Report {
+fn sound(settings: &Settings) -> VerifyReport {
     let report = reader(settings).verify().unwrap();
     assert_eq!(report.problems, [], "in {}", settings.path.display());
     report
@@ -159,7 +165,7 @@ fn a_use_and_its_outcome_are_one_record() {
             assert_eq!(record.gateway, "gw-1");
             journal.close().await;
             assert!(journal.begin(&opening).await.is_err());
-            assert!(!journal.available());
+            assert!(!journal.is_available());
         });
         sound(&settings);
     }
@@ -226,7 +232,7 @@ fn a_dropped_entry_is_aborted_and_a_record_needs_none() {
     run(async {
         let journal = open(&settings);
         drop(journal.begin(&Who::anyone().uses()).await.unwrap());
-        let refused = End { outcome: Outcome::RateLimited, status: Some(429), ..END };
+        let refused = UseEnd { outcome: Outcome::RateLimited, status: Some(429), ..END };
         journal.record(&Who::anyone().uses(), refused).await.unwrap();
         journal.close().await;
     });
@@ -509,11 +515,11 @@ fn attempts_are_recorded_at_a_bounded_rate() {
     let settings = settings(directory.path());
     let metrics = Metrics::new().audit;
     let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
-    let end = End { outcome: Outcome::Unknown, status: Some(401), ..END };
+    let end = UseEnd { outcome: Outcome::Unknown, status: Some(401), ..END };
     let time = clock::now();
     for _ in 0..1000 {
         let stranger = Use { key_id: None, user_id: None, org_id: None, ..Who::anyone().uses_at(time) };
-        journal.attempt(&stranger, end);
+        journal.record_unknown_key(&stranger, end);
     }
     run(journal.close());
     assert_eq!(all(&settings).len(), 10);
@@ -543,7 +549,7 @@ fn numbered_uses_are_replayed_from_a_time_on() {
     });
     for from in [0, 1, 50, 99] {
         let seen = journal.uses_since(times[from]).unwrap();
-        for (by, rest) in [(By::Key(who.key), 0), (By::Session(who.user), 2)] {
+        for (by, rest) in [(UsedBy::Key(who.key), 0), (UsedBy::Session(who.user), 2)] {
             let numbers: Vec<u64> = seen.iter().filter(|seen| seen.by == by).map(|seen| seen.number).collect();
             let expected: Vec<u64> = (0..100).filter(|n| n % 4 == rest && times[*n as usize] >= times[from]).collect();
             assert_eq!(numbers, expected);
@@ -635,13 +641,13 @@ fn a_full_disk_refuses_and_heals() {
                 entries.push(entry);
             }
             let begun = entries.len() as u64;
-            assert!(!journal.available());
+            assert!(!journal.is_available());
             assert!(journal.record(&who.uses(), END).await.is_err());
             entries.drain(..).for_each(|entry| entry.close(END));
             assert!(journal.begin(&who.uses()).await.is_err());
             assert_eq!(metrics.backlog.get(), begun as i64, "the outcomes are kept");
             give_room();
-            until("it is ready without traffic", || journal.available());
+            until("it is ready without traffic", || journal.is_available());
             journal.begin(&who.uses()).await.unwrap().close(END);
             journal.close().await;
             assert_eq!(metrics.written.get(), begun + 1);

@@ -109,7 +109,7 @@ mod tests {
 
     use super::super::DOCUMENT;
     use super::*;
-    use crate::audit::Cursor;
+    use crate::audit::JournalCursor;
     use crate::management::ManagementError as Error;
     use crate::state::Unavailable;
 
@@ -133,7 +133,7 @@ mod tests {
             Error::Revoked(id),
             Error::Taken("id"),
             Error::PageSize,
-            Error::Cursor("x".parse::<Cursor>().unwrap_err()),
+            Error::Cursor("x".parse::<JournalCursor>().unwrap_err()),
             Error::JournalUnread(std::io::ErrorKind::NotFound.into()),
             Error::StateAway(Unavailable::Late),
             Error::Randomness(getrandom::Error::UNSUPPORTED),

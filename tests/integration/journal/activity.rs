@@ -1,6 +1,6 @@
 //! What keys did, by the hour and at last: the same as a naive count over all records says, whatever the index covers.
 
-use keygate::audit::{Activity, HOURS, Hour, LastUse};
+use keygate::audit::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 
 use super::*;
 
@@ -37,23 +37,23 @@ impl Lively {
     }
 
     /// Writes so many more uses, of 6000 that reach until now; some of them are still open when it returns.
-    async fn write(&mut self, journal: &Journal, count: u64) -> Vec<keygate::audit::Entry> {
+    async fn write(&mut self, journal: &Journal, count: u64) -> Vec<keygate::audit::AuditEntry> {
         let mut open = Vec::new();
         for n in self.written..self.written + count {
             let time = Micros(self.begun.0 + n * (30 * HOUR / 6000));
             let agent = format!("agent/{n}");
             let opening = Use { user_agent: Some(agent.as_bytes()), ..self.nth(n, time) };
-            let refused = End { outcome: REFUSALS[(n / 10) as usize % 8], status: Some(403), ..END };
+            let refused = UseEnd { outcome: REFUSALS[(n / 10) as usize % 8], status: Some(403), ..END };
             match n % 10 {
                 0 => journal.record(&opening, refused).await.unwrap(),
                 1 => journal.record(&opening, END).await.unwrap(),
-                2 => journal.attempt(&Use { key_id: None, user_id: None, org_id: None, ..opening }, refused),
+                2 => journal.record_unknown_key(&Use { key_id: None, user_id: None, org_id: None, ..opening }, refused),
                 _ => open.push(journal.begin(&opening).await.unwrap()),
             }
             if open.len() > 40 {
                 let entry = open.swap_remove(n as usize * 7 % 40);
                 let outcome = if n.is_multiple_of(3) { Outcome::UpstreamError } else { Outcome::Completed };
-                entry.close(End { outcome, status: Some(200 + (n % 300) as u16), ..END });
+                entry.close(UseEnd { outcome, status: Some(200 + (n % 300) as u16), ..END });
             }
         }
         self.written += count;
@@ -136,20 +136,20 @@ fn micros(record: &Record) -> Micros {
 }
 
 /// The activity of a key that did nothing.
-fn quiet(now: Micros) -> Activity {
-    let first = now.0 / HOUR + 1 - HOURS as u64;
-    let hour = |n| Hour { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 };
-    Activity { hours: std::array::from_fn(hour), last: None }
+fn quiet(now: Micros) -> KeyActivity {
+    let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
+    let hour = |n| HourlyActivity { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 };
+    KeyActivity { hours: std::array::from_fn(hour), last: None }
 }
 
 /// What all the records say, one by one.
-fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, Activity> {
-    let first = now.0 / HOUR + 1 - HOURS as u64;
+fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActivity> {
+    let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
     let mut keys = HashMap::new();
     for record in exported(settings, Filter { org: Some(org), ..Filter::default() }) {
         let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
         let refused = REFUSALS.contains(&record.outcome);
-        let hour = (micros(&record).0 / HOUR).checked_sub(first).filter(|hour| *hour < HOURS as u64);
+        let hour = (micros(&record).0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
         if refused && hour.is_none() {
             continue;
         }
