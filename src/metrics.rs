@@ -60,11 +60,11 @@ pub struct Metrics {
     /// Certificates of encrypted listeners.
     pub tls: TlsMetrics,
     /// Unix time of the last successful load of the configuration, seconds.
-    pub config_loaded: Gauge,
+    pub config_loaded_at: Gauge,
     /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
-    pub config_good: IntGauge,
+    pub config_reload_ok: IntGauge,
     /// Failed reloads of the configuration.
-    pub config_failures: IntCounter,
+    pub config_reload_failures: IntCounter,
 }
 
 /// `audit_records_total{result}` and `audit_backlog`.
@@ -147,15 +147,15 @@ impl Metrics {
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&timeouts),
             tls: TlsMetrics::new(r),
-            config_loaded: registered(
+            config_loaded_at: registered(
                 r,
                 Gauge::new("config_last_reload_success_timestamp_seconds", "When the configuration was last loaded"),
             ),
-            config_good: registered(
+            config_reload_ok: registered(
                 r,
                 IntGauge::new("config_last_reload_successful", "1 when the last reload succeeded, else 0"),
             ),
-            config_failures: registered(r, IntCounter::new("config_reload_failures_total", "Failed reloads")),
+            config_reload_failures: registered(r, IntCounter::new("config_reload_failures_total", "Failed reloads")),
             registry,
         }
     }

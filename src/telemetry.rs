@@ -7,20 +7,20 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
 /// The environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
-pub const VARIABLE: &str = "KEYGATE_LOG";
+pub const LEVEL_VARIABLE: &str = "KEYGATE_LOG";
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The form of a line.
-    pub format: Format,
+    pub format: LogFormat,
     /// The least level that is logged.
     pub level: LevelFilter,
 }
 
 /// The form of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     Text,
     /// One JSON object per line.
@@ -29,15 +29,15 @@ pub enum Format {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { format: Format::Text, level: LevelFilter::INFO }
+        Self { format: LogFormat::Text, level: LevelFilter::INFO }
     }
 }
 
 /// The logs of this process, whose level can be changed; by default nobody's, for whoever began none.
 #[derive(Clone, Default)]
-pub struct Logs(Option<Arc<dyn Fn(EnvFilter) + Send + Sync>>);
+pub struct LogHandle(Option<Arc<dyn Fn(EnvFilter) + Send + Sync>>);
 
-impl Logs {
+impl LogHandle {
     /// Logs from this level on, unless the environment says otherwise.
     pub fn set_level(&self, level: LevelFilter) {
         if let Some(replace) = &self.0 {
@@ -46,40 +46,40 @@ impl Logs {
     }
 }
 
-impl fmt::Debug for Logs {
+impl fmt::Debug for LogHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logs").finish_non_exhaustive()
+        f.debug_struct("LogHandle").finish_non_exhaustive()
     }
 }
 
 /// Begins logging. Colours are used for text on a terminal. A second call changes nothing.
 ///
 /// An unreadable `KEYGATE_LOG` is ignored, with a warning.
-pub fn init(settings: Settings) -> Logs {
+pub fn init(settings: Settings) -> LogHandle {
     let (filter, ignored) = of_environment(settings.level);
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // It would report to standard error that standard error cannot be written, and panic over that.
     let subscriber = subscriber.log_internal_errors(false);
     let (set, logs) = match settings.format {
-        Format::Text => {
+        LogFormat::Text => {
             let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
             let subscriber = subscriber.with_ansi(ansi).with_filter_reloading();
-            let logs = Logs::of(subscriber.reload_handle());
+            let logs = LogHandle::of(subscriber.reload_handle());
             (subscriber.try_init(), logs)
         }
-        Format::Json => {
+        LogFormat::Json => {
             let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
-            let logs = Logs::of(subscriber.reload_handle());
+            let logs = LogHandle::of(subscriber.reload_handle());
             (subscriber.try_init(), logs)
         }
     };
     if set.is_ok() && ignored {
-        tracing::warn!("{VARIABLE} holds no valid filter and is ignored; give a level, or target=level");
+        tracing::warn!("{LEVEL_VARIABLE} holds no valid filter and is ignored; give a level, or target=level");
     }
     logs
 }
 
-impl Logs {
+impl LogHandle {
     fn of<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> Self {
         Self(Some(Arc::new(move |filter| {
             if let Err(error) = handle.reload(filter) {
@@ -90,7 +90,7 @@ impl Logs {
 }
 
 fn of_environment(level: LevelFilter) -> (EnvFilter, bool) {
-    filter(level, std::env::var(VARIABLE).ok().as_deref())
+    filter(level, std::env::var(LEVEL_VARIABLE).ok().as_deref())
 }
 
 /// The filter in force, and whether the environment's was not valid.

@@ -38,7 +38,7 @@ use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::telemetry::Logs;
+use crate::telemetry::LogHandle;
 use crate::transport::Capacity;
 use crate::upstream::Endpoints;
 
@@ -59,7 +59,7 @@ pub use systemd::ServiceNotifier;
 #[derive(Clone, Debug, Default)]
 pub struct ProcessHandles {
     /// The process's logs, whose level the configuration has.
-    pub logs: Logs,
+    pub logs: LogHandle,
     /// Whoever started the process.
     pub notifier: ServiceNotifier,
 }

@@ -72,8 +72,8 @@ pub(super) fn status_of(source: &ConfigSource, now: Micros) -> ConfigStatus {
 /// Counts a configuration that took effect.
 pub(super) fn count_loaded(metrics: &Metrics, now: Micros) {
     #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
-    metrics.config_loaded.set(now.0 as f64 / 1e6);
-    metrics.config_good.set(1);
+    metrics.config_loaded_at.set(now.0 as f64 / 1e6);
+    metrics.config_reload_ok.set(1);
 }
 
 impl Reload {
@@ -185,8 +185,8 @@ impl Reload {
         // A key that stands where none belongs is not repeated.
         let error = refused.to_string();
         let error = String::from_utf8_lossy(&key::redacted(error.as_bytes())).into_owned();
-        self.metrics.config_failures.inc();
-        self.metrics.config_good.set(0);
+        self.metrics.config_reload_failures.inc();
+        self.metrics.config_reload_ok.set(0);
         let sha256 = hash.map(|hash| hash.to_string());
         tracing::error!(sha256, error, "the configuration was not reloaded: the old one stays in force");
         self.process.notifier.ready("serving; the configuration file was refused, see `keygate config status`");

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::{Section, Value};
-use crate::telemetry::{Format, Settings};
+use crate::telemetry::{LogFormat, Settings};
 
 /// The name of this gateway.
 pub(super) fn gateway(value: &Value<'_>) -> Option<String> {
@@ -35,7 +35,7 @@ pub(super) fn cores() -> usize {
 
 pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {
     let default = Settings::default();
-    let formats = [("text", Format::Text), ("json", Format::Json)];
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let levels = [
         ("error", LevelFilter::ERROR),
         ("warn", LevelFilter::WARN),

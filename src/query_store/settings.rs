@@ -145,7 +145,7 @@ fn secret(value: &Value<'_>) -> Option<Secret> {
 
 fn telemetry(section: &mut Section<'_>) -> telemetry::Settings {
     let default = telemetry::Settings::default();
-    let formats = [("text", telemetry::Format::Text), ("json", telemetry::Format::Json)];
+    let formats = [("text", telemetry::LogFormat::Text), ("json", telemetry::LogFormat::Json)];
     let levels = [
         ("error", LevelFilter::ERROR),
         ("warn", LevelFilter::WARN),
