@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::identity::{OrgId, UserId};
 use crate::management::{ApiKey, Management, ManagementError, Operation, Reply};
 use crate::query_store::service::Caller;
-use crate::query_store::{self, Service};
+use crate::query_store::{self, QueryService};
 use crate::telemetry;
 
 /// Queries in the demo: enough for thirteen pages of the default size.
@@ -153,7 +153,7 @@ impl Store {
 
     /// Stores the demo's queries.
     fn seed(&self, caller: Caller) -> anyhow::Result<()> {
-        let service: Service = query_store::open(&settings(&self.dir))?;
+        let service: QueryService = query_store::open(&settings(&self.dir))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(query_store::seed(&service, caller, QUERIES, clock::now()))?;
         Ok(())

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::actor::AuditActor;
 use super::{ErrorKind, Management, ManagementError};
-use crate::audit::{UseEnd, Outcome, Use};
+use crate::audit::{Outcome, Use, UseEnd};
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::Change;

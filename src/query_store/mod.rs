@@ -36,12 +36,12 @@ mod settings;
 
 pub use seed::seed;
 pub use server::{run, serve};
-pub use service::Service;
+pub use service::QueryService;
 pub use settings::{CursorSettings, Settings, StoreSettings};
 
 use cursor::{Keyring, KeyringError};
-use service::Limits;
-use store::{Sqlite, Store};
+use service::ServiceLimits;
+use store::{SqliteStore, Store};
 
 /// The service cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,12 +73,12 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn open(settings: &Settings) -> Result<Service, OpenError> {
+pub fn open(settings: &Settings) -> Result<QueryService, OpenError> {
     let StoreSettings::Sqlite { path } = &settings.store;
-    let opened = Sqlite::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
+    let opened = SqliteStore::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
     let store = Store::Sqlite(opened?);
-    let limits = Limits { cursor_lifetime: settings.cursor.lifetime, body: settings.max_body };
-    Ok(Service::new(store, keyring(settings)?, limits))
+    let limits = ServiceLimits { cursor_lifetime: settings.cursor.lifetime, body: settings.max_body };
+    Ok(QueryService::new(store, keyring(settings)?, limits))
 }
 
 fn keyring(settings: &Settings) -> Result<Keyring, OpenError> {

@@ -35,7 +35,7 @@ pub struct Query {
 /// - The name is 1 to [`MAX_NAME`] characters, not all blank, none of them a control character.
 /// - The text is 1 to [`MAX_SQL`] bytes, not all blank, without NUL (PostgreSQL cannot store it).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
+pub struct QueryDraft {
     name: String,
     sql: String,
 }
@@ -63,7 +63,7 @@ pub enum InvalidDraft {
     SqlNul,
 }
 
-impl Draft {
+impl QueryDraft {
     /// Checks what a client wrote.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ fn rfc3339<S: Serializer>(time: &Micros, serializer: S) -> Result<S::Ok, S::Erro
 mod tests {
     use super::*;
 
-    fn draft(name: &str, sql: &str) -> Result<Draft, InvalidDraft> {
-        Draft::new(name.into(), sql.into())
+    fn draft(name: &str, sql: &str) -> Result<QueryDraft, InvalidDraft> {
+        QueryDraft::new(name.into(), sql.into())
     }
 
     #[test]

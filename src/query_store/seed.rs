@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::query_store::query::Draft;
-use crate::query_store::service::{Caller, Service};
+use crate::query_store::query::QueryDraft;
+use crate::query_store::service::{Caller, QueryService};
 use crate::query_store::store::StoreError;
 
 /// Between the creation times of two neighbours: 250 of them reach back a little over six days.
@@ -51,7 +51,7 @@ const DIMENSIONS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// [`StoreError`]; of up to 1000 queries, none was stored then.
-pub async fn seed(service: &Service, caller: Caller, count: u32, now: Micros) -> Result<(), StoreError> {
+pub async fn seed(service: &QueryService, caller: Caller, count: u32, now: Micros) -> Result<(), StoreError> {
     let created = |number| now.before(SPACING.saturating_mul(count - 1 - number));
     for first in (0..count).step_by(BATCH) {
         let batch = (first..count).take(BATCH).map(|number| (draft(number), created(number))).collect();
@@ -61,7 +61,7 @@ pub async fn seed(service: &Service, caller: Caller, count: u32, now: Micros) ->
 }
 
 /// The query of a number.
-fn draft(number: u32) -> Draft {
+fn draft(number: u32) -> QueryDraft {
     let number = usize::try_from(number).expect("32 bits are an index");
     let (measure, table, expression, condition) = MEASURES[number % MEASURES.len()];
     let rest = number / MEASURES.len();
@@ -76,7 +76,8 @@ fn draft(number: u32) -> Draft {
         "SELECT {column} AS {dimension}, {expression} AS value\nFROM {table}\n\
          WHERE {condition}\n  AND created_at >= {since}\nGROUP BY 1\nORDER BY value DESC"
     );
-    Draft::new(format!("{measure} by {dimension}, {period}{repeat}"), sql).expect("the parts above make valid drafts")
+    QueryDraft::new(format!("{measure} by {dimension}, {period}{repeat}"), sql)
+        .expect("the parts above make valid drafts")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::metrics::Metrics;
 use crate::query_store::http;
-use crate::query_store::service::Service;
+use crate::query_store::service::QueryService;
 use crate::{clock, transport};
 
 /// Between two passes of the collector: what ends meanwhile is all that waits for it.
@@ -41,7 +41,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(300);
 /// The runtime or the listener cannot be set up.
 pub fn run(
     listener: TcpListener,
-    service: Service,
+    service: QueryService,
     drain: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -56,7 +56,7 @@ pub fn run(
 /// The listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
-    service: Service,
+    service: QueryService,
     drain: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -104,7 +104,7 @@ fn serving() -> transport::Serving {
     let metrics = Metrics::new();
     transport::Serving {
         settings: Rc::new(settings),
-        answer: Rc::new(http::unreadable),
+        answer: Rc::new(http::head_error_response),
         tls: None,
         http2: transport::Http2::PriorKnowledge,
         proxies: Rc::default(),
@@ -115,7 +115,7 @@ fn serving() -> transport::Serving {
 }
 
 /// Follows the wall clock, and runs the collector again and again.
-async fn keep_house(service: &Service) -> Infallible {
+async fn keep_house(service: &QueryService) -> Infallible {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_sweep = Instant::now();
@@ -129,15 +129,15 @@ async fn keep_house(service: &Service) -> Infallible {
     }
 }
 
-async fn sweep(service: &Service) {
-    match service.sweep(clock::now()).await {
+async fn sweep(service: &QueryService) {
+    match service.collect_garbage(clock::now()).await {
         Ok(swept) => tracing::debug!(swept.snapshots, swept.removed, "old versions collected"),
         Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "old versions cannot be collected"),
     }
 }
 
 /// One connection's service.
-struct Connection(Rc<Service>);
+struct Connection(Rc<QueryService>);
 
 impl hyper::service::Service<Request<Incoming>> for Connection {
     type Response = Response<Full<Bytes>>;

@@ -7,8 +7,8 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::cursor::{Cursor, CursorError, Endpoint, Keyring, Scope};
-use crate::query_store::query::{Draft, Query};
-use crate::query_store::store::{Bookmark, Keep, Page, Progress, Store, StoreError};
+use crate::query_store::query::{Query, QueryDraft};
+use crate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreError};
 
 /// Which part of the cursor lifetime a snapshot is registered for in advance, so that a busy one is written only that
 /// often: a twenty-fourth, one hour of a day.
@@ -18,15 +18,15 @@ const BATCH: usize = 200;
 
 /// The service over its store.
 #[derive(Debug)]
-pub struct Service {
+pub struct QueryService {
     store: Store,
     cursors: Keyring,
-    limits: Limits,
+    limits: ServiceLimits,
 }
 
 /// What the service allows.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ServiceLimits {
     /// How long a cursor is valid from its making.
     pub cursor_lifetime: Duration,
     /// Bytes of a request body.
@@ -67,21 +67,21 @@ pub enum ListError {
 
 /// What one pass of the collector did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct GcTotals {
     /// Snapshots forgotten.
     pub snapshots: usize,
     /// Row versions removed.
     pub removed: usize,
 }
 
-impl Service {
+impl QueryService {
     /// A service over a store.
-    pub fn new(store: Store, cursors: Keyring, limits: Limits) -> Self {
+    pub fn new(store: Store, cursors: Keyring, limits: ServiceLimits) -> Self {
         Self { store, cursors, limits }
     }
 
     /// What it allows.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ServiceLimits {
         self.limits
     }
 
@@ -100,8 +100,9 @@ impl Service {
         let scope = Scope { endpoint: Endpoint::Queries, org };
         let after = token.map(|token| self.cursors.open(scope, token, now)).transpose()?;
         let expires = now.after(self.limits.cursor_lifetime);
-        let keep = Keep { at_least: expires, until: expires.after(self.limits.cursor_lifetime / ADVANCE) };
-        let page = self.store.page(org, after.map(|cursor| cursor.bookmark), limit, keep).await?;
+        let expiry =
+            SnapshotExpiry { at_least: expires, renew_to: expires.after(self.limits.cursor_lifetime / ADVANCE) };
+        let page = self.store.page(org, after.map(|cursor| cursor.bookmark), limit, expiry).await?;
         // An authentic cursor without its snapshot: it expired while we asked, or the database was put back to an
         // earlier state. Either way the sequence cannot go on, and has to begin again.
         let Page { items, next } = page.ok_or(CursorError::Expired)?;
@@ -113,7 +114,7 @@ impl Service {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn create(&self, caller: Caller, draft: Draft, now: Micros) -> Result<Query, StoreError> {
+    pub async fn create(&self, caller: Caller, draft: QueryDraft, now: Micros) -> Result<Query, StoreError> {
         self.store.create(caller.org, caller.user, draft, now).await
     }
 
@@ -129,7 +130,13 @@ impl Service {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn replace(&self, org: OrgId, id: Uuid, draft: Draft, now: Micros) -> Result<Option<Query>, StoreError> {
+    pub async fn replace(
+        &self,
+        org: OrgId,
+        id: Uuid,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Option<Query>, StoreError> {
         self.store.replace(org, id, draft, now).await
     }
 
@@ -153,11 +160,11 @@ impl Service {
     ///
     /// # Errors
     /// [`StoreError`]; what was collected stays so, the next pass begins again.
-    pub async fn sweep(&self, now: Micros) -> Result<Swept, StoreError> {
-        let mut swept = Swept::default();
-        let mut from = Some(Progress::default());
+    pub async fn collect_garbage(&self, now: Micros) -> Result<GcTotals, StoreError> {
+        let mut swept = GcTotals::default();
+        let mut from = Some(GcProgress::default());
         while let Some(progress) = from {
-            let batch = self.store.collect(progress, BATCH, now).await?;
+            let batch = self.store.collect_garbage(progress, BATCH, now).await?;
             swept.snapshots += batch.snapshots;
             swept.removed += batch.removed;
             from = batch.next;

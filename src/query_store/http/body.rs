@@ -11,7 +11,7 @@ use serde::de::Error as _;
 
 use super::BodyError;
 use super::refusal::Refusal;
-use crate::query_store::query::Draft;
+use crate::query_store::query::QueryDraft;
 
 /// How long a body may take. It comes from the gateway at its client's pace, and is at most a megabyte by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ struct Written {
 }
 
 /// Reads a draft.
-pub(super) async fn draft<B>(request: Request<B>, limit: u64) -> Result<Draft, Refusal>
+pub(super) async fn draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -34,7 +34,7 @@ where
     }
     let bytes = tokio::time::timeout(PATIENCE, read(request.into_body(), limit)).await.map_err(|_| Refusal::Slow)??;
     let written = parse(&bytes).map_err(Refusal::Json)?;
-    Draft::new(written.name, written.sql).map_err(Refusal::Draft)
+    QueryDraft::new(written.name, written.sql).map_err(Refusal::Draft)
 }
 
 /// An object; the library would take an array of the fields' values as well.

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::clock::Micros;
 use crate::query_store::query::Query;
-use crate::query_store::service::{Caller, Listing, Service};
+use crate::query_store::service::{Caller, Listing, QueryService};
 use crate::transport::Unreadable;
 
 mod body;
@@ -47,7 +47,7 @@ enum Resource {
 }
 
 /// Answers one request.
-pub async fn handle<B>(service: &Service, request: Request<B>, now: Micros) -> Response<Full<Bytes>>
+pub async fn handle<B>(service: &QueryService, request: Request<B>, now: Micros) -> Response<Full<Bytes>>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -56,11 +56,11 @@ where
 }
 
 /// The whole response, head and body, to a head that cannot be read.
-pub fn unreadable(why: Unreadable) -> Bytes {
-    refusal::unreadable(why)
+pub fn head_error_response(why: Unreadable) -> Bytes {
+    refusal::head_error_response(why)
 }
 
-async fn answer<B>(service: &Service, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+async fn answer<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -87,7 +87,7 @@ fn query_id(text: &str) -> Option<Uuid> {
     (id.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text).then_some(id)
 }
 
-async fn queries<B>(service: &Service, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+async fn queries<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -100,7 +100,7 @@ where
 }
 
 async fn query<B>(
-    service: &Service,
+    service: &QueryService,
     id: Uuid,
     request: Request<B>,
     now: Micros,
@@ -126,7 +126,7 @@ where
 }
 
 async fn list(
-    service: &Service,
+    service: &QueryService,
     caller: Caller,
     parameters: Option<&str>,
     now: Micros,
@@ -143,7 +143,7 @@ async fn list(
 }
 
 async fn create<B>(
-    service: &Service,
+    service: &QueryService,
     caller: Caller,
     request: Request<B>,
     now: Micros,
@@ -166,7 +166,7 @@ fn live(method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
     }
 }
 
-async fn ready(service: &Service, method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
+async fn ready(service: &QueryService, method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
     let response = live(method)?;
     service.check().await?;
     Ok(response)

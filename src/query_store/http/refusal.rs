@@ -127,7 +127,7 @@ impl From<ListError> for Refusal {
 }
 
 /// The whole response, head and body, to a head that cannot be read.
-pub(super) fn unreadable(why: Unreadable) -> Bytes {
+pub(super) fn head_error_response(why: Unreadable) -> Bytes {
     let (status, code, detail) = match why {
         Unreadable::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
         Unreadable::HeadTooLarge => {

@@ -20,7 +20,7 @@
 //!
 //! - the current content of each organization;
 //! - for each live snapshot what it saw, that is, at most its collection once more. A snapshot lives until
-//!   [`Keep::until`] of the last page of it that was served with a successor: the cursor lifetime and a twenty-fourth
+//!   [`SnapshotExpiry::renew_to`] of the last page of it that was served with a successor: the cursor lifetime and a twenty-fourth
 //!   of it, 25 hours by default. Sequences that started between the same two writes share one snapshot;
 //! - row versions that ended since the last full pass of the collector.
 //!
@@ -32,11 +32,11 @@ use uuid::Uuid;
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
-use crate::query_store::query::{Draft, Query};
+use crate::query_store::query::{Query, QueryDraft};
 
 pub mod sqlite;
 
-pub use sqlite::Sqlite;
+pub use sqlite::SqliteStore;
 
 /// A point in the history of one organization's collection: how many writes came before, this one included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,11 +55,11 @@ pub struct Bookmark {
 ///
 /// The two differ so that most pages find their snapshot registered long enough, and write nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Keep {
+pub struct SnapshotExpiry {
     /// The expiry of the cursor that goes out with the page.
     pub at_least: Micros,
     /// What the registration is set to when it does not reach that far.
-    pub until: Micros,
+    pub renew_to: Micros,
 }
 
 /// One page.
@@ -73,22 +73,22 @@ pub struct Page {
 
 /// Where a pass of the collector stands: the last row version it looked at. Opaque but to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Progress(i64, i64);
+pub struct GcProgress(i64, i64);
 
 /// What one batch of the collector did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collected {
+pub struct GcBatch {
     /// Snapshots forgotten.
     pub snapshots: usize,
     /// Row versions removed.
     pub removed: usize,
     /// Where the next batch of this pass begins; none when the pass is complete.
-    pub next: Option<Progress>,
+    pub next: Option<GcProgress>,
 }
 
 /// How much the store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holdings {
+pub struct StoreStats {
     /// Row versions that are current.
     pub current: u64,
     /// Row versions that have ended and are kept for live snapshots, or not yet collected.
@@ -116,7 +116,7 @@ pub enum StoreError {
 #[derive(Debug)]
 pub enum Store {
     /// In one SQLite file.
-    Sqlite(Sqlite),
+    Sqlite(SqliteStore),
 }
 
 impl Store {
@@ -124,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn create(&self, org: OrgId, user: UserId, draft: Draft, now: Micros) -> Result<Query, StoreError> {
+    pub async fn create(&self, org: OrgId, user: UserId, draft: QueryDraft, now: Micros) -> Result<Query, StoreError> {
         match self {
             Self::Sqlite(store) => store.create(org, user, draft, now).await,
         }
@@ -134,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn import(&self, org: OrgId, user: UserId, drafts: Vec<(Draft, Micros)>) -> Result<(), StoreError> {
+    pub async fn import(&self, org: OrgId, user: UserId, drafts: Vec<(QueryDraft, Micros)>) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(store) => store.import(org, user, drafts).await,
         }
@@ -154,7 +154,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn replace(&self, org: OrgId, id: Uuid, draft: Draft, now: Micros) -> Result<Option<Query>, StoreError> {
+    pub async fn replace(
+        &self,
+        org: OrgId,
+        id: Uuid,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Option<Query>, StoreError> {
         match self {
             Self::Sqlite(store) => store.replace(org, id, draft, now).await,
         }
@@ -180,21 +186,21 @@ impl Store {
         org: OrgId,
         after: Option<Bookmark>,
         limit: usize,
-        keep: Keep,
+        expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
         match self {
-            Self::Sqlite(store) => store.page(org, after, limit, keep).await,
+            Self::Sqlite(store) => store.page(org, after, limit, expiry).await,
         }
     }
 
     /// One batch of collection: looks at `batch` snapshots or row versions at most, at least one. A pass begins at the default
-    /// [`Progress`] and goes on with [`Collected::next`].
+    /// [`GcProgress`] and goes on with [`GcBatch::next`].
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn collect(&self, from: Progress, batch: usize, now: Micros) -> Result<Collected, StoreError> {
+    pub async fn collect_garbage(&self, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch, StoreError> {
         match self {
-            Self::Sqlite(store) => store.collect(from, batch, now).await,
+            Self::Sqlite(store) => store.collect_garbage(from, batch, now).await,
         }
     }
 
@@ -202,9 +208,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn holdings(&self) -> Result<Holdings, StoreError> {
+    pub async fn stats(&self) -> Result<StoreStats, StoreError> {
         match self {
-            Self::Sqlite(store) => store.holdings().await,
+            Self::Sqlite(store) => store.stats().await,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::Query;
-use keygate::query_store::store::{Bookmark, Holdings, Keep, Page, Progress, Sqlite, Store};
+use keygate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, SqliteStore, Store, StoreStats};
 
 use super::support::{NOW, directory, draft, runtime};
 
@@ -48,18 +48,18 @@ over_every_engine!(
 );
 
 pub fn sqlite(directory: &Path) -> Store {
-    Store::Sqlite(Sqlite::open(&directory.join("queries.db")).unwrap())
+    Store::Sqlite(SqliteStore::open(&directory.join("queries.db")).unwrap())
 }
 
-pub fn keep(now: Micros) -> Keep {
-    Keep { at_least: now.after(KEPT), until: now.after(KEPT) }
+pub fn keep(now: Micros) -> SnapshotExpiry {
+    SnapshotExpiry { at_least: now.after(KEPT), renew_to: now.after(KEPT) }
 }
 
 /// One whole pass.
 pub async fn collect(store: &Store, now: Micros) -> usize {
-    let (mut removed, mut from) = (0, Some(Progress::default()));
+    let (mut removed, mut from) = (0, Some(GcProgress::default()));
     while let Some(progress) = from {
-        let batch = store.collect(progress, 3, now).await.unwrap();
+        let batch = store.collect_garbage(progress, 3, now).await.unwrap();
         removed += batch.removed;
         from = batch.next;
     }
@@ -136,7 +136,7 @@ async fn a_full_last_page_has_no_successor(store: &Store) {
     assert_eq!([first.items, second.items].concat(), queries);
     assert_eq!(second.next, None);
     assert_eq!(page(store, org, None, 4).await.next, None);
-    assert_eq!(store.holdings().await.unwrap().snapshots, 1, "sequences of one page register nothing");
+    assert_eq!(store.stats().await.unwrap().snapshots, 1, "sequences of one page register nothing");
 }
 
 async fn a_sequence_shows_its_first_page_s_moment(store: &Store) {
@@ -177,7 +177,7 @@ async fn collection_keeps_what_a_live_snapshot_sees_and_nothing_else(store: &Sto
     store.delete(org, queries[2].id).await.unwrap();
     let newest = page(store, org, None, 1).await;
     assert_eq!(collect(store, NOW).await, 2);
-    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 2, ended: 2, snapshots: 2 });
+    assert_eq!(store.stats().await.unwrap(), StoreStats { current: 2, ended: 2, snapshots: 2 });
     assert_eq!(page(store, org, first.next, 10).await.items, queries[1..]);
     assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
 }
@@ -193,7 +193,7 @@ async fn collection_is_not_held_up_by_snapshots_that_do_not_see_the_row(store: &
     fill(store, other, 6).await;
     page(store, other, None, 1).await;
     assert_eq!(collect(store, NOW).await, 1);
-    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 11, ended: 0, snapshots: 3 });
+    assert_eq!(store.stats().await.unwrap(), StoreStats { current: 11, ended: 0, snapshots: 3 });
 }
 
 async fn collection_frees_everything_once_snapshots_expire(store: &Store) {
@@ -206,7 +206,7 @@ async fn collection_frees_everything_once_snapshots_expire(store: &Store) {
     let expiry = NOW.after(KEPT);
     assert_eq!(collect(store, Micros(expiry.0 - 1)).await, 0);
     assert_eq!(collect(store, expiry).await, 7);
-    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 3, ended: 0, snapshots: 0 });
+    assert_eq!(store.stats().await.unwrap(), StoreStats { current: 3, ended: 0, snapshots: 0 });
 }
 
 async fn a_page_extends_its_snapshot(store: &Store) {
@@ -232,9 +232,9 @@ async fn a_pass_goes_on_where_a_batch_ended(store: &Store) {
             store.delete(org, query.id).await.unwrap();
         }
     }
-    let (mut removed, mut from) = (Vec::new(), Some(Progress::default()));
+    let (mut removed, mut from) = (Vec::new(), Some(GcProgress::default()));
     while let Some(progress) = from {
-        let batch = store.collect(progress, 5, NOW).await.unwrap();
+        let batch = store.collect_garbage(progress, 5, NOW).await.unwrap();
         removed.push(batch.removed);
         from = batch.next;
     }
@@ -250,7 +250,7 @@ async fn concurrent_writes_all_count(store: &Store) {
     all.extend(creations.map(|work| Box::pin(async { drop(work.await) }) as _));
     all.extend(edits.map(|work| Box::pin(async { drop(work.await.unwrap().unwrap()) }) as _));
     join_all(all).await;
-    assert_eq!(store.holdings().await.unwrap(), Holdings { current: 201, ended: 200, snapshots: 0 });
+    assert_eq!(store.stats().await.unwrap(), StoreStats { current: 201, ended: 200, snapshots: 0 });
 }
 
 /// One of several things done at once.

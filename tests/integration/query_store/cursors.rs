@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use keygate::clock::Micros;
 use keygate::query_store;
-use keygate::query_store::store::Holdings;
+use keygate::query_store::store::StoreStats;
 use keygate::secret::Secret;
 
 use super::support::{Answer, DAY, Fixture, NOW, caller, runtime};
@@ -27,7 +27,7 @@ fn each_cursor_lives_for_its_own_day() {
         for page in 1..40 {
             let last_moment = Micros(now.after(DAY).0 - 1);
             assert_eq!(at(&fixture, &cursor, now.after(DAY)).await.code(), (410, "expired_cursor"), "page {page}");
-            fixture.service.sweep(last_moment).await.unwrap();
+            fixture.service.collect_garbage(last_moment).await.unwrap();
             let answer = at(&fixture, &cursor, last_moment).await;
             assert_eq!(answer.items(), all[page * 2..page * 2 + 2], "page {page}");
             (cursor, now) = (answer.cursor().unwrap(), last_moment);
@@ -35,9 +35,9 @@ fn each_cursor_lives_for_its_own_day() {
             assert_eq!(fixture.write(Method::DELETE, &target, "").await.status, 204);
         }
         let forgotten = now.after(DAY + DAY / 24);
-        assert_eq!(fixture.service.sweep(forgotten).await.unwrap().removed, 39);
-        let holdings = fixture.service.store().holdings().await.unwrap();
-        assert_eq!(holdings, Holdings { current: 61, ended: 0, snapshots: 0 });
+        assert_eq!(fixture.service.collect_garbage(forgotten).await.unwrap().removed, 39);
+        let stats = fixture.service.store().stats().await.unwrap();
+        assert_eq!(stats, StoreStats { current: 61, ended: 0, snapshots: 0 });
     });
 }
 
@@ -49,7 +49,7 @@ fn a_cursor_can_be_used_again() {
         let once = at(&fixture, &cursor, NOW).await;
         let last = at(&fixture, &once.cursor().unwrap(), NOW).await;
         assert_eq!(last.cursor(), None);
-        fixture.service.sweep(Micros(NOW.after(DAY).0 - 1)).await.unwrap();
+        fixture.service.collect_garbage(Micros(NOW.after(DAY).0 - 1)).await.unwrap();
         let again = at(&fixture, &cursor, Micros(NOW.after(DAY).0 - 1)).await;
         assert_eq!(again.items(), once.items());
     });

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::Query;
-use keygate::query_store::store::{Bookmark, Holdings, Progress, Store};
+use keygate::query_store::store::{Bookmark, GcProgress, Store, StoreStats};
 use proptest::prelude::*;
 
 use super::contract::{KEPT, collect, keep, sqlite};
@@ -59,7 +59,7 @@ struct World {
     /// The collections as they are now, newest first.
     collections: HashMap<usize, Vec<Query>>,
     held: Vec<Held>,
-    progress: Progress,
+    progress: GcProgress,
     now: Micros,
     created: usize,
 }
@@ -82,7 +82,7 @@ impl World {
     fn new(store: Store) -> Self {
         let orgs = [OrgId::generate(), OrgId::generate()];
         let collections = HashMap::from([(0, Vec::new()), (1, Vec::new())]);
-        Self { store, orgs, collections, held: Vec::new(), progress: Progress::default(), now: NOW, created: 0 }
+        Self { store, orgs, collections, held: Vec::new(), progress: GcProgress::default(), now: NOW, created: 0 }
     }
 
     async fn take(&mut self, step: Step) {
@@ -96,7 +96,7 @@ impl World {
             }
             Step::Continue { which, limit } => self.go_on(which, limit).await,
             Step::CollectSome { batch } => {
-                let collected = self.store.collect(self.progress, batch, self.now).await.unwrap();
+                let collected = self.store.collect_garbage(self.progress, batch, self.now).await.unwrap();
                 self.progress = collected.next.unwrap_or_default();
             }
             Step::CollectAll => drop(collect(&self.store, self.now).await),
@@ -160,7 +160,7 @@ impl World {
         }
         collect(&self.store, self.now.after(KEPT)).await;
         let current = self.collections.values().map(|collection| collection.len() as u64).sum();
-        assert_eq!(self.store.holdings().await.unwrap(), Holdings { current, ended: 0, snapshots: 0 });
+        assert_eq!(self.store.stats().await.unwrap(), StoreStats { current, ended: 0, snapshots: 0 });
     }
 }
 

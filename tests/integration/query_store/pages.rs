@@ -39,7 +39,7 @@ fn writes_between_the_pages_do_not_show() {
                 .pages(limit, async |_| {
                     while done < 50 {
                         disturb(&fixture, &all, done).await;
-                        fixture.service.sweep(super::support::NOW).await.unwrap();
+                        fixture.service.collect_garbage(super::support::NOW).await.unwrap();
                         done += 1;
                         if done % 5 == 0 {
                             break;

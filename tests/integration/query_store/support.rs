@@ -7,9 +7,9 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
-use keygate::query_store::query::Draft;
+use keygate::query_store::query::QueryDraft;
 use keygate::query_store::service::Caller;
-use keygate::query_store::{self, Service, Settings, http as face};
+use keygate::query_store::{self, QueryService, Settings, http as face};
 use serde_json::Value;
 
 /// When the tests take place.
@@ -19,7 +19,7 @@ pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Fixture {
     pub directory: tempfile::TempDir,
     pub settings: Settings,
-    pub service: Service,
+    pub service: QueryService,
     pub caller: Caller,
 }
 
@@ -40,8 +40,8 @@ pub fn caller() -> Caller {
     Caller { org: OrgId::generate(), user: UserId::generate() }
 }
 
-pub fn draft(name: &str) -> Draft {
-    Draft::new(name.to_owned(), format!("select '{name}'")).unwrap()
+pub fn draft(name: &str) -> QueryDraft {
+    QueryDraft::new(name.to_owned(), format!("select '{name}'")).unwrap()
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -1,6 +1,6 @@
 //! The store in one SQLite file: the operations, each one transaction's worth of `rows`.
 //!
-//! - One thread owns the connection and does everything in order of arrival (`writer`); the async side waits.
+//! - One thread owns the connection and does everything in order of arrival (`database_thread`); the async side waits.
 //! - A write is durable when it returns: WAL with `synchronous=FULL`, and the answer goes out after the commit.
 //! - Reads take part in the same transactions. A page is read and its snapshot registered in one, and no transaction
 //!   stays open between pages.
@@ -17,27 +17,27 @@ use uuid::Uuid;
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
-use crate::query_store::query::{Draft, Query};
-use crate::query_store::store::{Bookmark, Collected, Holdings, Keep, Page, Progress, StoreError};
+use crate::query_store::query::{Query, QueryDraft};
+use crate::query_store::store::{Bookmark, GcBatch, GcProgress, Page, SnapshotExpiry, StoreError, StoreStats};
 
-mod collection;
+mod database_thread;
 mod rows;
-mod writer;
+mod garbage;
 
-use writer::Writer;
+use database_thread::DatabaseThread;
 
 /// How long to wait for another process's transaction: they are as short as ours, so longer means that one hangs.
 const BUSY: Duration = Duration::from_secs(5);
 /// The prepared statements that are kept: all there are, with room.
 const STATEMENTS: usize = 32;
 /// The layout of the tables below, in `user_version`. A file of another layout is not touched.
-const LAYOUT: i64 = 1;
+const SCHEMA_VERSION: i64 = 1;
 
 /// Tables and what holds about them:
 /// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
 /// - a query has at most one current row version (`queries_by_id` is unique);
 /// - `position` is the `version_created` of a query's first row version.
-const TABLES: &str = "
+const SCHEMA: &str = "
     CREATE TABLE orgs (
         number  INTEGER PRIMARY KEY,
         org     TEXT NOT NULL UNIQUE,
@@ -69,8 +69,8 @@ const TABLES: &str = "
 
 /// A store in one SQLite file. When it is dropped, what was accepted is done and the file is closed.
 #[derive(Debug)]
-pub struct Sqlite {
-    writer: Writer,
+pub struct SqliteStore {
+    thread: DatabaseThread,
 }
 
 /// The file cannot be opened as a store.
@@ -89,14 +89,14 @@ pub enum OpenError {
     #[error("cannot start the database's thread")]
     Thread(#[source] std::io::Error),
     /// It was written by another release.
-    #[error("the database has layout {found}, this release knows layout {LAYOUT}")]
-    Layout {
+    #[error("the database has schema version {found}; this release supports version {SCHEMA_VERSION}")]
+    SchemaVersion {
         /// The layout found.
         found: i64,
     },
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens the file, and makes it (mode 0600), with its directory, when there is none.
     ///
     /// # Errors
@@ -109,47 +109,47 @@ impl Sqlite {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         prepare(&mut connection)?;
-        Writer::start(connection).map(|writer| Self { writer }).map_err(OpenError::Thread)
+        DatabaseThread::start(connection).map(|thread| Self { thread }).map_err(OpenError::Thread)
     }
 
     pub(super) async fn create(
         &self,
         org: OrgId,
         user: UserId,
-        draft: Draft,
+        draft: QueryDraft,
         now: Micros,
     ) -> Result<Query, StoreError> {
-        self.writer.run(move |connection| rows::create(connection, org, user, &draft, now)).await
+        self.thread.run(move |connection| rows::create(connection, org, user, &draft, now)).await
     }
 
     pub(super) async fn import(
         &self,
         org: OrgId,
         user: UserId,
-        drafts: Vec<(Draft, Micros)>,
+        drafts: Vec<(QueryDraft, Micros)>,
     ) -> Result<(), StoreError> {
         let create = move |db: &Connection| {
             drafts.iter().try_for_each(|(draft, created)| rows::create(db, org, user, draft, *created).map(drop))
         };
-        self.writer.run(create).await
+        self.thread.run(create).await
     }
 
     pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
-        self.writer.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
+        self.thread.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
     }
 
     pub(super) async fn replace(
         &self,
         org: OrgId,
         id: Uuid,
-        draft: Draft,
+        draft: QueryDraft,
         now: Micros,
     ) -> Result<Option<Query>, StoreError> {
-        self.writer.run(move |connection| rows::replace(connection, org, id, &draft, now)).await
+        self.thread.run(move |connection| rows::replace(connection, org, id, &draft, now)).await
     }
 
     pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        self.writer.run(move |connection| rows::delete(connection, org, id)).await
+        self.thread.run(move |connection| rows::delete(connection, org, id)).await
     }
 
     pub(super) async fn page(
@@ -157,21 +157,26 @@ impl Sqlite {
         org: OrgId,
         after: Option<Bookmark>,
         limit: usize,
-        keep: Keep,
+        expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
-        self.writer.run(move |connection| rows::page(connection, org, after, limit, keep)).await
+        self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry)).await
     }
 
-    pub(super) async fn collect(&self, from: Progress, batch: usize, now: Micros) -> Result<Collected, StoreError> {
-        self.writer.run(move |connection| collection::collect(connection, from, batch, now)).await
+    pub(super) async fn collect_garbage(
+        &self,
+        from: GcProgress,
+        batch: usize,
+        now: Micros,
+    ) -> Result<GcBatch, StoreError> {
+        self.thread.run(move |connection| garbage::collect(connection, from, batch, now)).await
     }
 
-    pub(super) async fn holdings(&self) -> Result<Holdings, StoreError> {
-        self.writer.run(collection::holdings).await
+    pub(super) async fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.thread.run(garbage::stats).await
     }
 
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        self.writer.run(|connection| connection.query_row("SELECT 1", [], |_| Ok(()))).await
+        self.thread.run(|connection| connection.query_row("SELECT 1", [], |_| Ok(()))).await
     }
 }
 
@@ -183,11 +188,11 @@ fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     match transaction.query_row("PRAGMA user_version", [], |row| row.get(0))? {
         0 => {
-            transaction.execute_batch(TABLES)?;
-            transaction.pragma_update(None, "user_version", LAYOUT)?;
+            transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
-        LAYOUT => {}
-        found => return Err(OpenError::Layout { found }),
+        SCHEMA_VERSION => {}
+        found => return Err(OpenError::SchemaVersion { found }),
     }
     Ok(transaction.commit()?)
 }

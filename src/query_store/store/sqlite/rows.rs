@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
-use crate::query_store::query::{Draft, Query};
-use crate::query_store::store::{Bookmark, Keep, Page, Version};
+use crate::query_store::query::{Query, QueryDraft};
+use crate::query_store::store::{Bookmark, Page, SnapshotExpiry, Version};
 
-/// The columns of [`Positioned::read`], in its order.
+/// The columns of [`QueryRow::read`], in its order.
 macro_rules! columns {
     () => {
         "position, id, sql, name, created_at, updated_at, created_by"
@@ -18,7 +18,7 @@ macro_rules! columns {
 }
 
 /// A query and its place in the order.
-pub(super) struct Positioned {
+pub(super) struct QueryRow {
     position: Version,
     pub(super) query: Query,
 }
@@ -30,7 +30,7 @@ struct Org {
 }
 
 /// Stores a new query.
-pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &Draft, now: Micros) -> Result<Query> {
+pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &QueryDraft, now: Micros) -> Result<Query> {
     let org = next_version(db, org)?;
     let query = Query {
         id: Uuid::now_v7(),
@@ -40,24 +40,24 @@ pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &Draft, n
         updated_at: now,
         created_by: user,
     };
-    let row = Positioned { position: org.version, query };
+    let row = QueryRow { position: org.version, query };
     insert(db, &org, &row)?;
     Ok(row.query)
 }
 
 /// The current version of one query.
-pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Positioned>> {
+pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<QueryRow>> {
     let sql = concat!(
         "SELECT ",
         columns!(),
         " FROM queries WHERE org = (SELECT number FROM orgs WHERE org = :org) AND id = :id AND version_ended IS NULL"
     );
     let parameters = named_params! { ":org": org.to_string(), ":id": id.as_bytes() };
-    db.prepare_cached(sql)?.query_row(parameters, Positioned::read).optional()
+    db.prepare_cached(sql)?.query_row(parameters, QueryRow::read).optional()
 }
 
 /// Ends the current version of a query and creates the next one, in the same place of the order.
-pub(super) fn replace(db: &Connection, org: OrgId, id: Uuid, draft: &Draft, now: Micros) -> Result<Option<Query>> {
+pub(super) fn replace(db: &Connection, org: OrgId, id: Uuid, draft: &QueryDraft, now: Micros) -> Result<Option<Query>> {
     let Some(mut row) = current(db, org, id)? else { return Ok(None) };
     let org = next_version(db, org)?;
     end(db, &org, id)?;
@@ -83,7 +83,7 @@ pub(super) fn page(
     org: OrgId,
     after: Option<Bookmark>,
     limit: usize,
-    keep: Keep,
+    expiry: SnapshotExpiry,
 ) -> Result<Option<Page>> {
     let Some(org) = find(db, org)? else {
         return Ok(after.is_none().then_some(Page { items: Vec::new(), next: None }));
@@ -98,8 +98,8 @@ pub(super) fn page(
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|last| Bookmark { snapshot, after: last.position });
-    if next.is_some() && registered.is_none_or(|until| until < keep.at_least) {
-        register(db, org.number, snapshot, keep.until)?;
+    if next.is_some() && registered.is_none_or(|until| until < expiry.at_least) {
+        register(db, org.number, snapshot, expiry.renew_to)?;
     }
     Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next }))
 }
@@ -111,7 +111,7 @@ fn visible(
     snapshot: Version,
     after: Option<Bookmark>,
     limit: usize,
-) -> Result<Vec<Positioned>> {
+) -> Result<Vec<QueryRow>> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -123,7 +123,7 @@ fn visible(
     let before = after.map_or(snapshot.0.saturating_add(1), |bookmark| bookmark.after.0);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot.0, ":limit": limit };
-    db.prepare_cached(sql)?.query_map(parameters, Positioned::read)?.collect()
+    db.prepare_cached(sql)?.query_map(parameters, QueryRow::read)?.collect()
 }
 
 /// Until when a snapshot is registered; none when it is not.
@@ -150,7 +150,7 @@ fn next_version(db: &Connection, org: OrgId) -> Result<Org> {
     db.prepare_cached(sql)?.query_row([org.to_string()], Org::read)
 }
 
-fn insert(db: &Connection, org: &Org, row: &Positioned) -> Result<()> {
+fn insert(db: &Connection, org: &Org, row: &QueryRow) -> Result<()> {
     let sql = "INSERT INTO queries (org, id, version_created, position, name, sql, created_at, updated_at, created_by)
                VALUES (:org, :id, :version, :position, :name, :sql, :created_at, :updated_at, :created_by)";
     let parameters = named_params! {
@@ -172,7 +172,7 @@ fn end(db: &Connection, org: &Org, id: Uuid) -> Result<()> {
     db.prepare_cached(sql)?.execute((org.version.0, org.number, id.as_bytes())).map(drop)
 }
 
-impl Positioned {
+impl QueryRow {
     fn read(row: &Row<'_>) -> Result<Self> {
         let created_by: String = row.get(6)?;
         let query = Query {

@@ -19,7 +19,7 @@ const GROUP: usize = 64;
 const QUEUE: usize = 256;
 
 /// The async side of the thread. Dropping it finishes what was accepted, then closes the connection.
-pub(super) struct Writer {
+pub(super) struct DatabaseThread {
     /// `None` only within `drop`.
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     /// `None` only within `drop`.
@@ -40,7 +40,7 @@ struct Work<F, T> {
     caller: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl Writer {
+impl DatabaseThread {
     /// Hands the connection to a new thread.
     pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -63,7 +63,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for DatabaseThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
@@ -73,9 +73,9 @@ impl Drop for Writer {
     }
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for DatabaseThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Writer")
+        f.write_str("DatabaseThread")
     }
 }
 

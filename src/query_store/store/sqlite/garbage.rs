@@ -8,14 +8,14 @@ use rusqlite::{Connection, Result, named_params};
 
 use super::rows::stored;
 use crate::clock::Micros;
-use crate::query_store::store::{Collected, Holdings, Progress};
+use crate::query_store::store::{GcBatch, GcProgress, StoreStats};
 
 /// Forgets `batch` snapshots whose time is over. Only when no more are left, looks at the next `batch` ended row versions
 /// and removes those that no snapshot sees.
-pub(super) fn collect(db: &Connection, from: Progress, batch: usize, now: Micros) -> Result<Collected> {
+pub(super) fn collect(db: &Connection, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch> {
     let snapshots = forget_snapshots(db, batch, now)?;
     if snapshots == batch {
-        return Ok(Collected { snapshots, removed: 0, next: Some(from) });
+        return Ok(GcBatch { snapshots, removed: 0, next: Some(from) });
     }
     let ended = ended_after(db, from, batch)?;
     let mut removed = 0;
@@ -23,16 +23,16 @@ pub(super) fn collect(db: &Connection, from: Progress, batch: usize, now: Micros
         removed += remove_unseen(db, *row)?;
     }
     let next = ended.last().filter(|_| ended.len() == batch).map(|row| row.end);
-    Ok(Collected { snapshots, removed, next })
+    Ok(GcBatch { snapshots, removed, next })
 }
 
 /// Counts everything.
-pub(super) fn holdings(db: &Connection) -> Result<Holdings> {
+pub(super) fn stats(db: &Connection) -> Result<StoreStats> {
     let count = |sql: &str| -> Result<u64> {
         let count: i64 = db.query_row(sql, [], |row| row.get(0))?;
         Ok(u64::try_from(count).expect("a count is not negative"))
     };
-    Ok(Holdings {
+    Ok(StoreStats {
         current: count("SELECT count(*) FROM queries WHERE version_ended IS NULL")?,
         ended: count("SELECT count(*) FROM queries WHERE version_ended IS NOT NULL")?,
         snapshots: count("SELECT count(*) FROM snapshots")?,
@@ -43,7 +43,7 @@ pub(super) fn holdings(db: &Connection) -> Result<Holdings> {
 #[derive(Clone, Copy)]
 struct Ended {
     rowid: i64,
-    end: Progress,
+    end: GcProgress,
 }
 
 fn forget_snapshots(db: &Connection, batch: usize, now: Micros) -> Result<usize> {
@@ -52,12 +52,12 @@ fn forget_snapshots(db: &Connection, batch: usize, now: Micros) -> Result<usize>
     db.prepare_cached(sql)?.execute(named_params! { ":now": stored(now), ":batch": bound(batch) })
 }
 
-fn ended_after(db: &Connection, from: Progress, batch: usize) -> Result<Vec<Ended>> {
+fn ended_after(db: &Connection, from: GcProgress, batch: usize) -> Result<Vec<Ended>> {
     let sql = "SELECT rowid, org, version_ended FROM queries INDEXED BY queries_by_end
                WHERE version_ended IS NOT NULL AND (org, version_ended) > (:org, :ended)
                ORDER BY org, version_ended LIMIT :batch";
     let parameters = named_params! { ":org": from.0, ":ended": from.1, ":batch": bound(batch) };
-    let read = |row: &rusqlite::Row<'_>| Ok(Ended { rowid: row.get(0)?, end: Progress(row.get(1)?, row.get(2)?) });
+    let read = |row: &rusqlite::Row<'_>| Ok(Ended { rowid: row.get(0)?, end: GcProgress(row.get(1)?, row.get(2)?) });
     db.prepare_cached(sql)?.query_map(parameters, read)?.collect()
 }
 
