@@ -8,7 +8,7 @@ use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::{MAX_TOKENS, Quota};
 use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Ask, Change, Decision, Key, Org, Redis as State, User};
+use keygate::state::{Change, DecideRequest, Decision, Key, Org, Redis as State, User};
 
 use crate::support::redis::Redis;
 
@@ -82,7 +82,8 @@ impl Directory {
                 tokio::spawn(async move {
                     for number in (first..decisions).step_by(at_once) {
                         let key = &keys[number % keys.len()];
-                        let ask = Ask { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
+                        let ask =
+                            DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
                         let decision = state.decide(ask).await.unwrap();
                         assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
                     }

@@ -20,7 +20,7 @@ use crate::identity::Principal;
 use crate::metrics::Metrics;
 use crate::quota::Standing;
 use crate::session::TokenDigest;
-use crate::state::{Admitted, Ask, Decision, Refusal, State, Unavailable, seat};
+use crate::state::{Admitted, DecideRequest, Decision, Refusal, State, Unavailable, seat};
 
 use credential::{Credential, CredentialError};
 pub use routes::{Route, Routes};
@@ -88,8 +88,11 @@ impl Admission {
         let route = self.routes.find(head);
         let result = match credential::of(head, self.sessions.as_deref()) {
             Ok(Credential::Key(key)) => {
-                self.decide(Ask { digest: &key.digest, id: key.id, required: route.permission.as_ref(), now }, route)
-                    .await
+                self.decide(
+                    DecideRequest { digest: &key.digest, id: key.id, required: route.permission.as_ref(), now },
+                    route,
+                )
+                .await
             }
             Ok(Credential::Session(digest)) => self.decide_session(&digest, route, now).await,
             Err(error) => Err(self.deny_credential(error)),
@@ -106,13 +109,16 @@ impl Admission {
         let user = session.map_err(|unavailable| self.unanswered(unavailable))?.and_then(|session| session.user());
         let Some(user) = user else { return Err(self.no_session()) };
         let seat = seat(user);
-        match self.decide(Ask { digest: &seat, id: None, required: route.permission.as_ref(), now }, route).await {
+        match self
+            .decide(DecideRequest { digest: &seat, id: None, required: route.permission.as_ref(), now }, route)
+            .await
+        {
             Err(Denial::Refused { principal: None, .. }) => Err(Denial::NoSession),
             decided => decided,
         }
     }
 
-    async fn decide(&self, ask: Ask<'_>, route: &Route) -> Result<Admitted, Denial> {
+    async fn decide(&self, ask: DecideRequest<'_>, route: &Route) -> Result<Admitted, Denial> {
         let timer = self.metrics.state.decide.start_timer();
         let decision = self.state.decide(ask).await;
         timer.observe_duration();
@@ -123,7 +129,7 @@ impl Admission {
                 self.metrics.limits.org_allowed.inc();
                 Ok(admitted)
             }
-            Ok(Decision::Refused { refusal, principal, standing }) => {
+            Ok(Decision::Denied { refusal, principal, standing }) => {
                 self.count(refusal, route);
                 Err(Denial::Refused { refusal, principal, standing })
             }

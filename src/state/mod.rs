@@ -44,7 +44,7 @@ pub enum State {
 
 /// What admission asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct DecideRequest<'a> {
     /// The digest of the presented key.
     pub digest: &'a KeyDigest,
     /// The key id that the presented key names, when it is of our own format: where to look first.
@@ -61,7 +61,7 @@ pub enum Decision {
     /// A token and a slot were taken.
     Admitted(Admitted),
     /// Nothing was taken.
-    Refused {
+    Denied {
         /// Why.
         refusal: Refusal,
         /// Whose key it is, when it is known.
@@ -155,7 +155,7 @@ impl State {
     ///
     /// # Errors
     /// [`Unavailable`] when the state does not answer. The embedded state always answers.
-    pub async fn decide(&self, ask: Ask<'_>) -> Result<Decision, Unavailable> {
+    pub async fn decide(&self, ask: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.decide(ask)),
             Self::Redis(state) => state.decide(ask).await,
@@ -310,7 +310,7 @@ mod tests {
         static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));
         let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
         let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
-        send(|state| state.decide(Ask { digest, id: None, required: None, now }));
+        send(|state| state.decide(DecideRequest { digest, id: None, required: None, now }));
         send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
         send(|state| state.orgs());
         send(|state| state.users(org));

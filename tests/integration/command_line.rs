@@ -11,7 +11,7 @@ use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
-use keygate::state::{Ask, Decision};
+use keygate::state::{DecideRequest, Decision};
 use keygate::{admin, app, clock};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -86,7 +86,7 @@ audit: { path: audit }
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
             let Decision::Admitted(admitted) =
-                state.decide(Ask { digest: &digest, id: None, required: None, now }).await.unwrap()
+                state.decide(DecideRequest { digest: &digest, id: None, required: None, now }).await.unwrap()
             else {
                 panic!("admitted")
             };

@@ -18,7 +18,7 @@ use crate::quota::{Quota, Standing};
 use super::grant::{Grant, Secrets};
 use super::permit::{self, OrgRecord};
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, Ask, Decision, Key, KeyHoldings, Permit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Key, KeyHoldings, Permit, Refusal};
 
 /// A key: what never changes about it, and what does.
 pub(super) struct KeyRecord {
@@ -102,10 +102,10 @@ impl KeyRecord {
     }
 
     /// Decides one request with this key: checks everything, then takes.
-    pub(super) fn decide(self: &Arc<Self>, ask: Ask<'_>, used: &UsedKeys) -> Decision {
+    pub(super) fn decide(self: &Arc<Self>, ask: DecideRequest<'_>, used: &UsedKeys) -> Decision {
         let mut live = self.live();
         if let Some(refusal) = live.unauthenticated(ask) {
-            return Decision::Refused { refusal, principal: Some(Arc::clone(&live.principal)), standing: None };
+            return Decision::Denied { refusal, principal: Some(Arc::clone(&live.principal)), standing: None };
         }
         live.bucket = live.bucket.refilled(live.quota, ask.now);
         match self.take(&mut live, ask) {
@@ -120,7 +120,7 @@ impl KeyRecord {
                     permit: Permit::Embedded(permit),
                 })
             }
-            Err(refusal) => Decision::Refused {
+            Err(refusal) => Decision::Denied {
                 refusal,
                 principal: Some(Arc::clone(&live.principal)),
                 standing: Some(self.standing_of(&live, self.org.in_flight())),
@@ -130,7 +130,7 @@ impl KeyRecord {
 
     /// Takes a slot and a token when all that is left to check allows it. The token is looked for before the slot is
     /// taken and taken after it, so a refusal never held a slot, not even for a moment.
-    fn take(&self, live: &mut Live, ask: Ask<'_>) -> Result<(permit::Permit, u32), Refusal> {
+    fn take(&self, live: &mut Live, ask: DecideRequest<'_>) -> Result<(permit::Permit, u32), Refusal> {
         if self.org.suspended() {
             return Err(Refusal::OrgSuspended);
         }
@@ -260,7 +260,7 @@ impl Live {
     }
 
     /// Why the presented secret does not authenticate its user.
-    fn unauthenticated(&self, ask: Ask<'_>) -> Option<Refusal> {
+    fn unauthenticated(&self, ask: DecideRequest<'_>) -> Option<Refusal> {
         if self.revoked.is_some() {
             return Some(Refusal::Revoked);
         }

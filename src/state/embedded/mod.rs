@@ -16,7 +16,7 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, Standing};
 
-use super::{Ask, Change, ChangeError, Decision, Defaults, Holdings, Key, Org, Refusal, User};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Holdings, Key, Org, Refusal, User};
 
 mod live;
 mod grant;
@@ -155,10 +155,10 @@ impl Embedded {
     }
 
     /// Decides one request: all or nothing. See [`super::State::decide`].
-    pub fn decide(&self, ask: Ask<'_>) -> Decision {
+    pub fn decide(&self, ask: DecideRequest<'_>) -> Decision {
         match self.directory.by_digest(ask.digest) {
             Some(record) => record.decide(ask, &self.directory.used),
-            None => Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None },
+            None => Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None },
         }
     }
 

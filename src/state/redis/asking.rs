@@ -23,7 +23,7 @@ use super::{Redis, Shared};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Standing;
-use crate::state::{Admitted, Ask, Decision, Permit as AnyPermit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
 /// How often a decision begins anew because the records have changed meanwhile. More says that somebody changes them
 /// all the time.
@@ -44,8 +44,8 @@ enum Outcome {
 
 impl Redis {
     /// Decides one request, without regard to the deadline.
-    pub(super) async fn asked(&self, ask: Ask<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
-        let unknown = Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None };
+    pub(super) async fn asked(&self, ask: DecideRequest<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
+        let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None };
         let mut known = self.shared.recall(ask.digest);
         // Released slots that are on their way for longer are as good as taken.
         let crossing = self.shared.settings.deadline / 4;
@@ -83,7 +83,7 @@ impl Redis {
     }
 
     /// Reads the key that a digest belongs to: under the id that the presented key names, else by the digest's index.
-    async fn find(&self, ask: &Ask<'_>) -> Result<Option<Arc<Known>>, Failure> {
+    async fn find(&self, ask: &DecideRequest<'_>) -> Result<Option<Arc<Known>>, Failure> {
         if let Some(id) = ask.id
             && let Some((key, org)) = self.records(id).await?
             && (key.digest == *ask.digest || key.previous == Some(*ask.digest))
@@ -269,7 +269,7 @@ fn refused(key: &Known, decided: &Decided, refusal: Refusal) -> Decision {
     use Refusal::{Expired, Revoked, Unknown, UserRemoved};
     let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);
     let standing = authenticated.then(|| decided.standing(key));
-    Decision::Refused { refusal, principal: Some(Arc::clone(&key.principal)), standing }
+    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), standing }
 }
 
 /// Where a key stands, taking nothing; what it owes is paid.

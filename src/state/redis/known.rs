@@ -11,7 +11,7 @@ use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Ask, Defaults, Refusal};
+use crate::state::{DecideRequest, Defaults, Refusal};
 
 /// A key and its organization, as of these versions.
 pub(super) struct Known {
@@ -126,7 +126,7 @@ impl Known {
     }
 
     /// Why the records refuse the request, if they do. Time and what is counted are Redis's to judge.
-    pub(super) fn refuses(&self, ask: &Ask<'_>) -> Option<Refusal> {
+    pub(super) fn refuses(&self, ask: &DecideRequest<'_>) -> Option<Refusal> {
         if self.revoked {
             Some(Refusal::Revoked)
         } else if self.secret == Secret::Replaced {

@@ -74,7 +74,7 @@ use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::{Quota, Standing};
 use crate::tls;
 
-use super::{Ask, Decision, Defaults, Key, Org, Unavailable, User};
+use super::{DecideRequest, Decision, Defaults, Key, Org, Unavailable, User};
 
 mod settings;
 mod url;
@@ -221,7 +221,7 @@ impl Redis {
     ///
     /// # Errors
     /// [`Unavailable`]. When an answer was late or lost, a token may have been taken; a slot never stays taken.
-    pub async fn decide(&self, ask: Ask<'_>) -> Result<Decision, Unavailable> {
+    pub async fn decide(&self, ask: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         let settings = &self.shared.settings;
         let fate = matches!(settings.on_unavailable, OnUnavailable::KnownKeys { .. }).then(Arc::<Fate>::default);
         let asked = timeout(settings.deadline, self.asked(ask, fate.as_ref())).await;

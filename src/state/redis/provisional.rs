@@ -21,11 +21,11 @@ use super::settings::OnUnavailable;
 use crate::clock::Micros;
 use crate::quota::{Quota, Standing};
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, Ask, Decision, Permit as AnyPermit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
 impl Redis {
     /// Decides without Redis; none when that is not to be.
-    pub(super) fn provisional(&self, ask: &Ask<'_>, fate: Option<&Fate>) -> Option<Decision> {
+    pub(super) fn provisional(&self, ask: &DecideRequest<'_>, fate: Option<&Fate>) -> Option<Decision> {
         let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else { return None };
         let known = self.shared.known.get(ask.digest)?;
         let seen = known.usage.told().seen;
@@ -35,7 +35,7 @@ impl Redis {
         let refusal = known.refuses(ask).or((known.valid_until() <= ask.now).then_some(Refusal::Expired));
         let principal = Some(Arc::clone(&known.principal));
         if let Some(refusal) = refusal {
-            return Some(Decision::Refused { refusal, principal, standing: None });
+            return Some(Decision::Denied { refusal, principal, standing: None });
         }
         let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
         Some(match self.take_share(&known, gateways, ask.now) {
@@ -47,7 +47,7 @@ impl Redis {
                 let principal = Arc::clone(&known.principal);
                 Decision::Admitted(Admitted { principal, standing, number, permit, provisional: true })
             }
-            Err((refusal, standing)) => Decision::Refused { refusal, principal, standing: Some(standing) },
+            Err((refusal, standing)) => Decision::Denied { refusal, principal, standing: Some(standing) },
         })
     }
 

@@ -106,7 +106,7 @@ pub struct Durability {
 pub enum Clock {
     /// The Redis server's. Gateways whose clocks differ agree, because none is asked.
     Server,
-    /// The asker's ([`crate::state::Ask::now`]): for traces whose times are part of them.
+    /// The asker's ([`crate::state::DecideRequest::now`]): for traces whose times are part of them.
     Asker,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keygate::clock;
 use keygate::key::{KeyDigest, KeyId};
 use keygate::quota::Standing;
-use keygate::state::{Ask, Change, Decision, Refusal, State};
+use keygate::state::{Change, DecideRequest, Decision, Refusal, State};
 
 use super::tenancy::{
     Held, admit, admitted, decide, drain, everything, record, refuse, refused, require, revoke, rotate, tenant,
@@ -15,7 +15,7 @@ use super::{CONCURRENT, QUOTA, TOKEN};
 pub(super) async fn an_unknown_key_is_refused_without_a_principal(state: &State) {
     tenant(state).await;
     let decision = decide(state, &KeyDigest::of(b"never seen"), clock::now()).await;
-    let Decision::Refused { refusal, principal, standing } = decision else { panic!("admitted") };
+    let Decision::Denied { refusal, principal, standing } = decision else { panic!("admitted") };
     assert_eq!((refusal, principal.is_none(), standing), (Refusal::Unknown, true, None));
 }
 
@@ -25,12 +25,12 @@ pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
     let nothing = KeyId::generate(tenancy.tag).unwrap();
     let now = clock::now();
     for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
-        let decision = state.decide(Ask { digest: &key.digest, id, required: None, now }).await.unwrap();
+        let decision = state.decide(DecideRequest { digest: &key.digest, id, required: None, now }).await.unwrap();
         assert_eq!(admitted(decision).principal.key_id, Some(key.id), "{id:?}");
     }
-    let unknown = Ask { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), required: None, now };
+    let unknown = DecideRequest { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), required: None, now };
     let decision = state.decide(unknown).await.unwrap();
-    assert!(matches!(decision, Decision::Refused { refusal: Refusal::Unknown, principal: None, standing: None }));
+    assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None }));
 }
 
 pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
@@ -102,7 +102,7 @@ pub(super) async fn refusals_come_in_their_order(state: &State) {
     let now = clock::now();
     let ask = async |old: &Held| {
         let decision = require(state, &old.digest, "queries:write", now).await;
-        let Decision::Refused { refusal, principal, standing } = decision else { panic!("admitted") };
+        let Decision::Denied { refusal, principal, standing } = decision else { panic!("admitted") };
         assert_eq!(principal.unwrap().key_id, Some(key.id));
         assert_eq!(standing.is_some(), matches!(refusal, Refusal::OrgSuspended | Refusal::Forbidden));
         refusal
@@ -111,7 +111,7 @@ pub(super) async fn refusals_come_in_their_order(state: &State) {
     let held = [admit(state, &other, now).await, admit(state, &other, now).await, admit(state, &other, now).await];
     let rate_limited = decide(state, &key.digest, now).await;
     assert_eq!(refused(&rate_limited), Refusal::RateLimited);
-    assert!(matches!(rate_limited, Decision::Refused { principal: Some(_), standing: Some(_), .. }));
+    assert!(matches!(rate_limited, Decision::Denied { principal: Some(_), standing: Some(_), .. }));
     assert_eq!(ask(&key).await, Refusal::Forbidden);
     tenancy.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
@@ -131,7 +131,7 @@ pub(super) async fn a_bucket_gives_its_burst_and_then_its_rate(state: &State) {
         assert_eq!(admit(state, &key, start).await.standing.remaining, left);
     }
     let decision = decide(state, &key.digest, start).await;
-    let Decision::Refused { refusal: Refusal::RateLimited, standing: Some(standing), .. } = decision else { panic!() };
+    let Decision::Denied { refusal: Refusal::RateLimited, standing: Some(standing), .. } = decision else { panic!() };
     assert_eq!((standing.remaining, standing.token_in_us, standing.full_in_us), (0, 1_000_000, 5_000_000));
     for early in [1, 500_000, 999_999] {
         assert_eq!(refuse(state, &key, start.after(Duration::from_micros(early))).await, Refusal::RateLimited);
@@ -154,7 +154,7 @@ pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &Sta
     for key in [&first, &second] {
         let decision = decide(state, &key.digest, now).await;
         assert_eq!(refused(&decision), Refusal::TooManyInFlight);
-        let Decision::Refused { standing: Some(standing), .. } = decision else { panic!("no standing") };
+        let Decision::Denied { standing: Some(standing), .. } = decision else { panic!("no standing") };
         assert_eq!((standing.concurrent, standing.in_flight), (CONCURRENT, 3));
     }
     assert_eq!(admit(state, &foreign, now).await.standing.in_flight, 1);

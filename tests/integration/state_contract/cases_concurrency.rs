@@ -8,7 +8,7 @@ use keygate::clock;
 use keygate::identity::Permission;
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
-use keygate::state::{Ask, Change, Decision, Refusal, State};
+use keygate::state::{Change, DecideRequest, Decision, Refusal, State};
 
 use super::runtime::block_on;
 use super::tenancy::{Held, Tenancy, decide, drain, permission, refuse, refused, tenancy, tenant};
@@ -109,7 +109,7 @@ pub(super) async fn a_storm_of_rate_limited_requests_holds_no_slot(state: &State
         });
         for _ in 0..20_000 {
             let decision = block_on(decide(state, &polite.digest, clock::now().after(TOKEN)));
-            if let Decision::Refused { refusal, .. } = decision {
+            if let Decision::Denied { refusal, .. } = decision {
                 over.store(true, Ordering::SeqCst);
                 panic!("{refusal:?} because of a request that was refused");
             }
@@ -150,7 +150,7 @@ async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permiss
         loop {
             assert!(Instant::now() < patience, "the change never returned");
             let returned = doomed.returned.load(Ordering::SeqCst);
-            let ask = Ask { digest: &doomed.key.digest, id: None, required: Some(read), now: clock::now() };
+            let ask = DecideRequest { digest: &doomed.key.digest, id: None, required: Some(read), now: clock::now() };
             let decision = state.decide(ask).await.unwrap();
             if returned {
                 assert_eq!(refused(&decision), doomed.expected);

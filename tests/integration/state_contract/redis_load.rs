@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use keygate::clock;
 use keygate::quota::Quota;
 use keygate::state::redis::Settings;
-use keygate::state::{Ask, Decision, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::state::{DecideRequest, Decision, Redis as RedisState, Refusal, State, Unavailable};
 use tokio::task::JoinHandle;
 
 use super::runtime::block_on;
@@ -139,13 +139,14 @@ async fn client(
     let mut samples = Vec::new();
     while !over.load(Ordering::SeqCst) {
         let begun = Instant::now();
-        let asked = state.decide(Ask { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() });
+        let asked =
+            state.decide(DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() });
         let decision = asked.await;
         let took = begun.elapsed();
         let outcome = match &decision {
             Ok(Decision::Admitted(admitted)) if admitted.provisional => Outcome::Provisional,
             Ok(Decision::Admitted(_)) => Outcome::Admitted,
-            Ok(Decision::Refused { refusal, .. }) => Outcome::Refused(*refusal),
+            Ok(Decision::Denied { refusal, .. }) => Outcome::Refused(*refusal),
             Err(unavailable) => Outcome::Unavailable(*unavailable),
         };
         samples.push(Sample { begun, took, outcome });

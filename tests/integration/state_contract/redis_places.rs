@@ -182,12 +182,18 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
     follow_with(&server, old);
     proxy.refuse(false);
     until("the service is back", || {
-        let ask = keygate::state::Ask { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
+        let ask =
+            keygate::state::DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
         block_on(state.decide(ask)).ok()
     });
     // What was known by digest is gone with the rest: the keys are found by their ids.
     let refusal = |held: &super::tenancy::Held| {
-        let ask = keygate::state::Ask { digest: &held.digest, id: Some(held.id), required: None, now: clock::now() };
+        let ask = keygate::state::DecideRequest {
+            digest: &held.digest,
+            id: Some(held.id),
+            required: None,
+            now: clock::now(),
+        };
         super::tenancy::refused(&block_on(state.decide(ask)).unwrap())
     };
     assert_eq!(refusal(&key), Refusal::Revoked);
@@ -294,7 +300,7 @@ fn encrypted_with_our_own_authority_and_certificate() {
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
-        let ask = keygate::state::Ask { digest: &digest, id: None, required: None, now: clock::now() };
+        let ask = keygate::state::DecideRequest { digest: &digest, id: None, required: None, now: clock::now() };
         assert!(block_on(state.decide(ask)).is_err());
     }
 }
@@ -310,7 +316,7 @@ fn without_any_server_it_opens_and_refuses() {
     let org = OrgTag::generate().unwrap();
     let key = keygate::key::KeyId::generate(org).unwrap();
     let digest = keygate::key::KeyDigest::of(b"whatever");
-    let ask = keygate::state::Ask { digest: &digest, id: Some(key), required: None, now: clock::now() };
+    let ask = keygate::state::DecideRequest { digest: &digest, id: Some(key), required: None, now: clock::now() };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);
     server.restart();
     until("it is available", || state.available().then_some(()));

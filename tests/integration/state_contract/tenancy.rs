@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Standing;
-use keygate::state::{Admitted, Ask, Change, ChangeError, Decision, Key, Org, Refusal, State, User, seat};
+use keygate::state::{Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, Refusal, State, User, seat};
 
 /// An organization with one user, which may `queries:read`.
 pub(super) struct Tenancy {
@@ -122,11 +122,11 @@ pub(super) async fn tenant(state: &State) -> (Tenancy, Held) {
 }
 
 pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
-    state.decide(Ask { digest, id: None, required: None, now }).await.unwrap()
+    state.decide(DecideRequest { digest, id: None, required: None, now }).await.unwrap()
 }
 
 pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
-    state.decide(Ask { digest, id: None, required: Some(&permission(required)), now }).await.unwrap()
+    state.decide(DecideRequest { digest, id: None, required: Some(&permission(required)), now }).await.unwrap()
 }
 
 pub(super) async fn admit(state: &State, key: &Held, now: Micros) -> Admitted {
@@ -140,13 +140,13 @@ pub(super) async fn refuse(state: &State, key: &Held, now: Micros) -> Refusal {
 pub(super) fn admitted(decision: Decision) -> Admitted {
     match decision {
         Decision::Admitted(admitted) => admitted,
-        Decision::Refused { refusal, .. } => panic!("refused: {refusal:?}"),
+        Decision::Denied { refusal, .. } => panic!("refused: {refusal:?}"),
     }
 }
 
 pub(super) fn refused(decision: &Decision) -> Refusal {
     match decision {
-        Decision::Refused { refusal, .. } => *refusal,
+        Decision::Denied { refusal, .. } => *refusal,
         Decision::Admitted(_) => panic!("admitted"),
     }
 }

@@ -12,7 +12,7 @@ use keygate::key::KeyDigest;
 use keygate::quota::Standing;
 use keygate::state::embedded::OpenError;
 use keygate::state::redis::{Clock, Settings};
-use keygate::state::{Ask, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
+use keygate::state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
 use serde_json::Value;
 
 use crate::support::redis::Redis;
@@ -182,16 +182,17 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     let mut told = Vec::new();
     for digest in digests {
         let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
-        let (principal, standing) = match state.decide(Ask { digest, id: None, required: None, now }).await.unwrap() {
-            Decision::Admitted(admitted) => {
-                write!(text, "admitted {} ", admitted.number).unwrap();
-                (Some(admitted.principal), Some(admitted.standing))
-            }
-            Decision::Refused { refusal, principal, standing } => {
-                write!(text, "{refusal:?} ").unwrap();
-                (principal, standing)
-            }
-        };
+        let (principal, standing) =
+            match state.decide(DecideRequest { digest, id: None, required: None, now }).await.unwrap() {
+                Decision::Admitted(admitted) => {
+                    write!(text, "admitted {} ", admitted.number).unwrap();
+                    (Some(admitted.principal), Some(admitted.standing))
+                }
+                Decision::Denied { refusal, principal, standing } => {
+                    write!(text, "{refusal:?} ").unwrap();
+                    (principal, standing)
+                }
+            };
         let standing = standing.map(|standing| Standing { in_flight: 0, ..standing });
         write!(text, "{principal:?} {standing:?}").unwrap();
         told.push(text);

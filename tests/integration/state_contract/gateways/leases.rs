@@ -51,7 +51,7 @@ fn the_slots_of_a_gateway_that_was_alone_at_the_limit_are_free_within_the_lease(
         let (_, key) = tenant(&heir).await;
         let lost = doomed.hold(key.digest, ALL).await;
         for _ in 0..3 {
-            assert!(matches!(doomed.ask(key.digest).await.unwrap(), Decision::Refused { .. }));
+            assert!(matches!(doomed.ask(key.digest).await.unwrap(), Decision::Denied { .. }));
         }
         doomed.die();
         fill(&heir, &key.digest, &mut Vec::new(), ALL, LEASE + SLACK).await;
@@ -92,7 +92,7 @@ fn a_slot_that_is_held_for_longer_than_three_leases_still_counts() {
 
 async fn refusal(state: &State, digest: &KeyDigest) -> Refusal {
     match ask(state, digest).await.unwrap() {
-        Decision::Refused { refusal, .. } => refusal,
+        Decision::Denied { refusal, .. } => refusal,
         Decision::Admitted(_) => panic!("admitted"),
     }
 }
@@ -117,7 +117,7 @@ fn a_gateway_that_was_frozen_for_longer_than_its_lease_registers_before_it_admit
         let asked: Vec<_> = (0..50).map(|_| frozen.ask(key.digest)).collect();
         thaw.send(()).unwrap();
         for answer in asked {
-            assert!(matches!(answer.await.unwrap(), Decision::Refused { refusal: Refusal::TooManyInFlight, .. }));
+            assert!(matches!(answer.await.unwrap(), Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
         }
         assert!(slot(&other, &key.digest).await.is_none());
         assert_eq!(sorted(&server, tenancy.tag), (LIMIT, vec![40, 60]));

@@ -86,7 +86,7 @@ async fn client(
                 let _counted = gauge.count(admitted);
                 sleep(Duration::from_micros(random.below(60_000))).await;
             }
-            Ok(Decision::Refused { .. }) | Err(_) => sleep(Duration::from_micros(random.below(10_000))).await,
+            Ok(Decision::Denied { .. }) | Err(_) => sleep(Duration::from_micros(random.below(10_000))).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use keygate::clock;
 use keygate::key::{KeyDigest, OrgTag};
 use keygate::quota::Quota;
 use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Admitted, Ask, Decision, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, Refusal, State, Unavailable};
 
 use super::redis::{at, settings};
 use crate::support::redis::Redis;
@@ -50,15 +50,15 @@ async fn open_four(settings: &Settings) -> Vec<Arc<State>> {
 
 /// One decision at the server's time.
 async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable> {
-    state.decide(Ask { digest, id: None, required: None, now: clock::now() }).await
+    state.decide(DecideRequest { digest, id: None, required: None, now: clock::now() }).await
 }
 
 /// Takes a slot, if there is one and the answer is in time.
 async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
     match ask(state, digest).await {
         Ok(Decision::Admitted(admitted)) => Some(admitted),
-        Ok(Decision::Refused { refusal: Refusal::TooManyInFlight, .. }) | Err(_) => None,
-        Ok(Decision::Refused { refusal, .. }) => panic!("{refusal:?}"),
+        Ok(Decision::Denied { refusal: Refusal::TooManyInFlight, .. }) | Err(_) => None,
+        Ok(Decision::Denied { refusal, .. }) => panic!("{refusal:?}"),
     }
 }
 

@@ -29,7 +29,7 @@ async fn drained(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize
                 admitted += 1;
                 assert!(admitted < 10_000, "the bucket never empties");
             }
-            Decision::Refused { refusal, .. } => {
+            Decision::Denied { refusal, .. } => {
                 assert_eq!(refusal, Refusal::RateLimited);
                 break;
             }

@@ -47,7 +47,7 @@ async fn revoked_and_used(gateways: &[Arc<State>], by: usize, key: &Held) -> usi
     let uses = others.map(|(_, gateway)| ask(gateway, &key.digest));
     let answers = futures_util::future::join_all(uses).await;
     for answer in &answers {
-        assert!(matches!(answer, Ok(Decision::Refused { refusal: Refusal::Revoked, .. })), "{answer:?}");
+        assert!(matches!(answer, Ok(Decision::Denied { refusal: Refusal::Revoked, .. })), "{answer:?}");
     }
     answers.len()
 }

@@ -70,7 +70,7 @@ async fn client(gateways: &[Arc<State>], digest: &KeyDigest, gauge: &Gauge, seed
                 let _counted = gauge.count(admitted);
                 sleep(Duration::from_micros(random.below(20_000))).await;
             }
-            Ok(Ok(Decision::Refused { .. }) | Err(_)) => sleep(Duration::from_micros(random.below(5000))).await,
+            Ok(Ok(Decision::Denied { .. }) | Err(_)) => sleep(Duration::from_micros(random.below(5000))).await,
             Err(_) => {}
         }
     }

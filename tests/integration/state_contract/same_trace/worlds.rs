@@ -7,7 +7,7 @@ use keygate::identity::UserId;
 use keygate::key::{KeyDigest, KeyId, PlainKey};
 use keygate::quota::{Quota, Standing};
 use keygate::state::bucket::REORDERED_US;
-use keygate::state::{Admitted, Ask, Change, Decision, Org, Refusal, State};
+use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, Refusal, State};
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
 
@@ -123,7 +123,7 @@ impl<'a> Worlds<'a> {
             Named::Neighbour => Some(self.keys[(number + 1) % count].id),
         };
         let required = required.map(|held| permission(if held { "queries:read" } else { "queries:write" }));
-        let ask = Ask { digest: &digest, id, required: required.as_ref(), now: key.now };
+        let ask = DecideRequest { digest: &digest, id, required: required.as_ref(), now: key.now };
         let [embedded, redis] = self.states;
         let decisions = [embedded.decide(ask).await.unwrap(), redis.decide(ask).await.unwrap()];
         let [one, other] = decisions.map(said);
@@ -262,7 +262,7 @@ fn said(decision: Decision) -> (Said, Option<Admitted>) {
             let (standing, number) = (Some(admitted.standing), Some(admitted.number));
             (Said { refusal: None, principal, standing, number }, Some(admitted))
         }
-        Decision::Refused { refusal, principal, standing } => {
+        Decision::Denied { refusal, principal, standing } => {
             let principal = principal.map(|principal| format!("{principal:?}"));
             (Said { refusal: Some(refusal), principal, standing, number: None }, None)
         }
