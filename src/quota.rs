@@ -76,7 +76,7 @@ impl Quota {
 
 /// Where an authenticated caller stands after a decision; the numbers of the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct RateLimitStatus {
     /// The key's quota in force.
     pub quota: Quota,
     /// Whole tokens left in the key's bucket.

@@ -18,7 +18,7 @@ use http::request::Parts;
 use crate::clock::Micros;
 use crate::identity::Principal;
 use crate::metrics::Metrics;
-use crate::quota::Standing;
+use crate::quota::RateLimitStatus;
 use crate::session::TokenDigest;
 use crate::state::{Admitted, DecideRequest, Decision, Refusal, State, Unavailable, seat};
 
@@ -65,7 +65,7 @@ pub enum Denial {
         /// Whose key it is, when it is known.
         principal: Option<Arc<Principal>>,
         /// Where they stand, when they are authenticated.
-        standing: Option<Standing>,
+        rate_limit: Option<RateLimitStatus>,
     },
     /// The state does not answer.
     StateUnavailable,
@@ -129,9 +129,9 @@ impl Admission {
                 self.metrics.limits.org_allowed.inc();
                 Ok(admitted)
             }
-            Ok(Decision::Denied { refusal, principal, standing }) => {
+            Ok(Decision::Denied { refusal, principal, rate_limit }) => {
                 self.count(refusal, route);
-                Err(Denial::Refused { refusal, principal, standing })
+                Err(Denial::Refused { refusal, principal, rate_limit })
             }
             Err(unavailable) => Err(self.unanswered(unavailable)),
         }

@@ -138,7 +138,7 @@ impl Gateway {
             Err(denial) => return self.refuse(arrival, &head, authorization.route, &denial).await,
         };
         let action = arrival.action(&head, authorization.route);
-        let fields = RateLimitFields::new(admitted.standing, admitted.principal.method);
+        let fields = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,

@@ -6,7 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::identity::AuthMethod;
-use crate::quota::Standing;
+use crate::quota::RateLimitStatus;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -17,13 +17,13 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 /// Where a caller stands: a key with its own bucket, or the user of a session with theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateLimitFields {
-    standing: Standing,
+    status: RateLimitStatus,
     method: AuthMethod,
 }
 
 impl RateLimitFields {
-    pub(super) fn new(standing: Standing, method: AuthMethod) -> Self {
-        Self { standing, method }
+    pub(super) fn new(status: RateLimitStatus, method: AuthMethod) -> Self {
+        Self { status, method }
     }
 
     /// Whether the caller has a session.
@@ -58,17 +58,17 @@ pub(super) enum Wait {
 
 /// Sets `RateLimit` and `RateLimit-Policy`, and `Retry-After` when there is something to wait for.
 pub(super) fn set(headers: &mut HeaderMap, fields: &RateLimitFields, wait: Wait) {
-    let RateLimitFields { standing, .. } = fields;
+    let RateLimitFields { status, .. } = fields;
     let name = fields.policy();
-    let token = whole_seconds(standing.token_in_us).max(1);
+    let token = whole_seconds(status.token_in_us).max(1);
     let (remaining, seconds) = match wait {
         Wait::Token => (0, token),
-        Wait::None | Wait::Slot => (standing.remaining, whole_seconds(standing.full_in_us)),
+        Wait::None | Wait::Slot => (status.remaining, whole_seconds(status.full_in_us)),
     };
-    let slots = standing.concurrent.saturating_sub(standing.in_flight);
+    let slots = status.concurrent.saturating_sub(status.in_flight);
     let slots = if wait == Wait::Slot { 0 } else { slots };
     headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={remaining};t={seconds}, \"org\";r={slots}")));
-    headers.insert(RATELIMIT_POLICY, policy(name, standing));
+    headers.insert(RATELIMIT_POLICY, policy(name, status));
     match wait {
         Wait::None => {}
         Wait::Token => drop(headers.insert(RETRY_AFTER, HeaderValue::from(token))),
@@ -76,13 +76,13 @@ pub(super) fn set(headers: &mut HeaderMap, fields: &RateLimitFields, wait: Wait)
     }
 }
 
-fn policy(name: &str, standing: &Standing) -> HeaderValue {
-    let quota = standing.quota;
+fn policy(name: &str, status: &RateLimitStatus) -> HeaderValue {
+    let quota = status.quota;
     value(format_args!(
         "\"{name}\";q={};w={}, \"org\";q={};qu=\"concurrent-requests\"",
         quota.requests,
         quota.per.as_secs(),
-        standing.concurrent
+        status.concurrent
     ))
 }
 
@@ -103,9 +103,9 @@ mod tests {
     use super::*;
     use crate::quota::Quota;
 
-    fn fields(standing: &Standing, wait: Wait) -> [String; 3] {
+    fn fields(status: &RateLimitStatus, wait: Wait) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        set(&mut headers, &RateLimitFields::new(*standing, AuthMethod::ApiKey), wait);
+        set(&mut headers, &RateLimitFields::new(*status, AuthMethod::ApiKey), wait);
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
@@ -113,18 +113,24 @@ mod tests {
     #[test]
     fn reads_as_the_contract_shows_it() {
         let quota = Quota::DEFAULT;
-        let mut standing =
-            Standing { quota, remaining: 873, full_in_us: 456_300_000, token_in_us: 0, concurrent: 100, in_flight: 59 };
+        let mut status = RateLimitStatus {
+            quota,
+            remaining: 873,
+            full_in_us: 456_300_000,
+            token_in_us: 0,
+            concurrent: 100,
+            in_flight: 59,
+        };
         let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
-        let shown = fields(&standing, Wait::None);
+        let shown = fields(&status, Wait::None);
         assert_eq!(shown, ["\"key\";r=873;t=457, \"org\";r=41", policy, ""]);
-        standing = Standing { remaining: 0, full_in_us: 3_600_000_000, token_in_us: 3_500_001, ..standing };
-        let shown = fields(&standing, Wait::Token);
+        status = RateLimitStatus { remaining: 0, full_in_us: 3_600_000_000, token_in_us: 3_500_001, ..status };
+        let shown = fields(&status, Wait::Token);
         assert_eq!(shown, ["\"key\";r=0;t=4, \"org\";r=41", policy, "4"]);
-        let shown = fields(&standing, Wait::Slot);
+        let shown = fields(&status, Wait::Slot);
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
         let mut headers = HeaderMap::new();
-        set(&mut headers, &RateLimitFields::new(standing, AuthMethod::Session), Wait::Token);
+        set(&mut headers, &RateLimitFields::new(status, AuthMethod::Session), Wait::Token);
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
         assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
     }

@@ -233,9 +233,9 @@ impl Rejection {
             Denial::NoSession => (Reason::InvalidSession, None),
             Denial::CrossSite => (Reason::CrossSite, None),
             Denial::StateUnavailable => (Reason::StateUnavailable, None),
-            Denial::Refused { refusal, principal, standing } => {
+            Denial::Refused { refusal, principal, rate_limit } => {
                 let method = principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
-                let fields = standing.map(|standing| RateLimitFields::new(standing, method));
+                let fields = rate_limit.map(|rate_limit| RateLimitFields::new(rate_limit, method));
                 (Reason::of_refusal(*refusal, method, route), fields)
             }
         };

@@ -10,7 +10,7 @@ impl Management {
     pub(super) async fn explain(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
         let missing = || ManagementError::NoKey(id);
         let owned = self.owned(id).await?;
-        let standing = self.state.standing(id, now).await?.ok_or_else(missing)?;
+        let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
         let key = self.shown(&owned);
         let org = self.shown_org(owned.org.ok_or_else(missing)?);
         let user = User::from(owned.user.ok_or_else(missing)?);
@@ -21,7 +21,7 @@ impl Management {
 }
 
 /// The answer in one sentence, in the order in which requests are checked.
-fn verdict(key: &Key, user: &User, standing: &quota::Standing) -> String {
+fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String {
     match key.status {
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),
         KeyStatus::UserRemoved => "requests are refused (401): the key's user was removed".into(),

@@ -302,7 +302,7 @@ impl KeyLimits {
 }
 
 impl LimitStatus {
-    pub(super) fn of(standing: &quota::Standing, now: Micros) -> Self {
+    pub(super) fn of(standing: &quota::RateLimitStatus, now: Micros) -> Self {
         let later = |micros: u64| (micros > 0).then(|| Micros(now.0.saturating_add(micros)).to_string());
         Self {
             remaining: standing.remaining,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, Principal};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 
 pub mod bucket;
 pub mod embedded;
@@ -67,7 +67,7 @@ pub enum Decision {
         /// Whose key it is, when it is known.
         principal: Option<Arc<Principal>>,
         /// Where they stand, when they are authenticated (that is, for the refusals from [`Refusal::OrgSuspended`] on).
-        standing: Option<Standing>,
+        rate_limit: Option<RateLimitStatus>,
     },
 }
 
@@ -77,7 +77,7 @@ pub struct Admitted {
     /// Who.
     pub principal: Arc<Principal>,
     /// Where they stand now.
-    pub standing: Standing,
+    pub rate_limit: RateLimitStatus,
     /// The number of this use of the key, counted from 1, durable: what the journal needs to replay it.
     pub number: u64,
     /// Admitted without the shared state, which was away: against this gateway's own share of the limits.
@@ -236,10 +236,10 @@ impl State {
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
-    pub async fn standing(&self, id: KeyId, now: Micros) -> Result<Option<Standing>, Unavailable> {
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
         match self {
-            Self::Embedded(state) => Ok(state.standing(id, now)),
-            Self::Redis(state) => state.standing(id, now).await,
+            Self::Embedded(state) => Ok(state.rate_limit_status(id, now)),
+            Self::Redis(state) => state.rate_limit_status(id, now).await,
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
         send(|state| state.keys(org));
         send(|state| state.key_of(digest));
         send(|state| state.key(key));
-        send(|state| state.standing(key, now));
+        send(|state| state.rate_limit_status(key, now));
         send(|state| state.session(&TOKEN, now));
         send(|state| state.sessions(now));
         send(|state| state.take_ticket(&TOKEN, now));

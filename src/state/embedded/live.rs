@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::clock::Micros;
 use crate::identity::{Permission, Principal, UserId};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 
 use super::grant::{Grant, Secrets};
 use super::permit::{self, OrgRecord};
@@ -105,16 +105,16 @@ impl KeyRecord {
     pub(super) fn decide(self: &Arc<Self>, ask: DecideRequest<'_>, used: &UsedKeys) -> Decision {
         let mut live = self.live();
         if let Some(refusal) = live.unauthenticated(ask) {
-            return Decision::Denied { refusal, principal: Some(Arc::clone(&live.principal)), standing: None };
+            return Decision::Denied { refusal, principal: Some(Arc::clone(&live.principal)), rate_limit: None };
         }
         live.bucket = live.bucket.refilled(live.quota, ask.now);
         match self.take(&mut live, ask) {
             Ok((permit, in_flight)) => {
                 self.note(&mut live, used);
-                let standing = self.standing_of(&live, in_flight);
+                let rate_limit = self.status_of(&live, in_flight);
                 Decision::Admitted(Admitted {
                     principal: Arc::clone(&live.principal),
-                    standing,
+                    rate_limit,
                     number: live.uses,
                     provisional: false,
                     permit: Permit::Embedded(permit),
@@ -123,7 +123,7 @@ impl KeyRecord {
             Err(refusal) => Decision::Denied {
                 refusal,
                 principal: Some(Arc::clone(&live.principal)),
-                standing: Some(self.standing_of(&live, self.org.in_flight())),
+                rate_limit: Some(self.status_of(&live, self.org.in_flight())),
             },
         }
     }
@@ -146,14 +146,14 @@ impl KeyRecord {
     }
 
     /// Where the key stands at `now`, taking nothing.
-    pub(super) fn standing(&self, now: Micros) -> Standing {
+    pub(super) fn rate_limit_status(&self, now: Micros) -> RateLimitStatus {
         let mut live = self.live();
         live.bucket = live.bucket.refilled(live.quota, now);
-        self.standing_of(&live, self.org.in_flight())
+        self.status_of(&live, self.org.in_flight())
     }
 
-    fn standing_of(&self, live: &Live, in_flight: u32) -> Standing {
-        Standing {
+    fn status_of(&self, live: &Live, in_flight: u32) -> RateLimitStatus {
+        RateLimitStatus {
             quota: live.quota,
             remaining: live.bucket.remaining(live.quota),
             full_in_us: live.bucket.full_in_us(live.quota),

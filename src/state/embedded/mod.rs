@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 
 use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Holdings, Key, Org, Refusal, User};
 
@@ -158,7 +158,7 @@ impl Embedded {
     pub fn decide(&self, ask: DecideRequest<'_>) -> Decision {
         match self.directory.by_digest(ask.digest) {
             Some(record) => record.decide(ask, &self.directory.used),
-            None => Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None },
+            None => Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None },
         }
     }
 
@@ -226,8 +226,8 @@ impl Embedded {
     }
 
     /// Where a key stands, taking nothing.
-    pub fn standing(&self, id: KeyId, now: Micros) -> Option<Standing> {
-        self.directory.key(id).map(|record| record.standing(now))
+    pub fn rate_limit_status(&self, id: KeyId, now: Micros) -> Option<RateLimitStatus> {
+        self.directory.key(id).map(|record| record.rate_limit_status(now))
     }
 
     /// Everything there is, to be carried to another state; for a moment when nobody changes or uses it.

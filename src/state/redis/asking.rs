@@ -22,7 +22,7 @@ use super::telling::Telling;
 use super::{Redis, Shared};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::Standing;
+use crate::quota::RateLimitStatus;
 use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
 /// How often a decision begins anew because the records have changed meanwhile. More says that somebody changes them
@@ -45,7 +45,7 @@ enum Outcome {
 impl Redis {
     /// Decides one request, without regard to the deadline.
     pub(super) async fn asked(&self, ask: DecideRequest<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
-        let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None };
+        let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None };
         let mut known = self.shared.recall(ask.digest);
         // Released slots that are on their way for longer are as good as taken.
         let crossing = self.shared.settings.deadline / 4;
@@ -257,7 +257,7 @@ fn decided_upon(known: &Known, decided: Decided, telling: Option<Telling>) -> Re
 fn admitted(key: &Known, decided: &Decided, permit: Permit) -> Decision {
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
-        standing: decided.standing(key),
+        rate_limit: decided.rate_limit_status(key),
         number: decided.uses,
         permit: AnyPermit::Redis(permit),
         provisional: false,
@@ -268,16 +268,16 @@ fn admitted(key: &Known, decided: &Decided, permit: Permit) -> Decision {
 fn refused(key: &Known, decided: &Decided, refusal: Refusal) -> Decision {
     use Refusal::{Expired, Revoked, Unknown, UserRemoved};
     let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);
-    let standing = authenticated.then(|| decided.standing(key));
-    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), standing }
+    let rate_limit = authenticated.then(|| decided.rate_limit_status(key));
+    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
 }
 
 /// Where a key stands, taking nothing; what it owes is paid.
-pub(super) async fn look(redis: &Redis, known: &Arc<Known>, now: Micros) -> Result<Option<Standing>, Failure> {
+pub(super) async fn look(redis: &Redis, known: &Arc<Known>, now: Micros) -> Result<Option<RateLimitStatus>, Failure> {
     let mut known = Arc::clone(known);
     for _ in 0..TRIES {
         match Asking::new(redis, &known, Verdict::Look, now, None).await? {
-            Outcome::Refused(decided, _) => return Ok(Some(decided.standing(&known))),
+            Outcome::Refused(decided, _) => return Ok(Some(decided.rate_limit_status(&known))),
             Outcome::Stale(fresh) => known = Arc::from(fresh),
             Outcome::Unknown => return Ok(None),
             Outcome::Admitted(..) | Outcome::Crowded(_) | Outcome::Unsettled => return Err(Failure::Nonsense),

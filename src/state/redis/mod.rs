@@ -71,7 +71,7 @@ use tokio::time::timeout;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 use crate::tls;
 
 use super::{DecideRequest, Decision, Defaults, Key, Org, Unavailable, User};
@@ -303,7 +303,7 @@ impl Redis {
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn standing(&self, id: KeyId, now: Micros) -> Result<Option<Standing>, Unavailable> {
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
         reading(async {
             match self.known_by_id(id).await? {
                 Some(known) => asking::look(self, &Arc::new(known), now).await,

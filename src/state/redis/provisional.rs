@@ -16,10 +16,10 @@ use super::Redis;
 use super::account::Permit;
 use super::fate::Fate;
 use super::known::{Known, Told};
-use super::question::standing;
+use super::question::rate_limit_status;
 use super::settings::OnUnavailable;
 use crate::clock::Micros;
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 use crate::state::bucket::Bucket;
 use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
@@ -35,19 +35,19 @@ impl Redis {
         let refusal = known.refuses(ask).or((known.valid_until() <= ask.now).then_some(Refusal::Expired));
         let principal = Some(Arc::clone(&known.principal));
         if let Some(refusal) = refusal {
-            return Some(Decision::Denied { refusal, principal, standing: None });
+            return Some(Decision::Denied { refusal, principal, rate_limit: None });
         }
         let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
         Some(match self.take_share(&known, gateways, ask.now) {
-            Ok((permit, standing, number)) => {
+            Ok((permit, rate_limit, number)) => {
                 if fate.is_none_or(Fate::is_admitted) {
                     self.shared.owe_use(&known);
                 }
                 let permit = AnyPermit::Redis(permit);
                 let principal = Arc::clone(&known.principal);
-                Decision::Admitted(Admitted { principal, standing, number, permit, provisional: true })
+                Decision::Admitted(Admitted { principal, rate_limit, number, permit, provisional: true })
             }
-            Err((refusal, standing)) => Decision::Denied { refusal, principal, standing: Some(standing) },
+            Err((refusal, rate_limit)) => Decision::Denied { refusal, principal, rate_limit: Some(rate_limit) },
         })
     }
 
@@ -57,18 +57,18 @@ impl Redis {
         known: &Arc<Known>,
         gateways: u32,
         now: Micros,
-    ) -> Result<(Permit, Standing, u64), (Refusal, Standing)> {
+    ) -> Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)> {
         let quota = share_of(known.quota, gateways);
         let concurrent = known.concurrent / gateways;
         let mut told = known.usage.told();
         let bucket = share(&told, known.quota, gateways).refilled(quota, now);
-        let standing_with = |bucket: Bucket| standing(bucket, quota, concurrent, known.account.held());
-        let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, standing_with(bucket)))?;
+        let status_with = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, known.account.held());
+        let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status_with(bucket)))?;
         let permit = known.account.take_provisionally(concurrent);
-        let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, standing_with(bucket)))?;
+        let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status_with(bucket)))?;
         told.share = Some(taken);
         let number = told.uses + told.debt.owed() + 1;
-        Ok((permit, standing_with(taken), number))
+        Ok((permit, status_with(taken), number))
     }
 }
 

@@ -8,7 +8,7 @@ use super::settings::{Clock, Settings};
 use super::stored::{Fields, StoredKey, StoredOrg, pack, unpack};
 use super::telling::Telling;
 use crate::clock::Micros;
-use crate::quota::{Quota, Standing};
+use crate::quota::{Quota, RateLimitStatus};
 use crate::state::Refusal;
 use crate::state::bucket::Bucket;
 
@@ -156,15 +156,15 @@ impl Answer {
 
 impl Decided {
     /// Where the key stands. What the others hold Redis knows best, and what this gateway holds it knows itself.
-    pub(super) fn standing(&self, known: &Known) -> Standing {
+    pub(super) fn rate_limit_status(&self, known: &Known) -> RateLimitStatus {
         let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.account.held());
-        standing(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
+        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
     }
 }
 
 /// Where a key with this bucket stands.
-pub(super) fn standing(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> Standing {
-    Standing {
+pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> RateLimitStatus {
+    RateLimitStatus {
         quota,
         remaining: bucket.remaining(quota),
         full_in_us: bucket.full_in_us(quota),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keygate::clock;
 use keygate::key::{KeyDigest, KeyId};
-use keygate::quota::Standing;
+use keygate::quota::RateLimitStatus;
 use keygate::state::{Change, DecideRequest, Decision, Refusal, State};
 
 use super::tenancy::{
@@ -15,8 +15,8 @@ use super::{CONCURRENT, QUOTA, TOKEN};
 pub(super) async fn an_unknown_key_is_refused_without_a_principal(state: &State) {
     tenant(state).await;
     let decision = decide(state, &KeyDigest::of(b"never seen"), clock::now()).await;
-    let Decision::Denied { refusal, principal, standing } = decision else { panic!("admitted") };
-    assert_eq!((refusal, principal.is_none(), standing), (Refusal::Unknown, true, None));
+    let Decision::Denied { refusal, principal, rate_limit } = decision else { panic!("admitted") };
+    assert_eq!((refusal, principal.is_none(), rate_limit), (Refusal::Unknown, true, None));
 }
 
 pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
@@ -30,7 +30,7 @@ pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
     }
     let unknown = DecideRequest { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), required: None, now };
     let decision = state.decide(unknown).await.unwrap();
-    assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, standing: None }));
+    assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }));
 }
 
 pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
@@ -44,7 +44,7 @@ pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
     assert_eq!(principal.headers.user_id, tenancy.user.to_string());
     assert_eq!(principal.headers.org_id, tenancy.org.to_string());
     assert_eq!(principal.headers.permissions, "queries:read");
-    let expected = Standing {
+    let expected = RateLimitStatus {
         quota: QUOTA,
         remaining: 4,
         full_in_us: 1_000_000,
@@ -52,7 +52,7 @@ pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
         concurrent: CONCURRENT,
         in_flight: 1,
     };
-    assert_eq!(admitted.standing, expected);
+    assert_eq!(admitted.rate_limit, expected);
     assert_eq!(state.in_flight(), 1);
     assert_eq!(record(state, &key).await.last_used, Some(now));
 }
@@ -102,16 +102,16 @@ pub(super) async fn refusals_come_in_their_order(state: &State) {
     let now = clock::now();
     let ask = async |old: &Held| {
         let decision = require(state, &old.digest, "queries:write", now).await;
-        let Decision::Denied { refusal, principal, standing } = decision else { panic!("admitted") };
+        let Decision::Denied { refusal, principal, rate_limit } = decision else { panic!("admitted") };
         assert_eq!(principal.unwrap().key_id, Some(key.id));
-        assert_eq!(standing.is_some(), matches!(refusal, Refusal::OrgSuspended | Refusal::Forbidden));
+        assert_eq!(rate_limit.is_some(), matches!(refusal, Refusal::OrgSuspended | Refusal::Forbidden));
         refusal
     };
     drain(state, &key, now).await;
     let held = [admit(state, &other, now).await, admit(state, &other, now).await, admit(state, &other, now).await];
     let rate_limited = decide(state, &key.digest, now).await;
     assert_eq!(refused(&rate_limited), Refusal::RateLimited);
-    assert!(matches!(rate_limited, Decision::Denied { principal: Some(_), standing: Some(_), .. }));
+    assert!(matches!(rate_limited, Decision::Denied { principal: Some(_), rate_limit: Some(_), .. }));
     assert_eq!(ask(&key).await, Refusal::Forbidden);
     tenancy.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
@@ -128,18 +128,20 @@ pub(super) async fn a_bucket_gives_its_burst_and_then_its_rate(state: &State) {
     let (_, key) = tenant(state).await;
     let start = clock::now();
     for left in (0..QUOTA.burst).rev() {
-        assert_eq!(admit(state, &key, start).await.standing.remaining, left);
+        assert_eq!(admit(state, &key, start).await.rate_limit.remaining, left);
     }
     let decision = decide(state, &key.digest, start).await;
-    let Decision::Denied { refusal: Refusal::RateLimited, standing: Some(standing), .. } = decision else { panic!() };
-    assert_eq!((standing.remaining, standing.token_in_us, standing.full_in_us), (0, 1_000_000, 5_000_000));
+    let Decision::Denied { refusal: Refusal::RateLimited, rate_limit: Some(rate_limit), .. } = decision else {
+        panic!()
+    };
+    assert_eq!((rate_limit.remaining, rate_limit.token_in_us, rate_limit.full_in_us), (0, 1_000_000, 5_000_000));
     for early in [1, 500_000, 999_999] {
         assert_eq!(refuse(state, &key, start.after(Duration::from_micros(early))).await, Refusal::RateLimited);
     }
     admit(state, &key, start.after(TOKEN)).await;
     assert_eq!(refuse(state, &key, start.after(TOKEN)).await, Refusal::RateLimited);
     let rested = start.after(Duration::from_secs(24 * 3600));
-    assert_eq!(admit(state, &key, rested).await.standing.remaining, QUOTA.burst - 1);
+    assert_eq!(admit(state, &key, rested).await.rate_limit.remaining, QUOTA.burst - 1);
 }
 
 pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &State) {
@@ -150,16 +152,16 @@ pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &Sta
     let one = admit(state, &first, now).await;
     let two = admit(state, &first, now).await;
     let three = admit(state, &second, now).await;
-    assert_eq!([&one, &two, &three].map(|admitted| admitted.standing.in_flight), [1, 2, 3]);
+    assert_eq!([&one, &two, &three].map(|admitted| admitted.rate_limit.in_flight), [1, 2, 3]);
     for key in [&first, &second] {
         let decision = decide(state, &key.digest, now).await;
         assert_eq!(refused(&decision), Refusal::TooManyInFlight);
-        let Decision::Denied { standing: Some(standing), .. } = decision else { panic!("no standing") };
-        assert_eq!((standing.concurrent, standing.in_flight), (CONCURRENT, 3));
+        let Decision::Denied { rate_limit: Some(rate_limit), .. } = decision else { panic!("no rate limit status") };
+        assert_eq!((rate_limit.concurrent, rate_limit.in_flight), (CONCURRENT, 3));
     }
-    assert_eq!(admit(state, &foreign, now).await.standing.in_flight, 1);
+    assert_eq!(admit(state, &foreign, now).await.rate_limit.in_flight, 1);
     drop(two.permit);
-    assert_eq!(admit(state, &second, now).await.standing.in_flight, 3);
+    assert_eq!(admit(state, &second, now).await.rate_limit.in_flight, 3);
     assert_eq!(state.in_flight(), 2);
 }
 
@@ -172,5 +174,5 @@ pub(super) async fn a_refusal_for_slots_costs_no_token(state: &State) {
         assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
     }
     drop(held);
-    assert_eq!(admit(state, &key, now).await.standing.remaining, QUOTA.burst - 1);
+    assert_eq!(admit(state, &key, now).await.rate_limit.remaining, QUOTA.burst - 1);
 }

@@ -8,8 +8,8 @@ use keygate::quota::Quota;
 use keygate::state::{Change, ChangeError, Defaults, Refusal, State};
 
 use super::tenancy::{
-    Tenancy, admit, admitted, decide, new_key, new_user, permission, record, refuse, refused, require, rotate,
-    standing, tenant,
+    Tenancy, admit, admitted, decide, new_key, new_user, permission, rate_limit_status, record, refuse, refused,
+    require, rotate, tenant,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
 
@@ -38,7 +38,7 @@ pub(super) async fn a_rotation_replaces_the_secret_and_nothing_else(state: &Stat
         assert_eq!(refuse(state, &key, now).await, Refusal::Expired);
     }
     let admitted = admit(state, &new, now).await;
-    assert_eq!((admitted.principal.key_id, admitted.number, admitted.standing.remaining), (Some(key.id), 2, 3));
+    assert_eq!((admitted.principal.key_id, admitted.number, admitted.rate_limit.remaining), (Some(key.id), 2, 3));
     assert_eq!(record(state, &key).await.rotated, Some(now));
 }
 
@@ -111,11 +111,11 @@ pub(super) async fn limits_of_an_organization_hold_at_once(state: &State) {
     let (org, now) = (tenancy.org, clock::now());
     state.change(Change::LimitOrg { org, concurrent: Some(1) }).await.unwrap();
     let held = admit(state, &key, now).await;
-    assert_eq!(held.standing.concurrent, 1);
+    assert_eq!(held.rate_limit.concurrent, 1);
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
     assert_eq!(tenancy.record(state).await.concurrent, Some(1));
     state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
-    assert_eq!(admit(state, &key, now).await.standing.concurrent, CONCURRENT);
+    assert_eq!(admit(state, &key, now).await.rate_limit.concurrent, CONCURRENT);
 }
 
 pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
@@ -125,13 +125,13 @@ pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
     // So slow that what flows in during the test is no token.
     let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
     limit(Some(larger)).await;
-    let stands = standing(state, &key, clock::now()).await;
+    let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota, stands.remaining), (larger, 4));
     limit(Some(Quota { burst: 2, ..larger })).await;
-    assert_eq!(standing(state, &key, clock::now()).await.remaining, 2);
+    assert_eq!(rate_limit_status(state, &key, clock::now()).await.remaining, 2);
     assert_eq!(record(state, &key).await.quota, Some(Quota { burst: 2, ..larger }));
     limit(None).await;
-    let stands = standing(state, &key, clock::now()).await;
+    let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota, stands.remaining), (QUOTA, 2));
 }
 
@@ -145,13 +145,13 @@ pub(super) async fn other_defaults_hold_at_once_and_keep_what_was_counted(state:
     assert_eq!((state.quota(), state.concurrent()), (SLOW, 2));
     assert_eq!(refuse(state, &key, clock::now()).await, Refusal::TooManyInFlight);
     drop(held);
-    let stands = admit(state, &key, clock::now()).await.standing;
+    let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent, stands.in_flight), (SLOW, 2, 2, 1));
-    let later = admit(state, &tenancy.key(state).await, clock::now()).await.standing;
+    let later = admit(state, &tenancy.key(state).await, clock::now()).await.rate_limit;
     assert_eq!((later.quota, later.remaining), (SLOW, 99), "a key made afterwards");
 
     state.set_defaults(Defaults { quota: Quota { burst: 1, ..SLOW }, concurrent: CONCURRENT });
-    let stands = standing(state, &key, clock::now()).await;
+    let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota.burst, stands.remaining, stands.concurrent), (1, 1, CONCURRENT));
 }
 
@@ -162,10 +162,10 @@ pub(super) async fn other_defaults_leave_those_alone_who_have_limits_of_their_ow
     limit(Some(own)).await;
     state.change(Change::LimitOrg { org, concurrent: Some(7) }).await.unwrap();
     state.set_defaults(Defaults { quota: SLOW, concurrent: 1 });
-    let stands = admit(state, &key, clock::now()).await.standing;
+    let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent), (own, 2, 7));
     limit(None).await;
     state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
-    let stands = admit(state, &key, clock::now()).await.standing;
+    let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent), (SLOW, 1, 1), "the ones in force by now");
 }

@@ -83,7 +83,7 @@ pub(super) async fn threads_never_exceed_the_slots(state: &State) {
                         continue;
                     };
                     assert!(held.fetch_add(1, Ordering::SeqCst) < CONCURRENT);
-                    assert!((1..=CONCURRENT).contains(&admitted.standing.in_flight));
+                    assert!((1..=CONCURRENT).contains(&admitted.rate_limit.in_flight));
                     std::thread::yield_now();
                     held.fetch_sub(1, Ordering::SeqCst);
                 }

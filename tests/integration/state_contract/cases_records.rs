@@ -74,7 +74,7 @@ pub(super) async fn changes_to_what_does_not_exist_are_refused(state: &State) {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));
     }
     admit(state, &held, at).await;
-    assert_eq!((state.key(nothing).await.unwrap(), state.standing(nothing, at).await.unwrap()), (None, None));
+    assert_eq!((state.key(nothing).await.unwrap(), state.rate_limit_status(nothing, at).await.unwrap()), (None, None));
     assert_eq!(state.users(nowhere).await.unwrap(), []);
     assert_eq!(state.keys(nowhere).await.unwrap(), []);
 }

@@ -7,7 +7,7 @@ use keygate::state::{Change, ChangeError, Key, Refusal, State, seat};
 
 use super::TOKEN;
 use super::tenancy::{
-    Tenancy, admit, admitted, drain, new_key, permission, refuse, refused, require, revoke, standing, tenant,
+    Tenancy, admit, admitted, drain, new_key, permission, rate_limit_status, refuse, refused, require, revoke, tenant,
 };
 
 pub(super) async fn a_seat_says_who_its_user_is_and_names_no_key(state: &State) {
@@ -37,7 +37,7 @@ pub(super) async fn a_seat_has_a_bucket_of_its_own(state: &State) {
     admit(state, &key, now).await;
     admit(state, &others, now).await;
     admit(state, &seat, now.after(TOKEN)).await;
-    assert_eq!(standing(state, &seat, now.after(TOKEN)).await.remaining, 0);
+    assert_eq!(rate_limit_status(state, &seat, now.after(TOKEN)).await.remaining, 0);
 }
 
 pub(super) async fn seats_and_keys_share_the_slots_of_their_organization(state: &State) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
-use keygate::quota::{Quota, Standing};
+use keygate::quota::{Quota, RateLimitStatus};
 use keygate::state::embedded::{OpenError, Replay, Settings, Used};
 use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, Refusal, State, User};
 
@@ -28,8 +28,8 @@ pub(super) fn open(dir: &Path) -> State {
     State::Embedded(Embedded::open(&settings(dir.join("state.db"))).unwrap())
 }
 
-fn standing(state: &State, key: KeyId, now: Micros) -> Option<Standing> {
-    as_embedded(state).standing(key, now)
+fn rate_limit_status(state: &State, key: KeyId, now: Micros) -> Option<RateLimitStatus> {
+    as_embedded(state).rate_limit_status(key, now)
 }
 
 fn record(state: &State, key: KeyId) -> Key {
@@ -91,10 +91,10 @@ fn restart_keeps_everything(end: impl FnOnce(State)) {
     let now = clock::now();
     let state = open(dir.path());
     let (old, key) = block_on(furnish(&state, now));
-    let before = (everything_listed(&state), standing(&state, key.id, now));
+    let before = (everything_listed(&state), rate_limit_status(&state, key.id, now));
     end(state);
     let state = open(dir.path());
-    assert_eq!((everything_listed(&state), standing(&state, key.id, now)), before);
+    assert_eq!((everything_listed(&state), rate_limit_status(&state, key.id, now)), before);
     assert!(as_embedded(&state).written_back_at() > Micros(0));
     block_on(async {
         assert_eq!(admit(&state, &old, now).await.number, 3);
@@ -194,13 +194,17 @@ fn a_replay_of_every_use_restores_what_was() {
     uses.push(uses[0]);
     assert_eq!(as_embedded(&restarted).replay(&uses), count);
     let last = record(&state, key).last_used.unwrap();
-    assert_eq!(standing(&restarted, key, last), standing(&state, key, last));
+    assert_eq!(rate_limit_status(&restarted, key, last), rate_limit_status(&state, key, last));
     assert_eq!(record(&restarted, key), record(&state, key));
     assert_eq!(as_embedded(&restarted).replay(&uses), 0, "replayed twice");
-    assert_eq!(standing(&restarted, key, last), standing(&state, key, last));
-    let next = standing(&restarted, key, last).unwrap().remaining;
+    assert_eq!(rate_limit_status(&restarted, key, last), rate_limit_status(&state, key, last));
+    let next = rate_limit_status(&restarted, key, last).unwrap().remaining;
     drop(restarted);
-    assert_eq!(standing(&open(_left.path()), key, last).unwrap().remaining, next, "the replay was not written back");
+    assert_eq!(
+        rate_limit_status(&open(_left.path()), key, last).unwrap().remaining,
+        next,
+        "the replay was not written back"
+    );
 }
 
 #[test]
@@ -208,11 +212,11 @@ fn a_replay_charges_nothing_that_was_written_back() {
     let dir = tempfile::tempdir().unwrap();
     let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000]);
     let last = uses[2].time;
-    let before = standing(&state, key, last);
+    let before = rate_limit_status(&state, key, last);
     drop(state);
     let state = open(dir.path());
     assert_eq!(as_embedded(&state).replay(&uses), 0);
-    assert_eq!(standing(&state, key, last), before);
+    assert_eq!(rate_limit_status(&state, key, last), before);
 }
 
 proptest::proptest! {
@@ -230,7 +234,7 @@ proptest::proptest! {
         let mut known: Vec<Replay> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
         known.push(last);
         as_embedded(&restarted).replay(&known);
-        let (was, is) = (standing(&state, key, last.time).unwrap(), standing(&restarted, key, last.time).unwrap());
+        let (was, is) = (rate_limit_status(&state, key, last.time).unwrap(), rate_limit_status(&restarted, key, last.time).unwrap());
         proptest::prop_assert!(is.full_in_us >= was.full_in_us, "{is:?} {was:?}");
         proptest::prop_assert!(is.token_in_us >= was.token_in_us, "{is:?} {was:?}");
     }
@@ -247,7 +251,7 @@ fn another_configured_quota_keeps_the_tokens() {
     let quota = Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
     let settings = Settings { quota, ..settings(dir.path().join("state.db")) };
     let state = Embedded::open(&settings).unwrap();
-    assert_eq!(state.standing(key.id, now).unwrap().remaining, 4);
+    assert_eq!(state.rate_limit_status(key.id, now).unwrap().remaining, 4);
 }
 
 #[test]

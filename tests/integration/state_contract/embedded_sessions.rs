@@ -12,7 +12,7 @@ use super::cases_sessions::{created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::embedded::{as_embedded, crashed, open};
 use super::runtime::block_on;
-use super::tenancy::{Tenancy, admit, drain, new_key, new_org, new_user, refuse, standing, tenant};
+use super::tenancy::{Tenancy, admit, drain, new_key, new_org, new_user, rate_limit_status, refuse, tenant};
 
 const LIFE: Duration = Duration::from_secs(300);
 
@@ -102,7 +102,7 @@ fn a_replay_never_refills_a_seat() {
         (1..=5).map(|number| Replay { used: Used::Seat(tenancy.user), time: now, number }).collect();
     assert_eq!(as_embedded(&restarted).replay(&uses), 5);
     assert_eq!(as_embedded(&restarted).replay(&uses), 0);
-    assert_eq!(block_on(standing(&restarted, &seat, now)), block_on(standing(&state, &seat, now)));
+    assert_eq!(block_on(rate_limit_status(&restarted, &seat, now)), block_on(rate_limit_status(&state, &seat, now)));
     block_on(refuse(&restarted, &seat, now));
     block_on(admit(&restarted, &key, now));
 }

@@ -5,7 +5,7 @@
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-use keygate::quota::Standing;
+use keygate::quota::RateLimitStatus;
 use keygate::state::{Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, Refusal, State, User, seat};
 
 /// An organization with one user, which may `queries:read`.
@@ -167,12 +167,12 @@ pub(super) async fn rotate(state: &State, key: &Held, at: Micros, previous_until
 }
 
 /// Everything that a decision could take.
-pub(super) async fn everything(state: &State, key: &Held, now: Micros) -> (Standing, Key) {
-    (standing(state, key, now).await, record(state, key).await)
+pub(super) async fn everything(state: &State, key: &Held, now: Micros) -> (RateLimitStatus, Key) {
+    (rate_limit_status(state, key, now).await, record(state, key).await)
 }
 
-pub(super) async fn standing(state: &State, key: &Held, now: Micros) -> Standing {
-    state.standing(key.id, now).await.unwrap().unwrap()
+pub(super) async fn rate_limit_status(state: &State, key: &Held, now: Micros) -> RateLimitStatus {
+    state.rate_limit_status(key.id, now).await.unwrap().unwrap()
 }
 
 /// The key as management sees it.

@@ -16,7 +16,7 @@ mod furnish;
 mod rig;
 
 use self::furnish::{Furnishing, OVERLAP};
-use self::rig::{COPY, Installation, content, decisions, ended, listed, runtime, standings};
+use self::rig::{COPY, Installation, content, decisions, ended, listed, rate_limits, runtime};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
 
@@ -40,7 +40,7 @@ fn assert_same(installation: &Installation, digests: &[KeyDigest]) {
         // Only forwards: the embedded state's buckets follow a clock that is set back.
         for pause in [Duration::ZERO, OVERLAP / 40, OVERLAP / 2, OVERLAP * 2] {
             let now = now.after(pause);
-            assert_eq!(standings(&target, now).await, standings(&source, now).await, "after {pause:?}");
+            assert_eq!(rate_limits(&target, now).await, rate_limits(&source, now).await, "after {pause:?}");
             for (target, source) in
                 decisions(&target, digests, now).await.iter().zip(decisions(&source, digests, now).await)
             {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use keygate::clock::Micros;
 use keygate::config::Config;
 use keygate::key::KeyDigest;
-use keygate::quota::Standing;
+use keygate::quota::RateLimitStatus;
 use keygate::state::embedded::OpenError;
 use keygate::state::redis::{Clock, Settings};
 use keygate::state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
@@ -168,13 +168,13 @@ pub(super) async fn listed(state: &State) -> Vec<(Org, Vec<User>, Vec<Key>)> {
 }
 
 /// Where all keys stand, without the slots, which come back a little later on Redis.
-pub(super) async fn standings(state: &State, now: Micros) -> Vec<Standing> {
-    let mut standings = Vec::new();
+pub(super) async fn rate_limits(state: &State, now: Micros) -> Vec<RateLimitStatus> {
+    let mut rate_limits = Vec::new();
     for key in listed(state).await.iter().flat_map(|(_, _, keys)| keys) {
-        let standing = state.standing(key.id, now).await.unwrap().unwrap();
-        standings.push(Standing { in_flight: 0, ..standing });
+        let rate_limit = state.rate_limit_status(key.id, now).await.unwrap().unwrap();
+        rate_limits.push(RateLimitStatus { in_flight: 0, ..rate_limit });
     }
-    standings
+    rate_limits
 }
 
 /// What is decided about digests at a time, without the slots.
@@ -182,19 +182,19 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     let mut told = Vec::new();
     for digest in digests {
         let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
-        let (principal, standing) =
+        let (principal, rate_limit) =
             match state.decide(DecideRequest { digest, id: None, required: None, now }).await.unwrap() {
                 Decision::Admitted(admitted) => {
                     write!(text, "admitted {} ", admitted.number).unwrap();
-                    (Some(admitted.principal), Some(admitted.standing))
+                    (Some(admitted.principal), Some(admitted.rate_limit))
                 }
-                Decision::Denied { refusal, principal, standing } => {
+                Decision::Denied { refusal, principal, rate_limit } => {
                     write!(text, "{refusal:?} ").unwrap();
-                    (principal, standing)
+                    (principal, rate_limit)
                 }
             };
-        let standing = standing.map(|standing| Standing { in_flight: 0, ..standing });
-        write!(text, "{principal:?} {standing:?}").unwrap();
+        let rate_limit = rate_limit.map(|rate_limit| RateLimitStatus { in_flight: 0, ..rate_limit });
+        write!(text, "{principal:?} {rate_limit:?}").unwrap();
         told.push(text);
     }
     told

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keygate::clock::{self, Micros};
 use keygate::identity::UserId;
 use keygate::key::{KeyDigest, KeyId, PlainKey};
-use keygate::quota::{Quota, Standing};
+use keygate::quota::{Quota, RateLimitStatus};
 use keygate::state::bucket::REORDERED_US;
 use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, Refusal, State};
 use proptest::prop_assert_eq;
@@ -20,7 +20,7 @@ struct Said {
     refusal: Option<Refusal>,
     /// With its header values.
     principal: Option<String>,
-    standing: Option<Standing>,
+    rate_limit: Option<RateLimitStatus>,
     number: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Worlds<'a> {
         let key = &mut self.keys[number];
         match one.0.refusal {
             None => key.moved(true),
-            Some(_) if one.0.standing.is_some() => key.moved(false),
+            Some(_) if one.0.rate_limit.is_some() => key.moved(false),
             Some(_) => {}
         }
         self.permits.extend(one.1.zip(other.1).map(|(one, other)| [one, other]));
@@ -141,7 +141,10 @@ impl<'a> Worlds<'a> {
     async fn look(&mut self, number: usize) -> Result<(), TestCaseError> {
         let key = &mut self.keys[number];
         let [embedded, redis] = self.states;
-        prop_assert_eq!(embedded.standing(key.id, key.now).await, redis.standing(key.id, key.now).await);
+        prop_assert_eq!(
+            embedded.rate_limit_status(key.id, key.now).await,
+            redis.rate_limit_status(key.id, key.now).await
+        );
         key.moved(false);
         Ok(())
     }
@@ -204,8 +207,8 @@ impl<'a> Worlds<'a> {
     async fn limit_key(&mut self, number: usize, quota: Option<Quota>) -> Result<(), TestCaseError> {
         self.look(number).await?;
         let key = &self.keys[number];
-        let standing = self.states[0].standing(key.id, key.now).await.unwrap();
-        let full_in = Duration::from_micros(standing.expect("the key exists").full_in_us);
+        let rate_limit = self.states[0].rate_limit_status(key.id, key.now).await.unwrap();
+        let full_in = Duration::from_micros(rate_limit.expect("the key exists").full_in_us);
         let margin = Duration::from_secs(2);
         let is_full = key.now.after(full_in).after(margin) < clock::now();
         let takes_nothing_in = key.at[0] == key.at[1] && key.at[0] > clock::now().after(margin);
@@ -259,12 +262,12 @@ fn said(decision: Decision) -> (Said, Option<Admitted>) {
         Decision::Admitted(admitted) => {
             assert!(!admitted.provisional);
             let principal = Some(format!("{:?}", admitted.principal));
-            let (standing, number) = (Some(admitted.standing), Some(admitted.number));
-            (Said { refusal: None, principal, standing, number }, Some(admitted))
+            let (rate_limit, number) = (Some(admitted.rate_limit), Some(admitted.number));
+            (Said { refusal: None, principal, rate_limit, number }, Some(admitted))
         }
-        Decision::Denied { refusal, principal, standing } => {
+        Decision::Denied { refusal, principal, rate_limit } => {
             let principal = principal.map(|principal| format!("{principal:?}"));
-            (Said { refusal: Some(refusal), principal, standing, number: None }, None)
+            (Said { refusal: Some(refusal), principal, rate_limit, number: None }, None)
         }
     }
 }
