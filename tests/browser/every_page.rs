@@ -4,8 +4,7 @@ use std::io::Write as _;
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway, MEMBER, paste};
-use crate::support::Upstream;
-use crate::support::free_address;
+use crate::support::{Upstream, free_address};
 use crate::visits::Visits;
 
 #[test]

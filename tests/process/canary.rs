@@ -6,9 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 
-use crate::support::Setup;
-use crate::support::Upstream;
-use crate::support::{Client, head};
+use crate::support::{Client, Setup, Upstream, head};
 
 /// Requests that carry a key where keys belong, and everywhere else.
 fn smuggled(key: &str) -> Vec<String> {

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::Client;
-use crate::support::{KEYGATE, free_address};
+use crate::support::{Client, KEYGATE, free_address};
 
 struct Demo {
     child: Child,

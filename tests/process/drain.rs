@@ -4,9 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 
-use crate::support::Upstream;
-use crate::support::{Client, head};
-use crate::support::{KEYGATE, Setup, eventually, exit_status};
+use crate::support::{Client, KEYGATE, Setup, Upstream, eventually, exit_status, head};
 
 #[test]
 fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
@@ -25,9 +23,7 @@ fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
     assert_eq!(idle.get("/", &key).status, 200);
     let mut slow = setup.client();
     slow.send(head("GET", "/slow", &key, &[], 0));
-    while upstream.count() < 2 {
-        std::thread::yield_now();
-    }
+    eventually("both requests are at the upstream", || upstream.count() == 2);
     let mut admin = Client::connect(setup.admin);
     assert_eq!(admin.get("/ready", "").status, 200);
 
@@ -50,9 +46,7 @@ fn the_grace_period_ends_it_all_the_same() {
     let mut gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/never", &key, &[], 0));
-    while upstream.count() < 1 {
-        std::thread::yield_now();
-    }
+    eventually("the request is at the upstream", || upstream.count() == 1);
     gateway.terminate();
     assert_eq!(gateway.wait(), 0);
     assert!(client.is_closed());
@@ -98,9 +92,7 @@ fn each_further_signal_hastens_the_drain() {
     let mut gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/never", &key, &[], 0));
-    while upstream.count() < 1 {
-        std::thread::yield_now();
-    }
+    eventually("the request is at the upstream", || upstream.count() == 1);
     gateway.terminate();
     not_ready(&setup);
     gateway.hang_up();

@@ -3,9 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::Upstream;
-use crate::support::{Client, Response};
-use crate::support::{KEYGATE, Running, Setup};
+use crate::support::{Client, KEYGATE, Response, Running, Setup, Upstream};
 
 /// Bytes that a file of the gateway may have: a full disk, as far as it can tell.
 const ROOM: u64 = 512 << 10;

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::Upstream;
-use crate::support::{Client, head};
-use crate::support::{KEYGATE, Running, Setup};
+use crate::support::{Client, KEYGATE, Running, Setup, Upstream, eventually, head};
 
 const GIBIBYTE: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 256 << 20;
@@ -161,10 +159,9 @@ fn without_file_descriptors_it_waits_and_goes_on() {
     assert_eq!(early.get("/", &key).status, 200);
     let silent: Vec<_> = (0..DESCRIPTORS).map(|_| TcpStream::connect(setup.address).unwrap()).collect();
     let descriptors = format!("/proc/{}/fd", gateway.id());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::read_dir(&descriptors).unwrap().count() < DESCRIPTORS as usize {
-        assert!(Instant::now() < deadline, "it still has file descriptors");
-    }
+    eventually("the gateway has no file descriptor left", || {
+        std::fs::read_dir(&descriptors).unwrap().count() >= DESCRIPTORS as usize
+    });
     let before = processor_time(&gateway);
     std::thread::sleep(Duration::from_secs(1));
     let used = processor_time(&gateway).saturating_sub(before);

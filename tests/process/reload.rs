@@ -3,14 +3,11 @@
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
 
 use keygate::admin::{CONFIG_PATH, ConfigReport};
 use keygate::config::ContentHash;
 
-use crate::support::Setup;
-use crate::support::Upstream;
-use crate::support::{Client, head};
+use crate::support::{Client, Setup, Upstream, eventually, head, until};
 
 /// One route, which nobody's key is permitted.
 const FORBIDDEN: &str = "routes: [{ name: all, path: '/**', permission: 'nobody:may' }]\n";
@@ -41,15 +38,7 @@ impl Setup {
     }
 
     fn until(&self, what: &str, holds: impl Fn(&ConfigReport) -> bool) -> ConfigReport {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let report = self.report();
-            if holds(&report) {
-                return report;
-            }
-            assert!(Instant::now() < deadline, "not in time: {what}; {report:?}");
-            std::thread::yield_now();
-        }
+        until(what, || Some(self.report()).filter(&holds))
     }
 
     fn metrics(&self) -> String {
@@ -234,9 +223,7 @@ fn other_limits_hold_at_once_and_what_was_counted_stays() {
     assert!(left(&key).starts_with("\"key\";r=9;"));
     let mut held = setup.client();
     held.send(head("GET", "/slow", &key, &[], 0));
-    while upstream.count() < 2 {
-        std::thread::yield_now();
-    }
+    eventually("both requests are at the upstream", || upstream.count() == 2);
 
     setup.write(&before.replace(&limits(10, 100), &limits(5, 2)));
     gateway.hang_up();
@@ -264,9 +251,7 @@ fn requests_go_to_the_new_endpoint_and_those_in_flight_end_at_the_old_one() {
     let gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/slow", &key, &[], 0));
-    while old.count() < 1 {
-        std::thread::yield_now();
-    }
+    eventually("the request is at the old endpoint", || old.count() == 1);
     let up = |upstream: &Upstream| format!("keygate_upstream_endpoint_up{{endpoint=\"{}\"}}", upstream.address);
     assert!(setup.metric(&format!("{} 1", up(&old))));
 

@@ -16,9 +16,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::support::Setup;
-use crate::support::Upstream;
-use crate::support::{Client, head};
+use crate::support::{Client, Setup, Upstream, eventually, head};
 
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: usize = 4;
@@ -119,9 +117,9 @@ fn rounds(times: usize, speak: Speak) {
                 std::thread::spawn(move || speak(address, &key, &seen))
             })
             .collect();
-        while seen.answered.load(Ordering::Relaxed) < 50 && !clients.iter().any(JoinHandle::is_finished) {
-            std::thread::yield_now();
-        }
+        eventually("requests are answered, or a client has failed", || {
+            seen.answered.load(Ordering::Relaxed) >= 50 || clients.iter().any(JoinHandle::is_finished)
+        });
         gateway.terminate();
         clients.into_iter().for_each(|client| client.join().expect("no request fails"));
         assert_eq!(gateway.wait(), 0);

@@ -3,8 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 
-use crate::support::Setup;
-use crate::support::head;
+use crate::support::{Setup, head};
 
 const GIBIBYTE: usize = 1 << 30;
 const PIECE: usize = 1 << 18;

@@ -3,9 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::support::Setup;
-use crate::support::Upstream;
-use crate::support::{Client, client};
+use crate::support::{Client, Setup, Upstream, client, eventually};
 
 const DEATHS: usize = 20;
 /// Responses seen before each death.
@@ -68,9 +66,7 @@ fn load_until(setup: &Setup, key: &str, die: impl FnOnce()) {
                 }
             });
         }
-        while answered.load(Ordering::SeqCst) < RESPONSES {
-            std::thread::yield_now();
-        }
+        eventually("requests are answered", || answered.load(Ordering::SeqCst) >= RESPONSES);
         die();
         dead.store(true, Ordering::SeqCst);
     });

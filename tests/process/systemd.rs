@@ -4,8 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::Upstream;
-use crate::support::{KEYGATE, Setup};
+use crate::support::{KEYGATE, Setup, Upstream, eventually};
 
 /// The other end of `NOTIFY_SOCKET`.
 struct Systemd {
@@ -100,9 +99,7 @@ fn the_watchdog_hears_of_the_gateway_until_it_ends() {
     (0..5).for_each(|_| assert!(is_watchdog(&systemd.next())));
     let mut client = setup.client();
     client.send(crate::support::head("GET", "/never", &key, &[], 0));
-    while upstream.count() < 1 {
-        std::thread::yield_now();
-    }
+    eventually("the request is at the upstream", || upstream.count() == 1);
     gateway.terminate();
     assert!(has(&systemd.news(), "STOPPING", "1"));
     // Twelve in 600 ms, fewer on a busy machine.

@@ -7,8 +7,7 @@ use super::served::Served;
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::redis::Redis;
-use crate::support::until;
-use crate::support::{Gateway, Upstream, eventually};
+use crate::support::{Gateway, Upstream, eventually, until};
 
 struct House {
     provider: Hostile,

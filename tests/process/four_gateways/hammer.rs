@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Four;
 use super::windows::{Admission, most_above_rate};
-use crate::support::Client;
-use crate::support::Random;
-use crate::support::Upstream;
+use crate::support::{Client, Random, Upstream};
 
 const KEYS: usize = 8;
 const RATE: f64 = 50.0;

@@ -13,9 +13,8 @@ use super::{Gauge, LIMIT, ask, counted, fill, open, shipped};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::tenant;
-use crate::support::Random;
 use crate::support::redis::{Proxy, Redis};
-use crate::support::until;
+use crate::support::{Random, until};
 
 /// Short enough to wait for its end, long enough for a loaded machine.
 const LEASE: Duration = Duration::from_secs(3);
