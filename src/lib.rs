@@ -59,6 +59,7 @@ pub mod session;
 pub mod attempts;
 pub mod quota;
 pub mod secret;
+pub mod problem;
 pub mod settings;
 pub mod tls;
 pub mod metrics;

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use crate::management::Problem;
+use crate::problem::{self, Problem};
 
 /// A whole answer.
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -28,7 +28,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 /// A refusal.
 pub(super) fn problem(status: StatusCode, code: &str, detail: String) -> Answer {
     let body = Problem::new(status, code, detail).to_json();
-    content(status, "application/problem+json", body)
+    content(status, problem::MEDIA_TYPE, body)
 }
 
 /// No such thing here.

@@ -10,7 +10,8 @@ use tokio::net::UnixStream;
 use super::{CliError, ExitStatus, client, offline};
 use crate::admin::OPERATIONS_PATH;
 use crate::config::Config;
-use crate::management::{Operation, Problem, Reply};
+use crate::management::{Operation, Reply};
+use crate::problem::Problem;
 
 /// Performs one operation, wherever it can be performed.
 pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, CliError> {

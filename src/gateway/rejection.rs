@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use serde::Serialize;
 use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields, Wait};
 use crate::admission::{Denial, Route};
 use crate::identity::AuthMethod;
+use crate::problem::{self, Problem};
 use crate::state::Refusal;
 use crate::transport::{BodyError, Unreadable};
 use crate::upstream::SendError;
@@ -60,19 +60,6 @@ struct Words {
     status: StatusCode,
     code: &'static str,
     detail: &'static str,
-}
-
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    code: &'a str,
-    request_id: Uuid,
-    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
-    violated_policies: &'a [&'a str],
 }
 
 impl Reason {
@@ -134,7 +121,7 @@ impl Reason {
         match self {
             Self::RateLimited(_) | Self::TooManyInFlight => QUOTA_EXCEEDED,
             Self::StateUnavailable => REDUCED_CAPACITY,
-            _ => "about:blank",
+            _ => problem::ABOUT_BLANK,
         }
     }
 
@@ -196,16 +183,14 @@ impl Reason {
 
     fn body(&self, words: &Words, request_id: Uuid) -> Bytes {
         let violated = self.violated_policy();
+        let mut id = Uuid::encode_buffer();
+        let id = &*request_id.hyphenated().encode_lower(&mut id);
         let problem = Problem {
-            kind: self.problem_type(),
-            title: words.status.canonical_reason().unwrap_or("Error"),
-            status: words.status.as_u16(),
-            detail: words.detail,
-            code: words.code,
-            request_id,
+            kind: self.problem_type().into(),
             violated_policies: violated.as_slice(),
+            ..Problem::new(words.status, words.code, words.detail).with_request_id(id)
         };
-        serde_json::to_vec(&problem).expect("text and numbers are JSON").into()
+        problem.to_json().into()
     }
 }
 
@@ -216,7 +201,7 @@ impl Rejection {
         let mut response = Response::new(self.reason.body(&words, request_id));
         *response.status_mut() = words.status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         if let Some(fields) = &self.fields {
             rate_limit::set(headers, fields, self.reason.wait());
         }

@@ -54,8 +54,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("state", &[]),
     ("query_store", &["transport"]),
 ];
-const VOCABULARY: &[&str] =
-    &["clock", "identity", "key", "session", "attempts", "quota", "secret", "settings", "tls", "metrics", "telemetry"];
+const VOCABULARY: &[&str] = &[
+    "problem",
+    "clock",
+    "identity",
+    "key",
+    "session",
+    "attempts",
+    "quota",
+    "secret",
+    "settings",
+    "tls",
+    "metrics",
+    "telemetry",
+];
 
 #[test]
 fn imports_go_strictly_down() {

@@ -10,10 +10,9 @@ use keygate::admin::{self, BindError, Readiness};
 use keygate::audit::{self, Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record};
 use keygate::clock::{self, Micros};
 use keygate::key::{self, KeyDigest, KeyId};
-use keygate::management::{
-    ErrorKind, Key, KeyStatus, LimitUpdate, Management, ManagementError, Operation, Problem, Reply,
-};
+use keygate::management::{ErrorKind, Key, KeyStatus, LimitUpdate, Management, ManagementError, Operation, Reply};
 use keygate::metrics::Metrics;
+use keygate::problem::Problem;
 use keygate::quota::Quota;
 use keygate::state::embedded::{Embedded, Settings};
 use keygate::state::{DecideRequest, Decision, Refusal, State};
@@ -351,7 +350,7 @@ async fn the_socket_performs_operations() {
     let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
     assert!(head.starts_with("http/1.1 409") && head.contains("application/problem+json"), "{head}");
     let problem: Problem = serde_json::from_str(&body).unwrap();
-    assert_eq!((problem.status, problem.code.as_str(), problem.title.as_str()), (409, "taken", "Conflict"));
+    assert_eq!((problem.status, &*problem.code, &*problem.title), (409, "taken", "Conflict"));
 
     for bad in ["", "{}", r#"{"operation":"org.drop"}"#, &"x".repeat(70_000)] {
         let (head, body) = ask("POST /v1/operations", bad).await;

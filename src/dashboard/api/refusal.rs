@@ -7,7 +7,8 @@ use uuid::Uuid;
 use super::super::answer::{self, Answer};
 use super::super::failed::{Failed, RETRY_SOON};
 use super::routes::Astray;
-use crate::management::{ManagementError, Problem};
+use crate::management::ManagementError;
+use crate::problem::{self, Problem};
 
 /// Why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +65,8 @@ impl Refusal {
     /// The answer to the request with this id.
     pub(in super::super) fn answer(&self, id: Uuid) -> Answer {
         let (status, code) = self.status_and_code();
-        let problem = Problem { request_id: Some(id), ..Problem::new(status, code, self.detail()) };
-        let mut answer = answer::of(status, "application/problem+json", problem.to_json());
+        let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
+        let mut answer = answer::of(status, problem::MEDIA_TYPE, problem.to_json());
         if status == StatusCode::UNAUTHORIZED {
             answer = answer::challenging(answer);
         }

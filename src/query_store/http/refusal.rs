@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
-use serde::Serialize;
 
 use super::BodyError;
+use crate::problem::{self, Problem};
 use crate::query_store::cursor::CursorError;
 use crate::query_store::query::InvalidDraft;
 use crate::query_store::service::ListError;
@@ -47,17 +47,6 @@ pub(super) enum Refusal {
     Randomness(#[source] getrandom::Error),
 }
 
-/// RFC 9457, section 3.1, and our `code` and `request_id`.
-#[derive(Serialize)]
-struct Problem<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    code: &'static str,
-    request_id: &'a str,
-}
-
 impl Refusal {
     /// The answer. What is our own failure is logged here.
     pub(super) fn response(&self, request_id: &str) -> Response<Full<Bytes>> {
@@ -65,10 +54,11 @@ impl Refusal {
         if status.is_server_error() {
             tracing::error!(request_id, code, error = self.cause(), "request failed");
         }
-        let mut response = Response::new(Full::from(problem(status, code, &self.to_string(), request_id)));
+        let problem = Problem::new(status, code, self.to_string()).with_request_id(request_id);
+        let mut response = Response::new(Full::from(problem.to_json()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Self::Method { allow } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
@@ -104,12 +94,6 @@ impl Refusal {
     }
 }
 
-fn problem(status: StatusCode, code: &'static str, detail: &str, request_id: &str) -> Vec<u8> {
-    let title = status.canonical_reason().unwrap_or("Refused");
-    let problem = Problem { r#type: "about:blank", title, status: status.as_u16(), detail, code, request_id };
-    serde_json::to_vec(&problem).expect("texts and numbers are always JSON")
-}
-
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -136,7 +120,7 @@ pub(super) fn head_error_response(why: Unreadable) -> Bytes {
         Unreadable::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
         Unreadable::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
     };
-    let body = problem(status, code, detail, &uuid::Uuid::now_v7().to_string());
+    let body = Problem::new(status, code, detail).with_request_id(uuid::Uuid::now_v7().to_string()).to_json();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()

@@ -1,0 +1,79 @@
+//! Problem details for HTTP APIs (RFC 9457): the JSON body of every refusal, of the gateway, the dashboard's API, the admin
+//! socket and query-store.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+/// The media type of a problem (RFC 9457, section 4).
+pub const MEDIA_TYPE: &str = "application/problem+json";
+/// The type of a problem that its status and code describe completely (RFC 9457, section 4.2.1).
+pub const ABOUT_BLANK: &str = "about:blank";
+
+/// A problem: the members of RFC 9457, section 3.1, and the extension members of this project.
+///
+/// Serialized in the order of the fields. Borrows its texts when it is written, owns them when it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem<'a> {
+    /// URI of the problem type.
+    #[serde(rename = "type")]
+    pub kind: Cow<'a, str>,
+    /// Reason phrase of the status.
+    pub title: Cow<'a, str>,
+    /// HTTP status.
+    pub status: u16,
+    /// Explanation for a person: the cause, and the remedy where there is one.
+    pub detail: Cow<'a, str>,
+    /// Extension: stable name of the error, for programs.
+    pub code: Cow<'a, str>,
+    /// Extension: id of the refused request, where requests have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<Cow<'a, str>>,
+    /// Extension: names of the `RateLimit-Policy` items that the request exceeded. Written, never read.
+    #[serde(rename = "violated-policies", skip_deserializing, skip_serializing_if = "<[_]>::is_empty")]
+    pub violated_policies: &'a [&'a str],
+}
+
+impl<'a> Problem<'a> {
+    /// A problem of type [`ABOUT_BLANK`] without request id.
+    pub fn new(status: StatusCode, code: impl Into<Cow<'a, str>>, detail: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            kind: ABOUT_BLANK.into(),
+            title: status.canonical_reason().unwrap_or("Error").into(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            code: code.into(),
+            request_id: None,
+            violated_policies: &[],
+        }
+    }
+
+    /// The same problem, with the id of the refused request.
+    #[must_use]
+    pub fn with_request_id(self, id: impl Into<Cow<'a, str>>) -> Self {
+        Self { request_id: Some(id.into()), ..self }
+    }
+
+    /// The body of the response.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers are JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problem_has_the_members_of_the_contract_in_order() {
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Wait.");
+        let json =
+            r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Wait.","code":"rate_limited"}"#;
+        assert_eq!(problem.to_json(), json.as_bytes());
+        assert_eq!(serde_json::from_str::<Problem<'static>>(json).unwrap(), problem);
+        let problem = Problem { kind: "urn:x".into(), violated_policies: &["key"], ..problem }.with_request_id("7");
+        let json = r#"{"type":"urn:x","title":"Too Many Requests","status":429,"detail":"Wait.","code":"rate_limited","request_id":"7","violated-policies":["key"]}"#;
+        assert_eq!(problem.to_json(), json.as_bytes());
+    }
+}
