@@ -29,14 +29,14 @@ pub struct Certificates {
 }
 
 /// What will be in force once it is installed.
-pub struct Prepared(Vec<(Arc<Store>, Ready)>);
+pub struct PreparedCertificates(Vec<(Arc<Store>, Ready)>);
 
 /// Has the files looked at every second, on a thread of its own, until it is dropped.
-pub(super) struct Watch {
+pub(super) struct CertWatcher {
     _until_dropped: mpsc::Sender<Infallible>,
 }
 
-impl Watch {
+impl CertWatcher {
     pub(super) fn start(certificates: Arc<Certificates>) -> io::Result<Self> {
         let (sender, dropped) = mpsc::channel();
         let look = move || {
@@ -75,16 +75,16 @@ impl Certificates {
     ///
     /// # Errors
     /// [`tls::Error`] names the file that is of no use.
-    pub fn prepare(&self, listeners: &[Listener]) -> Result<Prepared, tls::Error> {
+    pub fn prepare(&self, listeners: &[Listener]) -> Result<PreparedCertificates, tls::Error> {
         let pairs = self.stores.iter().zip(listeners).filter_map(|(store, listener)| {
             let (store, settings) = store.as_ref().zip(listener.tls.as_ref())?;
             Some(store.prepare(settings).map(|ready| (Arc::clone(store), ready)))
         });
-        pairs.collect::<Result<_, _>>().map(Prepared)
+        pairs.collect::<Result<_, _>>().map(PreparedCertificates)
     }
 
     /// Puts into force what was prepared, and looks after another store of the upstream's from now on.
-    pub fn install(&self, Prepared(all): Prepared, upstream: Option<&Arc<ClientStore>>) {
+    pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstream: Option<&Arc<ClientStore>>) {
         all.into_iter().for_each(|(store, ready)| store.install(ready));
         self.upstream.store(upstream.cloned());
         self.show();

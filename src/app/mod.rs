@@ -7,19 +7,19 @@
 //!   new connections, and exchanges in flight end, or are dropped when the grace period is over; then the journal and
 //!   the state write out what they have, and close.
 
-mod phase;
-mod bound;
+mod shutdown;
+mod listeners;
 mod recover;
 mod certificates;
-mod crew;
-mod in_force;
-mod reception;
+mod worker_pool;
+mod active_config;
+mod dispatch;
 mod worker;
-mod control;
-mod watch;
+mod control_plane;
+mod config_watcher;
 mod reload;
 mod systemd;
-mod copy;
+mod migrate;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,17 +42,17 @@ use crate::telemetry::LogHandle;
 use crate::transport::Capacity;
 use crate::upstream::Endpoints;
 
-use bound::{Bound, Runtime};
-use control::Control;
-use crew::{Crew, Plan};
-use phase::{Event, Phase, Waited, Waiting};
-use reload::Reload;
+use control_plane::ControlPlane;
+use listeners::{BoundListeners, ControlRuntime};
+use reload::ConfigReloader;
+use shutdown::{DrainResult, DrainWait, Phase, ShutdownEvent};
 use worker::Worker;
+use worker_pool::{ConfigSnapshot, WorkerPool};
 
 pub use certificates::Certificates;
-pub use copy::copy_state;
-pub use phase::ShutdownHandle;
+pub use migrate::copy_state;
 pub use recover::open_and_recover;
+pub use shutdown::ShutdownHandle;
 pub use systemd::ServiceNotifier;
 
 /// What a gateway finds around it; nothing, unless somebody says so.
@@ -74,15 +74,15 @@ pub struct App {
     pub management: Arc<Management>,
     /// What the encrypted listeners show.
     pub certificates: Arc<Certificates>,
-    _certificates_watch: certificates::Watch,
+    _certificates_watch: certificates::CertWatcher,
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
     process: ProcessHandles,
-    plan: Arc<ArcSwap<Plan>>,
+    snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     phase: latest::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
-    waiting: Waiting,
+    drain_wait: DrainWait,
     /// Whether a lame duck comes before the drain.
     has_lame_duck: bool,
     shutdown: ShutdownHandle,
@@ -96,7 +96,7 @@ impl App {
     /// Binds, opens, replays and starts.
     ///
     /// # Errors
-    /// What could not be bound, opened or started, and why.
+    /// What could not be listeners, opened or started, and why.
     pub fn start(config: Config) -> anyhow::Result<Self> {
         Self::start_with(ProcessHandles::default(), config)
     }
@@ -104,43 +104,43 @@ impl App {
     /// The same, for a process.
     ///
     /// # Errors
-    /// What could not be bound, opened or started, and why.
+    /// What could not be listeners, opened or started, and why.
     pub fn start_with(process: ProcessHandles, config: Config) -> anyhow::Result<Self> {
-        let runtime = Runtime::new()?;
-        let bound = Bound::new(&config, &runtime)?;
+        let runtime = ControlRuntime::new()?;
+        let listeners = BoundListeners::new(&config, &runtime)?;
         let metrics = Metrics::new();
         let endpoints =
             Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
-        let parts = Parts::open(&config, metrics, &endpoints, &runtime)?;
+        let components = Components::open(&config, metrics, &endpoints, &runtime)?;
         let (phase, watched) = latest::channel(Phase::Serving);
-        let (addresses, admin_address) = (bound.addresses.clone(), bound.admin.local_addr()?);
+        let (addresses, admin_address) = (listeners.addresses.clone(), listeners.admin.local_addr()?);
         let workers = config.workers;
-        let plan = Plan::first(config, endpoints);
+        let snapshot = ConfigSnapshot::first(config, endpoints);
         let (sender, events) = mpsc::channel();
-        let control = parts.control(bound.socket, bound.admin).start(runtime.0, watched.clone())?;
-        let certificates_watch = certificates::Watch::start(Arc::clone(&parts.certificates))?;
-        let (crew, mut threads) = parts.workers(bound.workers, &plan, &watched, &sender)?;
+        let control = components.control(listeners.socket, listeners.admin).start(runtime.0, watched.clone())?;
+        let certificates_watch = certificates::CertWatcher::start(Arc::clone(&components.certificates))?;
+        let (worker_pool, mut threads) = components.workers(listeners.workers, &snapshot, &watched, &sender)?;
         threads.push(control);
         let (watchdog, end) = mpsc::channel();
-        process.notifier.watch(crew.clone(), watched, end)?;
-        let plan = Arc::new(ArcSwap::from_pointee(plan));
+        process.notifier.start_watchdog(worker_pool.clone(), watched, end)?;
+        let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let (reload, asked) = mpsc::channel();
-        threads.push(parts.reload(Arc::clone(&plan), crew, process.clone()).start(asked)?);
+        threads.push(components.reload(Arc::clone(&snapshot), worker_pool, process.clone()).start(asked)?);
         process.notifier.ready("serving");
         Ok(Self {
             addresses,
             admin_address,
-            management: parts.management,
-            certificates: parts.certificates,
+            management: components.management,
+            certificates: components.certificates,
             _certificates_watch: certificates_watch,
-            readiness: parts.readiness,
-            state: parts.state,
-            journal: parts.journal,
+            readiness: components.readiness,
+            state: components.state,
+            journal: components.journal,
             process,
-            plan,
+            snapshot,
             phase,
             threads,
-            waiting: Waiting { events, left: workers },
+            drain_wait: DrainWait { events, left: workers },
             has_lame_duck: true,
             shutdown: ShutdownHandle(sender),
             reload,
@@ -170,16 +170,16 @@ impl App {
         self.readiness.drain();
         self.process.notifier.stopping();
         drop(self.reload);
-        let config = Arc::clone(&self.plan.load().config);
+        let config = Arc::clone(&self.snapshot.load().config);
         if self.has_lame_duck && !config.lame_duck.is_zero() {
             self.phase.send_replace(Phase::LameDuck);
-            self.waiting.wait(config.lame_duck);
+            self.drain_wait.wait(config.lame_duck);
         }
         self.phase.send_replace(Phase::Draining);
-        match self.waiting.wait(config.drain) {
-            Waited::AllEnded => {}
-            Waited::Expedited => tracing::warn!("told to end at once: dropping what is still in flight"),
-            Waited::Over => tracing::warn!("the grace period is over: dropping what is still in flight"),
+        match self.drain_wait.wait(config.drain) {
+            DrainResult::AllEnded => {}
+            DrainResult::Expedited => tracing::warn!("told to end at once: dropping what is still in flight"),
+            DrainResult::TimedOut => tracing::warn!("the grace period is over: dropping what is still in flight"),
         }
         self.phase.send_replace(Phase::Ending);
         self.threads.into_iter().for_each(join);
@@ -208,7 +208,7 @@ fn shared(settings: &dashboard::Settings, management: &Arc<Management>) -> anyho
 }
 
 /// What the threads share.
-struct Parts {
+struct Components {
     metrics: Metrics,
     state: Arc<State>,
     journal: Journal,
@@ -222,8 +222,13 @@ struct Parts {
     certificates: Arc<Certificates>,
 }
 
-impl Parts {
-    fn open(config: &Config, metrics: Metrics, endpoints: &Endpoints, runtime: &Runtime) -> anyhow::Result<Self> {
+impl Components {
+    fn open(
+        config: &Config,
+        metrics: Metrics,
+        endpoints: &Endpoints,
+        runtime: &ControlRuntime,
+    ) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
@@ -236,15 +241,15 @@ impl Parts {
             .with("state", move || deciding.available())
             .with("workers", move || serving.load(Ordering::Relaxed) == workers);
         let now = Micros::wall();
-        reload::count_loaded(&metrics, now);
-        let status = Arc::new(reload::status_of(&config.source, now));
+        reload::record_loaded(&metrics, now);
+        let status = Arc::new(reload::initial_status(&config.source, now));
         let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let readiness = Arc::new(readiness);
         Ok(Self { metrics, state, journal, management, dashboard, alive, readiness, status, capacity, certificates })
     }
 
-    fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> Control {
-        Control {
+    fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> ControlPlane {
+        ControlPlane {
             socket,
             http,
             management: Arc::clone(&self.management),
@@ -258,16 +263,16 @@ impl Parts {
     fn workers(
         &self,
         listeners: Vec<Vec<TcpListener>>,
-        plan: &Plan,
+        snapshot: &ConfigSnapshot,
         phase: &latest::Receiver<Phase>,
-        ended: &mpsc::Sender<Event>,
-    ) -> anyhow::Result<(Crew, Vec<JoinHandle<()>>)> {
-        let (mut crew, mut threads) = (Crew::default(), Vec::new());
+        ended: &mpsc::Sender<ShutdownEvent>,
+    ) -> anyhow::Result<(WorkerPool, Vec<JoinHandle<()>>)> {
+        let (mut worker_pool, mut threads) = (WorkerPool::default(), Vec::new());
         for (number, listeners) in listeners.into_iter().enumerate() {
             let worker = Worker {
                 listeners,
-                plan: plan.clone(),
-                orders: crew.join(),
+                snapshot: snapshot.clone(),
+                commands: worker_pool.join(),
                 state: Arc::clone(&self.state),
                 journal: self.journal.clone(),
                 metrics: self.metrics.clone(),
@@ -280,13 +285,18 @@ impl Parts {
             };
             threads.push(worker.start(number)?);
         }
-        Ok((crew, threads))
+        Ok((worker_pool, threads))
     }
 
-    fn reload(&self, plan: Arc<ArcSwap<Plan>>, crew: Crew, process: ProcessHandles) -> Reload {
-        Reload {
-            plan,
-            crew,
+    fn reload(
+        &self,
+        snapshot: Arc<ArcSwap<ConfigSnapshot>>,
+        worker_pool: WorkerPool,
+        process: ProcessHandles,
+    ) -> ConfigReloader {
+        ConfigReloader {
+            snapshot,
+            worker_pool,
             state: Arc::clone(&self.state),
             metrics: self.metrics.clone(),
             capacity: self.capacity.clone(),

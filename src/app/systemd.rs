@@ -11,8 +11,8 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
-use super::crew::{Crew, Order};
-use super::phase::Phase;
+use super::shutdown::Phase;
+use super::worker_pool::{WorkerCommand, WorkerPool};
 
 /// Whoever started this process and wants to know how it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,23 +31,23 @@ impl ServiceNotifier {
 
     /// Serving, after the start or a reload.
     pub(super) fn ready(self, status: &str) {
-        self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        self.notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
     /// A reload has begun; [`ServiceNotifier::ready`] ends it.
     pub(super) fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now, NotifyState::Status("reloading the configuration")]),
-            Err(error) => tracing::warn!(%error, "there is no clock to tell systemd of a reload"),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now, NotifyState::Status("reloading the configuration")]),
+            Err(error) => tracing::warn!(%error, "there is no clock to notify systemd of a reload"),
         }
     }
 
     /// The end has begun.
     pub(super) fn stopping(self) {
-        self.tell(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+        self.notify(&[NotifyState::Stopping, NotifyState::Status("draining")]);
     }
 
-    fn tell(self, news: &[NotifyState<'_>]) {
+    fn notify(self, news: &[NotifyState<'_>]) {
         if self.is_there
             && let Err(error) = sd_notify::notify(news)
         {
@@ -56,17 +56,22 @@ impl ServiceNotifier {
     }
 
     /// Starts to keep the watchdog quiet, if there is one, until the other end of `end` is dropped.
-    pub(super) fn watch(self, crew: Crew, phase: watch::Receiver<Phase>, end: Receiver<()>) -> anyhow::Result<()> {
+    pub(super) fn start_watchdog(
+        self,
+        worker_pool: WorkerPool,
+        phase: watch::Receiver<Phase>,
+        end: Receiver<()>,
+    ) -> anyhow::Result<()> {
         let Some(period) = self.watchdog else { return Ok(()) };
         // Together less than the period, also when a worker is slow.
         let (interval, patience) = (period / 2, period / 4);
-        let keep = move || keep(interval, &end, || is_well(&crew, &phase, patience), || self.alive());
+        let keep = move || keep(interval, &end, || is_well(&worker_pool, &phase, patience), || self.alive());
         std::thread::Builder::new().name("watchdog".into()).spawn(keep)?;
         Ok(())
     }
 
     fn alive(self) {
-        self.tell(&[NotifyState::Watchdog]);
+        self.notify(&[NotifyState::Watchdog]);
     }
 }
 
@@ -89,9 +94,9 @@ fn keep(interval: Duration, end: &Receiver<()>, is_well: impl Fn() -> bool, aliv
 }
 
 /// Whether every worker answers. One that has ended does not, unless it was told to end.
-fn is_well(crew: &Crew, phase: &watch::Receiver<Phase>, patience: Duration) -> bool {
-    let heard = crew.tell(patience, Order::Answer);
-    heard.silent == 0 && (heard.gone == 0 || *phase.borrow() >= Phase::Draining)
+fn is_well(worker_pool: &WorkerPool, phase: &watch::Receiver<Phase>, patience: Duration) -> bool {
+    let acks = worker_pool.broadcast(patience, WorkerCommand::Ping);
+    acks.timed_out == 0 && (acks.exited == 0 || *phase.borrow() >= Phase::Draining)
 }
 
 #[cfg(test)]
@@ -104,24 +109,24 @@ mod tests {
     #[test]
     fn a_worker_that_hangs_or_died_lets_the_watchdog_fire() {
         let (phase, watched) = watch::channel(Phase::Serving);
-        let mut crew = Crew::default();
-        let mut orders = crew.join();
+        let mut worker_pool = WorkerPool::default();
+        let mut commands = worker_pool.join();
         let patience = Duration::from_millis(50);
-        assert!(!is_well(&crew, &watched, patience), "it hangs");
+        assert!(!is_well(&worker_pool, &watched, patience), "it hangs");
         let works = std::thread::spawn(move || {
-            while let Some(Order::Answer(done)) = orders.blocking_recv() {
+            while let Some(WorkerCommand::Ping(done)) = commands.blocking_recv() {
                 // The first who asked has stopped waiting.
                 if done.send(()).is_ok() {
-                    return orders;
+                    return commands;
                 }
             }
-            orders
+            commands
         });
-        assert!(is_well(&crew, &watched, Duration::from_secs(60)), "it works");
+        assert!(is_well(&worker_pool, &watched, Duration::from_secs(60)), "it works");
         drop(works.join().unwrap());
-        assert!(!is_well(&crew, &watched, patience), "it died");
+        assert!(!is_well(&worker_pool, &watched, patience), "it died");
         phase.send_replace(Phase::Draining);
-        assert!(is_well(&crew, &watched, patience), "it was told to end");
+        assert!(is_well(&worker_pool, &watched, patience), "it was told to end");
     }
 
     #[test]

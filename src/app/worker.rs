@@ -1,6 +1,6 @@
 //! One worker: a thread with its own runtime, its own listeners and its own upstream connections.
 //!
-//! Each request is served by the plan that is in force when it comes; one that is in flight ends under its own.
+//! Each request is served by the snapshot that is in force when it comes; one that is in flight ends under its own.
 //!
 //! When the runtime is dropped, so is whatever is still in flight, which closes its audit entries and gives back its slots.
 
@@ -14,12 +14,12 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use hyper::service::service_fn;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::{mpsc as orders, watch};
+use tokio::sync::{mpsc as commands, watch};
 
 use super::Certificates;
-use super::crew::{Order, Plan};
-use super::in_force::{InForce, Parts};
-use super::phase::{Event, Phase, reached};
+use super::active_config::{ActiveConfig, SharedHandles};
+use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
+use super::worker_pool::{ConfigSnapshot, WorkerCommand};
 use crate::audit::Journal;
 use crate::dashboard;
 use crate::metrics::Metrics;
@@ -29,8 +29,8 @@ use crate::transport::{self, Capacity};
 /// What a worker is made of. The listeners are its own; the rest it shares.
 pub(super) struct Worker {
     pub(super) listeners: Vec<TcpListener>,
-    pub(super) plan: Plan,
-    pub(super) orders: orders::Receiver<Order>,
+    pub(super) snapshot: ConfigSnapshot,
+    pub(super) commands: commands::Receiver<WorkerCommand>,
     pub(super) certificates: Arc<Certificates>,
     pub(super) dashboard: Option<dashboard::Shared>,
     pub(super) state: Arc<State>,
@@ -41,13 +41,13 @@ pub(super) struct Worker {
     /// How many workers there are.
     pub(super) alive: Arc<AtomicUsize>,
     /// Told when the worker has drained.
-    pub(super) ended: mpsc::Sender<Event>,
+    pub(super) ended: mpsc::Sender<ShutdownEvent>,
 }
 
 /// A worker that lives; counted, and told of when it ends, also by a panic.
 struct Alive {
     count: Arc<AtomicUsize>,
-    ended: mpsc::Sender<Event>,
+    ended: mpsc::Sender<ShutdownEvent>,
 }
 
 impl Alive {
@@ -61,7 +61,7 @@ impl Drop for Alive {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         // The other end is gone only when nobody waits for us.
-        self.ended.send(Event::WorkerEnded).ok();
+        self.ended.send(ShutdownEvent::WorkerEnded).ok();
     }
 }
 
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     async fn serve(self) {
-        let parts = Parts {
+        let handles = SharedHandles {
             state: State::for_thread(&self.state).await,
             journal: self.journal,
             metrics: self.metrics,
@@ -106,14 +106,14 @@ impl Worker {
             certificates: self.certificates,
             dashboard: self.dashboard,
         };
-        let in_force = InForce::new(parts, &self.plan);
-        tokio::task::spawn_local(obey(self.orders, in_force.clone()));
+        let active_config = ActiveConfig::new(handles, &self.snapshot);
+        tokio::task::spawn_local(run_commands(self.commands, active_config.clone()));
         let served: Vec<_> = self
             .listeners
             .into_iter()
             .enumerate()
             .map(|(number, listener)| {
-                tokio::task::spawn_local(serve(listener, number, self.phase.clone(), in_force.clone()))
+                tokio::task::spawn_local(serve(listener, number, self.phase.clone(), active_config.clone()))
             })
             .collect();
         let drained = async {
@@ -127,23 +127,23 @@ impl Worker {
         };
         tokio::select! {
             () = drained => {}
-            () = reached(self.phase.clone(), Phase::Ending) => {}
+            () = wait_for_phase(self.phase.clone(), Phase::Ending) => {}
         }
     }
 }
 
-/// Carries out orders until nobody gives any.
-async fn obey(mut orders: orders::Receiver<Order>, in_force: InForce) {
-    while let Some(order) = orders.recv().await {
-        let done = match order {
-            Order::Adopt(plan, done) => {
-                in_force.adopt(&plan);
-                done
+/// Carries out commands until nobody gives any.
+async fn run_commands(mut commands: commands::Receiver<WorkerCommand>, active_config: ActiveConfig) {
+    while let Some(command) = commands.recv().await {
+        let acked = match command {
+            WorkerCommand::ApplyConfig(snapshot, acked) => {
+                active_config.apply(&snapshot);
+                acked
             }
-            Order::Answer(done) => done,
+            WorkerCommand::Ping(acked) => acked,
         };
         // Whoever asked may have stopped waiting.
-        done.send(()).ok();
+        acked.send(()).ok();
     }
 }
 
@@ -151,20 +151,21 @@ async fn serve(
     listener: TcpListener,
     number: usize,
     phase: watch::Receiver<Phase>,
-    in_force: InForce,
+    active_config: ActiveConfig,
 ) -> std::io::Result<()> {
-    let (lame_duck, draining) = (reached(phase.clone(), Phase::LameDuck), reached(phase, Phase::Draining));
-    let served = in_force.clone();
+    let (lame_duck, draining) =
+        (wait_for_phase(phase.clone(), Phase::LameDuck), wait_for_phase(phase, Phase::Draining));
+    let served = active_config.clone();
     transport::serve(
         listener,
-        move || in_force.serving(number),
+        move || active_config.serving(number),
         lame_duck,
         draining,
         move |peer, handover| {
-            let in_force = served.clone();
+            let active_config = served.clone();
             service_fn(move |request| {
-                let (reception, peer, handover) = (in_force.reception(number), Rc::clone(&peer), handover.clone());
-                async move { Ok::<_, Infallible>(reception.answer(&peer, &handover, request).await) }
+                let (router, peer, handover) = (active_config.router(number), Rc::clone(&peer), handover.clone());
+                async move { Ok::<_, Infallible>(router.dispatch(&peer, &handover, request).await) }
             })
         },
     )

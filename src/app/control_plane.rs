@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::phase::{Phase, reached};
+use super::shutdown::{Phase, wait_for_phase};
 use crate::admin::{self, ConfigStatus, Readiness};
 use crate::management::Management;
 use crate::metrics::Metrics;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// What the control plane is made of.
-pub(super) struct Control {
+pub(super) struct ControlPlane {
     pub(super) socket: tokio::net::UnixListener,
     pub(super) http: tokio::net::TcpListener,
     pub(super) management: Arc<Management>,
@@ -24,7 +24,7 @@ pub(super) struct Control {
     pub(super) readiness: Arc<Readiness>,
 }
 
-impl Control {
+impl ControlPlane {
     pub(super) fn start(
         self,
         runtime: tokio::runtime::Runtime,
@@ -36,14 +36,15 @@ impl Control {
 
     /// Serves until the workers have ended: a draining gateway still says that it is draining.
     async fn serve(self, phase: watch::Receiver<Phase>) {
-        let ending = reached(phase.clone(), Phase::Ending);
+        let ending = wait_for_phase(phase.clone(), Phase::Ending);
         let last_resort = async {
             ending.await;
             tokio::time::sleep(LAST_RESORT).await;
         };
-        let ended = reached(phase.clone(), Phase::Ending);
+        let ended = wait_for_phase(phase.clone(), Phase::Ending);
         let operations = admin::serve_socket(self.socket, self.management, self.config, ended);
-        let observation = admin::serve_http(self.http, self.metrics, self.readiness, reached(phase, Phase::Ending));
+        let observation =
+            admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
         tokio::select! {
             () = async { tokio::join!(operations, observation); } => {}
             () = last_resort => {}

@@ -13,26 +13,26 @@ use zeroize::Zeroizing;
 
 /// What the files hold at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look([u8; 32]);
+pub(super) struct Fingerprint([u8; 32]);
 
-/// Tells when the files hold something that nobody has taken notice of.
+/// Tells when the files hold something that nobody has taken set_baseline of.
 ///
 /// - What has changed is told when two looks in a row have seen the same: half a file is not.
 /// - Each change is told once.
 #[derive(Debug)]
-pub(super) struct Watch {
-    /// What was taken notice of.
-    known: Look,
-    /// What the look before saw, when it was something else.
-    seen: Option<Look>,
+pub(super) struct ConfigWatcher {
+    /// What was taken set_baseline of.
+    known: Fingerprint,
+    /// What the fingerprint before saw, when it was something else.
+    seen: Option<Fingerprint>,
 }
 
-impl Look {
+impl Fingerprint {
     /// What no file holds.
-    pub(super) const NOTHING: Self = Self([0; 32]);
+    pub(super) const UNKNOWN: Self = Self([0; 32]);
 
     /// Reads the files.
-    pub(super) fn at(files: &[PathBuf]) -> Self {
+    pub(super) fn from_files(files: &[PathBuf]) -> Self {
         let mut all = Sha256::new();
         files.iter().for_each(|file| all.update(of(file)));
         Self(all.finalize().into())
@@ -40,37 +40,37 @@ impl Look {
 }
 
 /// Whether a path leads to something that can be read again and again. A pipe is read once.
-pub(super) fn is_lasting(path: &Path) -> bool {
+pub(super) fn is_rereadable(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
 
 /// The hash of a file's content; zeros for one that cannot be read, or not again.
 fn of(file: &Path) -> [u8; 32] {
-    if !is_lasting(file) {
+    if !is_rereadable(file) {
         return [0; 32];
     }
     fs::read(file).map_or([0; 32], |content| Sha256::digest(Zeroizing::new(content).as_slice()).into())
 }
 
-impl Watch {
-    /// Nothing has changed since this look.
-    pub(super) fn new(known: Look) -> Self {
+impl ConfigWatcher {
+    /// Nothing has changed since this fingerprint.
+    pub(super) fn new(known: Fingerprint) -> Self {
         Self { known, seen: None }
     }
 
-    /// Whether this look tells something new.
-    pub(super) fn has_changed(&mut self, look: Look) -> bool {
-        let is_news = look != self.known && self.seen == Some(look);
+    /// Whether this fingerprint tells something new.
+    pub(super) fn observe(&mut self, fingerprint: Fingerprint) -> bool {
+        let is_news = fingerprint != self.known && self.seen == Some(fingerprint);
         if is_news {
-            self.known = look;
+            self.known = fingerprint;
         }
-        self.seen = (look != self.known).then_some(look);
+        self.seen = (fingerprint != self.known).then_some(fingerprint);
         is_news
     }
 
-    /// Notice was taken of what this look saw.
-    pub(super) fn notice(&mut self, look: Look) {
-        *self = Self::new(look);
+    /// Notice was taken of what this fingerprint saw.
+    pub(super) fn set_baseline(&mut self, fingerprint: Fingerprint) {
+        *self = Self::new(fingerprint);
     }
 }
 
@@ -78,19 +78,19 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn look(n: u8) -> Look {
-        Look([n; 32])
+    fn fingerprint(n: u8) -> Fingerprint {
+        Fingerprint([n; 32])
     }
 
     #[test]
     fn a_change_is_told_once_when_it_has_settled() {
-        let mut watch = Watch::new(look(0));
-        let told: Vec<bool> = [0, 1, 2, 2, 2, 0, 2, 0, 0, 0].map(|n| watch.has_changed(look(n))).to_vec();
+        let mut watch = ConfigWatcher::new(fingerprint(0));
+        let told: Vec<bool> = [0, 1, 2, 2, 2, 0, 2, 0, 0, 0].map(|n| watch.observe(fingerprint(n))).to_vec();
         let expected = [false, false, false, true, false, false, false, false, true, false];
         assert_eq!(told, expected);
-        assert!(!watch.has_changed(look(3)));
-        watch.notice(look(3));
-        assert!(!watch.has_changed(look(3)), "it was taken notice of");
+        assert!(!watch.observe(fingerprint(3)));
+        watch.set_baseline(fingerprint(3));
+        assert!(!watch.observe(fingerprint(3)), "it was taken set_baseline of");
     }
 
     #[test]
@@ -98,8 +98,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert!(!is_lasting(&pipe));
-        assert_eq!(Look::at(std::slice::from_ref(&pipe)), Look::at(&[pipe]));
+        assert!(!is_rereadable(&pipe));
+        assert_eq!(Fingerprint::from_files(std::slice::from_ref(&pipe)), Fingerprint::from_files(&[pipe]));
     }
 
     #[test]
@@ -107,10 +107,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let files = [path("a"), path("b")];
-        let mut looks = vec![Look::at(&files)];
+        let mut looks = vec![Fingerprint::from_files(&files)];
         let mut step = |change: &dyn Fn()| {
             change();
-            looks.push(Look::at(&files));
+            looks.push(Fingerprint::from_files(&files));
         };
         step(&|| fs::write(path("a"), "1").unwrap());
         step(&|| fs::rename(path("a"), path("b")).unwrap());
@@ -126,8 +126,8 @@ mod tests {
             std::os::unix::fs::symlink("v2", path("..new")).unwrap();
             fs::rename(path("..new"), path("..data")).unwrap();
         });
-        let distinct: std::collections::HashSet<[u8; 32]> = looks.iter().map(|look| look.0).collect();
+        let distinct: std::collections::HashSet<[u8; 32]> = looks.iter().map(|fingerprint| fingerprint.0).collect();
         assert_eq!(distinct.len(), looks.len());
-        assert_eq!(Look::at(&files), looks[4]);
+        assert_eq!(Fingerprint::from_files(&files), looks[4]);
     }
 }

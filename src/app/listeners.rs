@@ -9,10 +9,10 @@ use crate::config::Config;
 use crate::transport;
 
 /// The control plane's runtime: its listeners are bound on it, and its thread runs it.
-pub(super) struct Runtime(pub(super) tokio::runtime::Runtime);
+pub(super) struct ControlRuntime(pub(super) tokio::runtime::Runtime);
 
 /// All listeners.
-pub(super) struct Bound {
+pub(super) struct BoundListeners {
     /// For each worker, its listener on each address.
     pub(super) workers: Vec<Vec<TcpListener>>,
     pub(super) addresses: Vec<SocketAddr>,
@@ -20,14 +20,14 @@ pub(super) struct Bound {
     pub(super) socket: tokio::net::UnixListener,
 }
 
-impl Runtime {
+impl ControlRuntime {
     pub(super) fn new() -> anyhow::Result<Self> {
         Ok(Self(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
     }
 }
 
-impl Bound {
-    pub(super) fn new(config: &Config, runtime: &Runtime) -> anyhow::Result<Self> {
+impl BoundListeners {
+    pub(super) fn new(config: &Config, runtime: &ControlRuntime) -> anyhow::Result<Self> {
         let _entered = runtime.0.enter();
         let mut workers: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();

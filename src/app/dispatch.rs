@@ -16,15 +16,15 @@ use crate::transport::Handover;
 /// What the requests to a listener are answered by.
 ///
 /// - What is under the dashboard's path never reaches the upstream, at no listener.
-pub(super) struct Reception {
+pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
     pub(super) serves: ListenerRole,
 }
 
-impl Reception {
+impl ListenerRouter {
     /// Answers one request.
-    pub(super) async fn answer(
+    pub(super) async fn dispatch(
         &self,
         peer: &Rc<Peer>,
         handover: &Handover,

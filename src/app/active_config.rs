@@ -1,4 +1,4 @@
-//! What a worker serves by, made of the plan that is in force and replaced with it.
+//! What a worker serves by, services of the snapshot that is in force and replaced with it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,8 +8,8 @@ use http::Method;
 use uuid::ContextV7;
 
 use super::Certificates;
-use super::crew::Plan;
-use super::reception::Reception;
+use super::dispatch::ListenerRouter;
+use super::worker_pool::ConfigSnapshot;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::audit::Journal;
 use crate::config::{Listener, ListenerRole};
@@ -21,8 +21,8 @@ use crate::state::State;
 use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
 use crate::upstream::Pool;
 
-/// What stays when the plan changes.
-pub(super) struct Parts {
+/// What stays when the snapshot changes.
+pub(super) struct SharedHandles {
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
@@ -31,19 +31,19 @@ pub(super) struct Parts {
     pub(super) dashboard: Option<dashboard::Shared>,
 }
 
-/// What is made of the plan that is in force. Clones share it.
+/// What is services of the snapshot that is in force. Clones share it.
 ///
 /// - Whoever has taken a gateway or a listener's settings from it keeps them, whatever is in force then.
 #[derive(Clone)]
-pub(super) struct InForce(Rc<Current>);
+pub(super) struct ActiveConfig(Rc<Inner>);
 
-struct Current {
-    parts: Parts,
-    made: RefCell<Made>,
+struct Inner {
+    handles: SharedHandles,
+    services: RefCell<WorkerServices>,
 }
 
-/// What is made of a plan.
-struct Made {
+/// What is services of a snapshot.
+struct WorkerServices {
     gateway: Rc<Gateway>,
     dashboard: Option<Rc<Dashboard>>,
     /// Of each listener.
@@ -52,64 +52,64 @@ struct Made {
     serves: Vec<ListenerRole>,
 }
 
-impl InForce {
-    /// What is made of the first plan.
-    pub(super) fn new(parts: Parts, plan: &Plan) -> Self {
-        let pool = Pool::new(plan.endpoints.clone(), &plan.config.upstream);
-        let made = RefCell::new(parts.made(plan, pool));
-        Self(Rc::new(Current { parts, made }))
+impl ActiveConfig {
+    /// What is services of the first snapshot.
+    pub(super) fn new(handles: SharedHandles, snapshot: &ConfigSnapshot) -> Self {
+        let pool = Pool::new(snapshot.endpoints.clone(), &snapshot.config.upstream);
+        let services = RefCell::new(handles.services(snapshot, pool));
+        Self(Rc::new(Inner { handles, services }))
     }
 
     fn gateway(&self) -> Rc<Gateway> {
-        Rc::clone(&self.0.made.borrow().gateway)
+        Rc::clone(&self.0.services.borrow().gateway)
     }
 
     /// For the next request to a listener.
-    pub(super) fn reception(&self, listener: usize) -> Reception {
-        let made = self.0.made.borrow();
-        Reception {
-            gateway: Rc::clone(&made.gateway),
-            dashboard: made.dashboard.clone(),
-            serves: made.serves[listener],
+    pub(super) fn router(&self, listener: usize) -> ListenerRouter {
+        let services = self.0.services.borrow();
+        ListenerRouter {
+            gateway: Rc::clone(&services.gateway),
+            dashboard: services.dashboard.clone(),
+            serves: services.serves[listener],
         }
     }
 
     /// For the next connection of a listener.
     pub(super) fn serving(&self, listener: usize) -> Rc<Serving> {
-        Rc::clone(&self.0.made.borrow().serving[listener])
+        Rc::clone(&self.0.services.borrow().serving[listener])
     }
 
-    /// Puts another plan in force, over the same connections.
-    pub(super) fn adopt(&self, plan: &Plan) {
-        let pool = self.gateway().upstream.changed(plan.endpoints.clone(), &plan.config.upstream);
-        let made = self.0.parts.made(plan, pool);
+    /// Puts another snapshot in force, over the same connections.
+    pub(super) fn apply(&self, snapshot: &ConfigSnapshot) {
+        let pool = self.gateway().upstream.changed(snapshot.endpoints.clone(), &snapshot.config.upstream);
+        let services = self.0.handles.services(snapshot, pool);
         // What was in force may end here, and close connections: not while it is borrowed.
-        let replaced = self.0.made.replace(made);
+        let replaced = self.0.services.replace(services);
         drop(replaced);
     }
 }
 
-impl Parts {
-    fn made(&self, plan: &Plan, pool: Pool<RequestBody>) -> Made {
-        let gateway = Rc::new(self.gateway(plan, pool));
-        let listeners = plan.config.listen.iter().enumerate();
+impl SharedHandles {
+    fn services(&self, snapshot: &ConfigSnapshot, pool: Pool<RequestBody>) -> WorkerServices {
+        let gateway = Rc::new(self.gateway(snapshot, pool));
+        let listeners = snapshot.config.listen.iter().enumerate();
         let serving = listeners.map(|(number, listen)| Rc::new(self.serving(number, listen, &gateway)));
-        let serves = plan.config.listen.iter().map(|listen| listen.serves).collect();
-        Made { serving: serving.collect(), serves, dashboard: self.dashboard(plan).map(Rc::new), gateway }
+        let serves = snapshot.config.listen.iter().map(|listen| listen.serves).collect();
+        WorkerServices { serving: serving.collect(), serves, dashboard: self.dashboard(snapshot).map(Rc::new), gateway }
     }
 
-    fn dashboard(&self, plan: &Plan) -> Option<Dashboard> {
+    fn dashboard(&self, snapshot: &ConfigSnapshot) -> Option<Dashboard> {
         let shared = self.dashboard.clone()?;
-        let trusted = TrustedProxies(plan.config.trusted_proxies.clone());
+        let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
         let origin = shared.settings.api.as_ref().unwrap_or(&shared.settings.origin).clone();
-        let paths = plan.config.routes.iter().filter_map(sample).collect();
+        let paths = snapshot.config.routes.iter().filter_map(sample).collect();
         let samples = Samples { origin, paths };
-        Some(Dashboard::new(shared, trusted, plan.attempts.clone(), samples, self.metrics.clone()))
+        Some(Dashboard::new(shared, trusted, snapshot.attempts.clone(), samples, self.metrics.clone()))
     }
 
-    fn gateway(&self, plan: &Plan, upstream: Pool<RequestBody>) -> Gateway {
-        let routes = Routes::new(&plan.config.routes, &self.metrics);
-        let limits = self.body_limits(&plan.config.transport);
+    fn gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
+        let routes = Routes::new(&snapshot.config.routes, &self.metrics);
+        let limits = self.body_limits(&snapshot.config.transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
         let admission = match &self.dashboard {
             Some(dashboard) => admission.with_sessions(&dashboard.settings.origin),
@@ -118,15 +118,15 @@ impl Parts {
         Gateway {
             admission,
             upstream,
-            attempts: plan.attempts.clone(),
+            attempts: snapshot.attempts.clone(),
             journal: self.journal.clone(),
-            trusted_proxies: TrustedProxies(plan.config.trusted_proxies.clone()),
-            settings: plan.config.transport.clone(),
-            long_lived_limits: Rc::new(BodyLimits { idle: plan.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
+            trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
+            settings: snapshot.config.transport.clone(),
+            long_lived_limits: Rc::new(BodyLimits { idle: snapshot.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
             body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
             early_rejection: EarlyRejection::new(&self.metrics),
-            tunnel_idle: plan.config.tunnel_idle,
+            tunnel_idle: snapshot.config.tunnel_idle,
             ids: ContextV7::new(),
         }
     }
