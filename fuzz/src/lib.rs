@@ -48,9 +48,9 @@ pub fn bearer(bytes: &[u8]) {
 
 /// What was read of a prefix holds for the whole: more bytes neither change a header nor mend one.
 pub fn proxy_header(bytes: &[u8]) {
-    let whole = proxy_protocol::read(bytes);
+    let whole = proxy_protocol::parse(bytes);
     for length in 0..bytes.len() {
-        match proxy_protocol::read(&bytes[..length]) {
+        match proxy_protocol::parse(&bytes[..length]) {
             Ok(None) => {}
             decided => return assert_eq!(decided, whole),
         }

@@ -6,20 +6,20 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use keygate::forward::{Client, ForwardContext, TrustedProxies, UpstreamRequest, ValidatedHead, rewrite_request};
 use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
-use keygate::transport::head::{Framing, Limits, Scan};
+use keygate::transport::head::{BodyFraming, HeadLimits, HeadScanner};
 
-const LIMITS: Limits = Limits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
+const LIMITS: HeadLimits = HeadLimits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
 /// As many as the strict parser is given room for.
 const MAX_FIELDS: usize = 256;
 
 /// A head that is read strictly is read the same by the HTTP library's parser, in one piece or in many, and has the
 /// framing that its fields say.
 pub fn head(bytes: &[u8]) {
-    let whole = Scan::default().read(bytes, &LIMITS);
-    let mut scan = Scan::default();
+    let whole = HeadScanner::default().scan(bytes, &LIMITS);
+    let mut scanner = HeadScanner::default();
     let middle = bytes.len() / 2;
-    let pieces = match scan.read(&bytes[..middle], &LIMITS) {
-        Ok(None) => scan.read(bytes, &LIMITS),
+    let pieces = match scanner.scan(&bytes[..middle], &LIMITS) {
+        Ok(None) => scanner.scan(bytes, &LIMITS),
         decided => decided,
     };
     assert_eq!(whole, pieces, "in two pieces it is another head");
@@ -33,8 +33,8 @@ pub fn head(bytes: &[u8]) {
     };
     let (lengths, codings): (Vec<&[u8]>, Vec<&[u8]>) = (named("content-length"), named("transfer-encoding"));
     match head.framing {
-        Framing::Chunked => assert!(lengths.is_empty() && codings.len() == 1),
-        Framing::Length(length) => {
+        BodyFraming::Chunked => assert!(lengths.is_empty() && codings.len() == 1),
+        BodyFraming::Length(length) => {
             assert!(codings.is_empty() && lengths.len() <= 1);
             let said =
                 lengths.first().map_or(Ok(0), |said| std::str::from_utf8(said).unwrap_or_default().trim().parse());
@@ -61,7 +61,10 @@ pub fn sanitizer(bytes: &[u8]) {
     let mut parsed = httparse::Request::new(&mut fields);
     let length = parsed.parse(&text).expect("what is sent is a request");
     assert_eq!(length, httparse::Status::Complete(text.len()), "what is sent is one request, and nothing after it");
-    assert_eq!(Scan::default().read(&text, &LIMITS).map(|head| head.map(|head| head.length)), Ok(Some(text.len())));
+    assert_eq!(
+        HeadScanner::default().scan(&text, &LIMITS).map(|head| head.map(|head| head.length)),
+        Ok(Some(text.len()))
+    );
     assert_eq!(parsed.method, Some(method.as_str()));
     assert_eq!(parsed.path, target.path_and_query().map(|target| target.as_str()), "the bytes of the path changed");
     identity(&parsed, &principal);

@@ -18,7 +18,7 @@ use crate::forward::TrustedProxies;
 use crate::gateway::{EarlyRejection, Gateway};
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::transport::{BodyLimits, Capacity, RequestBody, Serving, Settings};
+use crate::transport::{BodyLimits, ConnectionLimiter, RequestBody, ServeOptions, Settings};
 use crate::upstream::Pool;
 
 /// What stays when the snapshot changes.
@@ -26,7 +26,7 @@ pub(super) struct SharedHandles {
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
-    pub(super) capacity: Capacity,
+    pub(super) connection_limiter: ConnectionLimiter,
     pub(super) certificates: Arc<Certificates>,
     pub(super) dashboard: Option<dashboard::Shared>,
 }
@@ -47,7 +47,7 @@ struct WorkerServices {
     gateway: Rc<Gateway>,
     dashboard: Option<Rc<Dashboard>>,
     /// Of each listener.
-    serving: Vec<Rc<Serving>>,
+    serving: Vec<Rc<ServeOptions>>,
     /// Of each listener.
     serves: Vec<ListenerRole>,
 }
@@ -75,7 +75,7 @@ impl ActiveConfig {
     }
 
     /// For the next connection of a listener.
-    pub(super) fn serving(&self, listener: usize) -> Rc<Serving> {
+    pub(super) fn serving(&self, listener: usize) -> Rc<ServeOptions> {
         Rc::clone(&self.0.services.borrow().serving[listener])
     }
 
@@ -122,7 +122,11 @@ impl SharedHandles {
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
             settings: snapshot.config.transport.clone(),
-            long_lived_limits: Rc::new(BodyLimits { idle: snapshot.config.tunnel_idle, min_rate: 0, ..limits.clone() }),
+            long_lived_limits: Rc::new(BodyLimits {
+                idle_timeout: snapshot.config.tunnel_idle,
+                min_rate: 0,
+                ..limits.clone()
+            }),
             body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
             early_rejection: EarlyRejection::new(&self.metrics),
@@ -133,23 +137,23 @@ impl SharedHandles {
 
     fn body_limits(&self, settings: &Settings) -> BodyLimits {
         BodyLimits {
-            max: settings.max_body,
-            idle: settings.body_idle_timeout,
+            max_bytes: settings.max_body,
+            idle_timeout: settings.body_idle_timeout,
             min_rate: settings.min_body_rate,
             timeouts: self.metrics.timeouts.clone(),
         }
     }
 
     /// What the listener with this place in the configuration serves.
-    fn serving(&self, number: usize, listen: &Listener, gateway: &Gateway) -> Serving {
+    fn serving(&self, number: usize, listen: &Listener, gateway: &Gateway) -> ServeOptions {
         let unread = gateway.early_rejection.clone();
-        Serving {
+        ServeOptions {
             settings: Rc::new(gateway.settings.clone()),
-            answer: Rc::new(move |why| unread.answer(why)),
+            head_error_response: Rc::new(move |why| unread.answer(why)),
             tls: self.certificates.store(number).cloned(),
             http2: listen.http2,
-            proxies: listen.proxy_protocol.as_slice().into(),
-            capacity: self.capacity.clone(),
+            proxy_networks: listen.proxy_protocol.as_slice().into(),
+            connection_limiter: self.connection_limiter.clone(),
             connections: self.metrics.connections.clone(),
             timeouts: self.metrics.timeouts.clone(),
         }

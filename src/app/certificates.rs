@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
-use crate::tls::{self, ClientStore, Expiry, Ready, Store};
+use crate::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
 
 /// Between two looks at the files: certificates are in force long before anybody who changed them would look.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,16 +20,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The certificates of both sides.
 pub struct Certificates {
     /// In the order of the configuration; none for listeners that are not encrypted.
-    stores: Vec<Option<Arc<Store>>>,
+    stores: Vec<Option<Arc<ServerTls>>>,
     /// Of connections to the upstream; none when they are not encrypted.
-    upstream: ArcSwapOption<ClientStore>,
+    upstream: ArcSwapOption<ClientTls>,
     /// The names in the metrics.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
 }
 
 /// What will be in force once it is installed.
-pub struct PreparedCertificates(Vec<(Arc<Store>, Ready)>);
+pub struct PreparedCertificates(Vec<(Arc<ServerTls>, PreparedTls)>);
 
 /// Has the files looked at every second, on a thread of its own, until it is dropped.
 pub(super) struct CertWatcher {
@@ -52,11 +52,11 @@ impl CertWatcher {
 impl Certificates {
     pub(super) fn open(
         listeners: &[Listener],
-        upstream: Option<&Arc<ClientStore>>,
+        upstream: Option<&Arc<ClientTls>>,
         metrics: TlsMetrics,
     ) -> anyhow::Result<Self> {
         let open = |listener: &Listener| {
-            let store = listener.tls.as_ref().map(|tls| Store::open(tls).map(Arc::new)).transpose();
+            let store = listener.tls.as_ref().map(|tls| ServerTls::open(tls).map(Arc::new)).transpose();
             store.with_context(|| format!("cannot encrypt connections to {}", listener.address))
         };
         let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
@@ -67,7 +67,7 @@ impl Certificates {
     }
 
     /// The store of a listener, by its place in the configuration.
-    pub fn store(&self, listener: usize) -> Option<&Arc<Store>> {
+    pub fn store(&self, listener: usize) -> Option<&Arc<ServerTls>> {
         self.stores.get(listener)?.as_ref()
     }
 
@@ -84,7 +84,7 @@ impl Certificates {
     }
 
     /// Puts into force what was prepared, and looks after another store of the upstream's from now on.
-    pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstream: Option<&Arc<ClientStore>>) {
+    pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstream: Option<&Arc<ClientTls>>) {
         all.into_iter().for_each(|(store, ready)| store.install(ready));
         self.upstream.store(upstream.cloned());
         self.show();
@@ -111,9 +111,9 @@ impl Certificates {
     }
 
     /// Our own certificate at the upstream is named by what it is for: those of clients need no DNS name.
-    fn expiries(&self) -> Vec<Expiry> {
+    fn expiries(&self) -> Vec<CertificateExpiry> {
         let own = self.upstream.load().as_ref().and_then(|store| store.not_after());
-        let own = own.map(|not_after| Expiry { certificate: "upstream".into(), not_after });
+        let own = own.map(|not_after| CertificateExpiry { certificate: "upstream".into(), not_after });
         self.stores.iter().flatten().flat_map(|store| store.expiries()).chain(own).collect()
     }
 

@@ -11,7 +11,7 @@ use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
 use crate::gateway::{Gateway, GuardedBody};
 use crate::identity::Peer;
-use crate::transport::Handover;
+use crate::transport::UpgradeSlot;
 
 /// What the requests to a listener are answered by.
 ///
@@ -27,15 +27,15 @@ impl ListenerRouter {
     pub(super) async fn dispatch(
         &self,
         peer: &Rc<Peer>,
-        handover: &Handover,
+        upgrade_slot: &UpgradeSlot,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
-        let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, handover, request).await };
+        let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, upgrade_slot, request).await };
         let is_dashboards = dashboard.is_under(request.uri().path());
         match (self.serves, is_dashboards) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
             (ListenerRole::Api, true) => own(dashboard.nothing()),
-            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, handover, request).await,
+            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, upgrade_slot, request).await,
         }
     }
 }

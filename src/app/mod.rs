@@ -39,7 +39,7 @@ use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::telemetry::LogHandle;
-use crate::transport::Capacity;
+use crate::transport::ConnectionLimiter;
 use crate::upstream::Endpoints;
 
 use control_plane::ControlPlane;
@@ -218,7 +218,7 @@ struct Components {
     alive: Arc<AtomicUsize>,
     readiness: Arc<Readiness>,
     status: Arc<ConfigStatus>,
-    capacity: Capacity,
+    connection_limiter: ConnectionLimiter,
     certificates: Arc<Certificates>,
 }
 
@@ -243,9 +243,21 @@ impl Components {
         let now = Micros::wall();
         reload::record_loaded(&metrics, now);
         let status = Arc::new(reload::initial_status(&config.source, now));
-        let capacity = Capacity::new(config.max_connections, config.max_connections_per_address, config.proxies());
+        let connection_limiter =
+            ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let readiness = Arc::new(readiness);
-        Ok(Self { metrics, state, journal, management, dashboard, alive, readiness, status, capacity, certificates })
+        Ok(Self {
+            metrics,
+            state,
+            journal,
+            management,
+            dashboard,
+            alive,
+            readiness,
+            status,
+            connection_limiter,
+            certificates,
+        })
     }
 
     fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> ControlPlane {
@@ -276,7 +288,7 @@ impl Components {
                 state: Arc::clone(&self.state),
                 journal: self.journal.clone(),
                 metrics: self.metrics.clone(),
-                capacity: self.capacity.clone(),
+                connection_limiter: self.connection_limiter.clone(),
                 certificates: Arc::clone(&self.certificates),
                 dashboard: self.dashboard.clone(),
                 phase: phase.clone(),
@@ -299,7 +311,7 @@ impl Components {
             worker_pool,
             state: Arc::clone(&self.state),
             metrics: self.metrics.clone(),
-            capacity: self.capacity.clone(),
+            connection_limiter: self.connection_limiter.clone(),
             certificates: Arc::clone(&self.certificates),
             status: Arc::clone(&self.status),
             process,

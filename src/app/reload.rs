@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::settings::{Document, SettingsErrors};
 use crate::state::State;
 use crate::tls;
-use crate::transport::Capacity;
+use crate::transport::ConnectionLimiter;
 
 /// Between two looks at the files: a change is in force within two to three of them.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) struct ConfigReloader {
     pub(super) worker_pool: WorkerPool,
     pub(super) state: Arc<State>,
     pub(super) metrics: Metrics,
-    pub(super) capacity: Capacity,
+    pub(super) connection_limiter: ConnectionLimiter,
     pub(super) certificates: Arc<Certificates>,
     pub(super) status: Arc<ConfigStatus>,
     pub(super) process: ProcessHandles,
@@ -148,7 +148,7 @@ impl ConfigReloader {
         self.distribute(&old, &new)?;
         let config = &new.config;
         self.certificates.install(certificates, new.endpoints.tls());
-        self.capacity.resize(config.max_connections, config.max_connections_per_address, config.proxies());
+        self.connection_limiter.resize(config.max_connections, config.max_connections_per_address, config.proxies());
         self.state.set_defaults(config.state.defaults());
         self.process.logs.set_level(config.telemetry.level);
         for vanished in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {

@@ -24,7 +24,7 @@ use crate::audit::Journal;
 use crate::dashboard;
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::transport::{self, Capacity};
+use crate::transport::{self, ConnectionLimiter};
 
 /// What a worker is made of. The listeners are its own; the rest it shares.
 pub(super) struct Worker {
@@ -36,7 +36,7 @@ pub(super) struct Worker {
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,
-    pub(super) capacity: Capacity,
+    pub(super) connection_limiter: ConnectionLimiter,
     pub(super) phase: watch::Receiver<Phase>,
     /// How many workers there are.
     pub(super) alive: Arc<AtomicUsize>,
@@ -102,7 +102,7 @@ impl Worker {
             state: State::for_thread(&self.state).await,
             journal: self.journal,
             metrics: self.metrics,
-            capacity: self.capacity,
+            connection_limiter: self.connection_limiter,
             certificates: self.certificates,
             dashboard: self.dashboard,
         };
@@ -161,11 +161,12 @@ async fn serve(
         move || active_config.serving(number),
         lame_duck,
         draining,
-        move |peer, handover| {
+        move |peer, upgrade_slot| {
             let active_config = served.clone();
             service_fn(move |request| {
-                let (router, peer, handover) = (active_config.router(number), Rc::clone(&peer), handover.clone());
-                async move { Ok::<_, Infallible>(router.dispatch(&peer, &handover, request).await) }
+                let (router, peer, upgrade_slot) =
+                    (active_config.router(number), Rc::clone(&peer), upgrade_slot.clone());
+                async move { Ok::<_, Infallible>(router.dispatch(&peer, &upgrade_slot, request).await) }
             })
         },
     )

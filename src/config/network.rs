@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::tls;
 use crate::settings::{Section, Value};
 use crate::tls::ServerSettings;
-use crate::transport::Http2;
+use crate::transport::Http2Negotiation;
 
 /// The admin listener unless another is given: reachable from this machine only.
 const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);
@@ -21,7 +21,7 @@ pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
     /// Whether connections that are not encrypted may be HTTP/2.
-    pub http2: Http2,
+    pub http2: Http2Negotiation,
     /// Whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<IpNet>,
     /// How it is encrypted; none for plain HTTP.
@@ -61,8 +61,8 @@ pub(super) fn listen(value: &Value<'_>) -> Option<Vec<Listener>> {
 
 fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Listener> {
     let address = section.required("address", |value| own_address(value, seen));
-    let http2 = [("alpn", Http2::Alpn), ("prior_knowledge", Http2::PriorKnowledge)];
-    let http2 = section.optional("http2", Http2::Alpn, |value| value.choice(&http2));
+    let http2 = [("alpn", Http2Negotiation::Alpn), ("prior_knowledge", Http2Negotiation::PriorKnowledge)];
+    let http2 = section.optional("http2", Http2Negotiation::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
     let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
     let serves = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];

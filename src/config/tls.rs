@@ -6,7 +6,7 @@ use rustls::pki_types::ServerName;
 
 use crate::secret::Secret;
 use crate::settings::{Section, Value};
-use crate::tls::{ClientSettings, Clients, Pair, ServerSettings, Store, Version};
+use crate::tls::{CertificateFiles, ClientAuth, ClientSettings, ServerSettings, ServerTls, Version};
 
 /// Characters that a ticket key must have: 32 of base64 or hexadecimal are 128 bits at least.
 const MIN_TICKET_KEY: usize = 32;
@@ -18,9 +18,13 @@ pub(super) fn server(section: &mut Section<'_>) -> Option<ServerSettings> {
     let versions = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
     let minimum = section.optional("minimum", Version::Tls12, |value| value.choice(&versions));
     let ticket_key = section.maybe("ticket_key", |value| Some(ticket_key(value)));
-    let settings =
-        ServerSettings { certificates: certificates?, clients: clients?, minimum, ticket_key: ticket_key.flatten() };
-    match Store::open(&settings) {
+    let settings = ServerSettings {
+        certificates: certificates?,
+        client_auth: clients?,
+        minimum,
+        ticket_key: ticket_key.flatten(),
+    };
+    match ServerTls::open(&settings) {
         Ok(_) => Some(settings),
         Err(error) => {
             section.report("certificates", error.in_full());
@@ -29,13 +33,13 @@ pub(super) fn server(section: &mut Section<'_>) -> Option<ServerSettings> {
     }
 }
 
-fn certificates(value: &Value<'_>) -> Option<Vec<Pair>> {
+fn certificates(value: &Value<'_>) -> Option<Vec<CertificateFiles>> {
     let pairs = value.list(|item| {
         let (chain, key) = item.section(|section| {
             let (chain, key) = (section.required("chain", Value::path), section.required("key", Value::path));
             chain.zip(key)
         })?;
-        let pair = Pair { chain, key };
+        let pair = CertificateFiles { chain, key };
         pair.check().map_or_else(|error| item.reject(error.in_full()), |()| Some(pair))
     })?;
     if pairs.is_empty() { value.reject("is empty; give at least one chain with its key") } else { Some(pairs) }
@@ -43,7 +47,7 @@ fn certificates(value: &Value<'_>) -> Option<Vec<Pair>> {
 
 /// Who clients must be certified by; nothing at all after a problem.
 #[allow(clippy::option_option, reason = "the inner one is a value, the outer one says whether it could be read")]
-fn clients(section: &mut Section<'_>) -> Option<Option<Clients>> {
+fn clients(section: &mut Section<'_>) -> Option<Option<ClientAuth>> {
     let given = section.contains("client_ca");
     let ca = section.maybe("client_ca", |value| client_ca(value));
     let choices = [("required", true), ("optional", false)];
@@ -53,13 +57,13 @@ fn clients(section: &mut Section<'_>) -> Option<Option<Clients>> {
         return None;
     }
     match ca {
-        Some(ca) => Some(Some(Clients { ca, required })),
+        Some(ca) => Some(Some(ClientAuth { ca, required })),
         None => (!given).then_some(None),
     }
 }
 
 fn client_ca(value: &Value<'_>) -> Option<PathBuf> {
-    let clients = Clients { ca: value.path()?, required: true };
+    let clients = ClientAuth { ca: value.path()?, required: true };
     clients.check().map_or_else(|error| value.reject(error.in_full()), |()| Some(clients.ca))
 }
 
@@ -83,7 +87,7 @@ pub(super) fn client(section: &mut Section<'_>) -> ClientSettings {
             section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
         }
     }
-    let identity = certificate.zip(key).map(|(chain, key)| Pair { chain, key });
+    let identity = certificate.zip(key).map(|(chain, key)| CertificateFiles { chain, key });
     ClientSettings { ca, identity }
 }
 

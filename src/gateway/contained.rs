@@ -27,7 +27,7 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::quota::Quota;
     use crate::state::{Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, State, User, embedded};
-    use crate::transport::Upload;
+    use crate::transport::UploadProgress;
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
@@ -110,7 +110,7 @@ mod tests {
             _permit: admitted.permit,
             entry: Some(entry),
             arrived: clock::now(),
-            upload: Upload::default(),
+            upload: UploadProgress::default(),
             status: None,
             sent: 0,
             tunnelled: 0,

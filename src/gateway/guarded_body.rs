@@ -13,7 +13,7 @@ use crate::audit::{AuditEntry, Outcome, UseEnd};
 use crate::clock::{self, Micros};
 use crate::forward;
 use crate::state::Permit;
-use crate::transport::{RequestBody, Upload};
+use crate::transport::{RequestBody, UploadProgress};
 use crate::upstream::{ResponseBody, ResponseError};
 
 /// What an admitted request holds: its slot and its open audit entry.
@@ -23,7 +23,7 @@ pub(super) struct Exchange {
     pub(super) _permit: Permit,
     pub(super) entry: Option<AuditEntry>,
     pub(super) arrived: Micros,
-    pub(super) upload: Upload,
+    pub(super) upload: UploadProgress,
     pub(super) status: Option<StatusCode>,
     pub(super) sent: u64,
     /// Bytes that the client sent behind a 101.
@@ -58,7 +58,7 @@ impl Drop for Exchange {
                 outcome: self.outcome.unwrap_or(unsaid),
                 status: status.map(|status| status.as_u16()),
                 duration_us,
-                request_bytes: self.upload.received() + self.tunnelled,
+                request_bytes: self.upload.received_bytes() + self.tunnelled,
                 response_bytes: self.sent,
             });
         }

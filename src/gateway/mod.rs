@@ -40,7 +40,7 @@ use crate::forward::{
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::state::Admitted;
-use crate::transport::{BodyLimits, Handover, RequestBody, Settings};
+use crate::transport::{BodyLimits, RequestBody, Settings, UpgradeSlot};
 use crate::upstream::{Pool, SendError, SendOptions};
 
 use contained::contained;
@@ -83,10 +83,15 @@ pub struct Gateway {
 impl Gateway {
     /// Answers one request. Never fails: every "no" is a response, and so is a panic.
     ///
-    /// By `handover` a response that switches protocols takes over the connection.
-    pub async fn handle(&self, peer: &Peer, handover: &Handover, request: Request<Incoming>) -> Response<GuardedBody> {
+    /// By `upgrade_slot` a response that switches protocols takes over the connection.
+    pub async fn handle(
+        &self,
+        peer: &Peer,
+        upgrade_slot: &UpgradeSlot,
+        request: Request<Incoming>,
+    ) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival::new(peer, handover, &head, &self.trusted_proxies, &self.ids);
+        let arrival = Arrival::new(peer, upgrade_slot, &head, &self.trusted_proxies, &self.ids);
         let expects = head.headers.contains_key(EXPECT);
         let id = arrival.id_header();
         // Taken when it goes to the upstream.
@@ -192,7 +197,7 @@ impl Gateway {
         self.metrics.overhead.observe(arrival.seconds());
         let upload = exchange.upload.clone();
         let options = SendOptions {
-            uploaded: &|| upload.received(),
+            uploaded: &|| upload.received_bytes(),
             inspect: &|head| {
                 self.metrics.fields_dropped.response.inc_by(forward::rewrite_response(head, asked)?);
                 Ok(())

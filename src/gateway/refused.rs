@@ -14,7 +14,7 @@ use crate::audit::{Outcome, UseEnd};
 use crate::clock;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::state::Refusal;
-use crate::transport::Unreadable;
+use crate::transport::HeadError;
 
 /// The metrics' name of requests whose heads could not be read, or were refused for their sizes.
 const UNREAD: &str = "unread";
@@ -30,7 +30,7 @@ impl EarlyRejection {
     }
 
     /// The answer to a head that could not be read: a whole HTTP/1.1 response, after which the connection closes.
-    pub fn answer(&self, why: Unreadable) -> Bytes {
+    pub fn answer(&self, why: HeadError) -> Bytes {
         let id = Uuid::now_v7();
         let response = Rejection { reason: why.into(), fields: None }.response(id);
         self.0.count_response(response.status());

@@ -10,7 +10,7 @@ use crate::admission::{Denial, Route};
 use crate::identity::AuthMethod;
 use crate::problem::{self, Problem};
 use crate::state::Refusal;
-use crate::transport::{BodyError, Unreadable};
+use crate::transport::{BodyError, HeadError};
 use crate::upstream::SendError;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -266,13 +266,13 @@ impl From<BodyError> for Reason {
     }
 }
 
-impl From<Unreadable> for Reason {
-    fn from(why: Unreadable) -> Self {
+impl From<HeadError> for Reason {
+    fn from(why: HeadError) -> Self {
         match why {
-            Unreadable::Malformed => Self::Malformed,
-            Unreadable::HeadTooLarge => Self::HeadTooLarge,
-            Unreadable::TargetTooLong => Self::TargetTooLong,
-            Unreadable::TooSlow => Self::TooSlow,
+            HeadError::Malformed => Self::Malformed,
+            HeadError::HeadTooLarge => Self::HeadTooLarge,
+            HeadError::TargetTooLong => Self::TargetTooLong,
+            HeadError::TooSlow => Self::TooSlow,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::clock::{self, Micros};
 use crate::forward::{Client, TrustedProxies};
 use crate::identity::{AuthMethod, Peer, Principal};
 use crate::metrics::RouteMetrics;
-use crate::transport::Handover;
+use crate::transport::UpgradeSlot;
 
 /// A request's arrival.
 pub(super) struct Arrival<'a> {
@@ -28,7 +28,7 @@ pub(super) struct Arrival<'a> {
     /// The other end of the connection.
     pub(super) peer: &'a Peer,
     /// How the connection is taken over.
-    pub(super) handover: &'a Handover,
+    pub(super) upgrade_slot: &'a UpgradeSlot,
     /// Of the request.
     pub(super) version: Version,
     /// The client, by the trusted-proxy rule.
@@ -40,7 +40,7 @@ pub(super) struct Arrival<'a> {
 impl<'a> Arrival<'a> {
     pub(super) fn new(
         peer: &'a Peer,
-        handover: &'a Handover,
+        upgrade_slot: &'a UpgradeSlot,
         head: &Parts,
         trusted: &TrustedProxies,
         ids: &ContextV7,
@@ -50,7 +50,7 @@ impl<'a> Arrival<'a> {
             id: Uuid::new_v7(Timestamp::now(ids)),
             time: clock::now(),
             peer,
-            handover,
+            upgrade_slot,
             version: head.version,
             client,
             is_head: head.method == Method::HEAD,

@@ -68,7 +68,7 @@ impl Gateway {
     fn tunnel(&self, arrival: &Arrival<'_>, upstream: Tunnel, exchange: Exchange) {
         let (idle, idled) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
         let tunnelling = Tunnelling::new(exchange);
-        arrival.handover.take_over(move |client| tunnelling.run(client, upstream, idle, idled));
+        arrival.upgrade_slot.on_upgrade(move |client| tunnelling.run(client, upstream, idle, idled));
     }
 }
 

@@ -73,7 +73,7 @@ pub async fn serve(
             // The sender lives as long as we wait.
             let _ = stopped.await;
         },
-        move |_peer, _handover| Connection(Rc::clone(&connections)),
+        move |_peer, _upgrade_slot| Connection(Rc::clone(&connections)),
     );
     let deadline = async {
         shutdown.await;
@@ -91,7 +91,7 @@ pub async fn serve(
 }
 
 /// A gateway asks for what its clients ask for, and waits for them as it sees fit: what it does not bound, we do not.
-fn serving() -> transport::Serving {
+fn serving() -> transport::ServeOptions {
     let settings = transport::Settings {
         keep_alive_timeout: KEEP_ALIVE,
         first_byte_timeout: KEEP_ALIVE,
@@ -102,13 +102,13 @@ fn serving() -> transport::Serving {
     };
     // Nobody scrapes them.
     let metrics = Metrics::new();
-    transport::Serving {
+    transport::ServeOptions {
         settings: Rc::new(settings),
-        answer: Rc::new(http::head_error_response),
+        head_error_response: Rc::new(http::head_error_response),
         tls: None,
-        http2: transport::Http2::PriorKnowledge,
-        proxies: Rc::default(),
-        capacity: transport::Capacity::new(MAX_CONNECTIONS, MAX_CONNECTIONS, Vec::new()),
+        http2: transport::Http2Negotiation::PriorKnowledge,
+        proxy_networks: Rc::default(),
+        connection_limiter: transport::ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS, Vec::new()),
         connections: metrics.connections,
         timeouts: metrics.timeouts,
     }

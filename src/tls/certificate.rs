@@ -13,7 +13,7 @@ use super::provider;
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateFiles {
     /// The file of the certificate and those that certify it, in this order (PEM).
     pub chain: PathBuf,
     /// The file of its private key (PEM).
@@ -22,7 +22,7 @@ pub struct Pair {
 
 /// When a certificate ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub struct CertificateExpiry {
     /// Its first DNS name; when it has none, its number in the configuration, from 0.
     pub certificate: String,
     /// The last second of its validity, Unix time.
@@ -38,7 +38,7 @@ pub(super) struct Certificate {
     pub(super) not_after: i64,
 }
 
-impl Pair {
+impl CertificateFiles {
     /// Whether the files hold a certificate and its key, now.
     ///
     /// # Errors
@@ -54,12 +54,12 @@ impl Pair {
 
 impl Certificate {
     /// The certificate and its key, which is its own.
-    pub(super) fn load(pair: &Pair, files: &Files) -> Result<Self, Error> {
+    pub(super) fn load(pair: &CertificateFiles, files: &Files) -> Result<Self, Error> {
         let chain = files.certificates(&pair.chain)?;
         let key = files.private_key(&pair.key)?;
         let (names, not_after) =
             read(&chain[0]).map_err(|source| Error::Malformed { path: pair.chain.clone(), source })?;
-        let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|source| Error::Pair {
+        let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|source| Error::KeyMismatch {
             chain: pair.chain.clone(),
             key: pair.key.clone(),
             source,

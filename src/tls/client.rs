@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::certificate::{Certificate, Pair};
+use super::certificate::{Certificate, CertificateFiles};
 use super::error::Error;
 use super::files::Files;
 use super::provider;
@@ -18,7 +18,7 @@ pub struct ClientSettings {
     /// The file of the certificates (PEM) that servers must be certified by; none for those the system trusts.
     pub ca: Option<PathBuf>,
     /// Our own certificate, for servers that ask for one.
-    pub identity: Option<Pair>,
+    pub identity: Option<CertificateFiles>,
 }
 
 impl ClientSettings {
@@ -31,7 +31,7 @@ impl ClientSettings {
     }
 
     pub(super) fn read(&self) -> Files {
-        Files::read(self.ca.iter().map(PathBuf::as_path).chain(self.identity.iter().flat_map(Pair::files)))
+        Files::read(self.ca.iter().map(PathBuf::as_path).chain(self.identity.iter().flat_map(CertificateFiles::files)))
     }
 
     pub(super) fn make(&self, files: &Files, protocols: &[&[u8]]) -> Result<Offer, Error> {
@@ -57,5 +57,5 @@ fn roots(ca: Option<&Path>, files: &Files) -> Result<RootCertStore, Error> {
 fn system_roots() -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if added == 0 { Err(Error::NoSystem) } else { Ok(roots) }
+    if added == 0 { Err(Error::NoSystemRoots) } else { Ok(roots) }
 }

@@ -11,7 +11,7 @@ use rustls::server::VerifierBuilderError;
 pub enum Error {
     /// A file cannot be read.
     #[error("{path} cannot be read")]
-    Unreadable {
+    Read {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -44,7 +44,7 @@ pub enum Error {
     },
     /// Certificate and key do not go together, or are of a kind that cannot be used.
     #[error("{chain} and {key} cannot be used together; the first certificate must be the key's")]
-    Pair {
+    KeyMismatch {
         /// The file of the certificates.
         chain: PathBuf,
         /// The file of the key.
@@ -55,10 +55,10 @@ pub enum Error {
     },
     /// A certificate after the first has no name, so nobody could ever ask for it.
     #[error("{0} holds a certificate without a DNS name, which only the first of a listener may")]
-    Nameless(PathBuf),
+    MissingName(PathBuf),
     /// A listener has no certificate at all.
     #[error("there is no certificate")]
-    NoPair,
+    NoCertificates,
     /// An authority's certificate cannot be used as such.
     #[error("{path} holds a certificate that cannot be an authority's")]
     Authority {
@@ -79,10 +79,10 @@ pub enum Error {
     },
     /// The system has no certificates.
     #[error("the system has no certificate authorities; install them, or name a file as `tls: {{ ca: … }}`")]
-    NoSystem,
+    NoSystemRoots,
     /// The cryptography refuses.
     #[error("the cryptography cannot be set up")]
-    Unusable(#[from] rustls::Error),
+    Crypto(#[from] rustls::Error),
 }
 
 impl Error {

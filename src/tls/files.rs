@@ -60,7 +60,7 @@ impl Files {
     }
 
     fn content(&self, path: &Path) -> Result<&[u8], Error> {
-        let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+        let unreadable = |source| Error::Read { path: path.to_owned(), source };
         match self.0.get(path) {
             Some(Ok(content)) => Ok(content),
             Some(Err(error)) => Err(unreadable(same(error))),

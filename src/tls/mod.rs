@@ -1,6 +1,6 @@
 //! TLS: what is read from files, and the configurations of both sides that are made of it.
 //!
-//! [`Store`] is the server's side: certificates by name, client certificates, session tickets. [`ClientStore`] is the
+//! [`ServerTls`] is the server's side: certificates by name, client certificates, session tickets. [`ClientTls`] is the
 //! client's: whom we believe, and who we are.
 //!
 //! - Versions 1.2 and 1.3 with the suites and groups of Mozilla's "intermediate" recommendation, and the post-quantum
@@ -20,11 +20,11 @@ mod server;
 mod store;
 mod tickets;
 
-pub use certificate::{Expiry, Pair};
+pub use certificate::{CertificateExpiry, CertificateFiles};
 pub use client::ClientSettings;
 pub use error::Error;
-pub use server::{Clients, ServerSettings, Version};
-pub use store::{ClientStore, Ready, Store};
+pub use server::{ClientAuth, ServerSettings, Version};
+pub use store::{ClientTls, PreparedTls, ServerTls};
 
 use std::sync::Arc;
 

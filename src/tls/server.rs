@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 use sha2::{Digest as _, Sha256};
 
-use super::certificate::{Certificate, Expiry, Pair};
+use super::certificate::{Certificate, CertificateExpiry, CertificateFiles};
 use super::error::Error;
 use super::files::Files;
 use super::names::Names;
@@ -25,9 +25,9 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     /// Its certificates, at least one; the first is for clients that ask for no name that any of them has.
-    pub certificates: Vec<Pair>,
+    pub certificates: Vec<CertificateFiles>,
     /// Who clients must be certified by; none when they are not asked.
-    pub clients: Option<Clients>,
+    pub client_auth: Option<ClientAuth>,
     /// The lowest version that is spoken.
     pub minimum: Version,
     /// What the keys of session tickets are derived from, shared by all instances; none for keys of this process alone.
@@ -36,7 +36,7 @@ pub struct ServerSettings {
 
 /// Who clients must be certified by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientAuth {
     /// The file of the authorities' certificates (PEM).
     pub ca: PathBuf,
     /// Whether a client without a certificate is refused.
@@ -56,7 +56,7 @@ pub enum Version {
 pub(super) struct Made {
     pub(super) settings: ServerSettings,
     pub(super) config: Arc<ServerConfig>,
-    pub(super) expiries: Vec<Expiry>,
+    pub(super) expiries: Vec<CertificateExpiry>,
     /// What sessions depend on beside the handshake: with another one, none is resumed.
     policy: [u8; 32],
 }
@@ -64,15 +64,15 @@ pub(super) struct Made {
 impl ServerSettings {
     /// All files, each once.
     pub(super) fn files(&self) -> Vec<&Path> {
-        let ca = self.clients.iter().map(|clients| clients.ca.as_path());
-        let mut files: Vec<&Path> = self.certificates.iter().flat_map(Pair::files).chain(ca).collect();
+        let ca = self.client_auth.iter().map(|auth| auth.ca.as_path());
+        let mut files: Vec<&Path> = self.certificates.iter().flat_map(CertificateFiles::files).chain(ca).collect();
         files.sort_unstable();
         files.dedup();
         files
     }
 }
 
-impl Clients {
+impl ClientAuth {
     /// Whether the file holds authorities by which clients can be verified, now.
     ///
     /// # Errors
@@ -102,12 +102,12 @@ impl Made {
     /// Reads the files and makes everything anew, but for the ticket keys of `before`, which go on.
     pub(super) fn of(settings: &ServerSettings, files: &Files, before: Option<&Self>) -> Result<Self, Error> {
         let certificates = certificates(settings, files)?;
-        let names = Names::new(&certificates).ok_or(Error::NoPair)?;
+        let names = Names::new(&certificates).ok_or(Error::NoCertificates)?;
         let policy = policy(settings, files)?;
         let builder =
             ServerConfig::builder_with_provider(provider()).with_protocol_versions(&settings.minimum.and_later())?;
-        let builder = match &settings.clients {
-            Some(clients) => builder.with_client_cert_verifier(clients.verifier(files)?),
+        let builder = match &settings.client_auth {
+            Some(auth) => builder.with_client_cert_verifier(auth.verifier(files)?),
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(names));
@@ -130,16 +130,16 @@ fn certificates(settings: &ServerSettings, files: &Files) -> Result<Vec<Certific
     for pair in &settings.certificates {
         let certificate = Certificate::load(pair, files)?;
         if !certificates.is_empty() && certificate.names.is_empty() {
-            return Err(Error::Nameless(pair.chain.clone()));
+            return Err(Error::MissingName(pair.chain.clone()));
         }
         certificates.push(certificate);
     }
     Ok(certificates)
 }
 
-fn expiry((number, certificate): (usize, &Certificate)) -> Expiry {
+fn expiry((number, certificate): (usize, &Certificate)) -> CertificateExpiry {
     let name = certificate.names.first().cloned().unwrap_or_else(|| number.to_string());
-    Expiry { certificate: name, not_after: certificate.not_after }
+    CertificateExpiry { certificate: name, not_after: certificate.not_after }
 }
 
 /// A digest of who clients must be.
@@ -148,9 +148,9 @@ fn expiry((number, certificate): (usize, &Certificate)) -> Expiry {
 /// not at a listener that asks for more, and not after an authority was removed.
 fn policy(settings: &ServerSettings, files: &Files) -> Result<[u8; 32], Error> {
     let mut digest = Sha256::new();
-    if let Some(clients) = &settings.clients {
-        digest.update(if clients.required { b"required" } else { b"optional" });
-        for certificate in files.certificates(&clients.ca)? {
+    if let Some(auth) = &settings.client_auth {
+        digest.update(if auth.required { b"required" } else { b"optional" });
+        for certificate in files.certificates(&auth.ca)? {
             digest.update(Sha256::digest(&certificate));
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::certificate::Expiry;
+use super::certificate::CertificateExpiry;
 use super::client::ClientSettings;
 use super::current::Current;
 use super::error::Error;
@@ -21,12 +21,12 @@ use super::files::{Files, Fingerprint};
 use super::server::{Made, ServerSettings};
 
 /// One listener's TLS.
-pub struct Store(Current<Made>);
+pub struct ServerTls(Current<Made>);
 
 /// What will be in force once it is installed.
-pub struct Ready(Made, Fingerprint);
+pub struct PreparedTls(Made, Fingerprint);
 
-impl Store {
+impl ServerTls {
     /// Reads all files of the settings.
     ///
     /// # Errors
@@ -41,13 +41,13 @@ impl Store {
         TlsAcceptor::from(Arc::clone(&self.0.load().config))
     }
 
-    /// The files that are read: when one changes, [`Store::reload`] makes a difference.
+    /// The files that are read: when one changes, [`ServerTls::reload`] makes a difference.
     pub fn files(&self) -> Vec<PathBuf> {
         self.0.load().settings.files().into_iter().map(PathBuf::from).collect()
     }
 
     /// When the certificates in force end, in the order of the configuration.
-    pub fn expiries(&self) -> Vec<Expiry> {
+    pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.0.load().expiries.clone()
     }
 
@@ -65,19 +65,19 @@ impl Store {
     ///
     /// # Errors
     /// [`Error`] names the file that is of no use.
-    pub fn prepare(&self, settings: &ServerSettings) -> Result<Ready, Error> {
+    pub fn prepare(&self, settings: &ServerSettings) -> Result<PreparedTls, Error> {
         let files = Files::read(settings.files());
-        Ok(Ready(Made::of(settings, &files, Some(&self.0.load()))?, files.fingerprint()))
+        Ok(PreparedTls(Made::of(settings, &files, Some(&self.0.load()))?, files.fingerprint()))
     }
 
     /// Puts into force what was prepared.
-    pub fn install(&self, Ready(made, fingerprint): Ready) {
+    pub fn install(&self, PreparedTls(made, fingerprint): PreparedTls) {
         self.0.replace(made, fingerprint);
     }
 }
 
 /// The TLS of connections that we make.
-pub struct ClientStore {
+pub struct ClientTls {
     settings: ClientSettings,
     /// The protocols that are offered (ALPN).
     protocols: &'static [&'static [u8]],
@@ -91,7 +91,7 @@ pub(super) struct Offer {
     pub(super) not_after: Option<i64>,
 }
 
-impl ClientStore {
+impl ClientTls {
     /// Reads all files of the settings.
     ///
     /// # Errors
@@ -112,10 +112,10 @@ impl ClientStore {
         self.current.load().not_after
     }
 
-    /// As [`Store::reload`].
+    /// As [`ServerTls::reload`].
     ///
     /// # Errors
-    /// As [`Store::reload`].
+    /// As [`ServerTls::reload`].
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
         self.current.reload(|_| self.settings.read(), |_, files| self.settings.make(files, self.protocols))
     }

@@ -30,7 +30,7 @@ pub enum BodyError {
 
 /// How far a request body has come; shared by the body and whoever accounts for it.
 #[derive(Clone, Debug, Default)]
-pub struct Upload(Rc<Progress>);
+pub struct UploadProgress(Rc<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -39,9 +39,9 @@ struct Progress {
     error: Cell<Option<BodyError>>,
 }
 
-impl Upload {
+impl UploadProgress {
     /// Bytes received so far.
-    pub fn received(&self) -> u64 {
+    pub fn received_bytes(&self) -> u64 {
         self.0.received.get()
     }
 
@@ -63,9 +63,9 @@ pub const BODY_GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct BodyLimits {
     /// Bytes at most.
-    pub max: u64,
+    pub max_bytes: u64,
     /// Between two pieces.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Bytes per second, on average over the time that the client was waited for; 0 for any.
     pub min_rate: u64,
     /// Where bodies that are too slow are counted.
@@ -76,7 +76,7 @@ pub struct BodyLimits {
 ///
 /// - Only data passes: trailers are dropped, as no server may merge them into the head (RFC 9110, section 6.5.1).
 /// - More than the allowed bytes, too long a silence, or too little in too much time, ends it with an error, which
-///   [`Upload`] remembers. Time in which the upstream is waited for does not count.
+///   [`UploadProgress`] remembers. Time in which the upstream is waited for does not count.
 pub struct RequestBody {
     body: Incoming,
     limits: Rc<BodyLimits>,
@@ -86,19 +86,19 @@ pub struct RequestBody {
     waiting: Option<Instant>,
     /// How long it was waited for before.
     waited: Duration,
-    upload: Upload,
+    upload: UploadProgress,
 }
 
 impl RequestBody {
     /// A body within these limits.
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
-        let upload = Upload::default();
+        let upload = UploadProgress::default();
         upload.0.finished.set(body.is_end_stream());
         Self { body, limits, timer: None, waiting: None, waited: Duration::ZERO, upload }
     }
 
     /// Its progress.
-    pub fn upload(&self) -> Upload {
+    pub fn upload(&self) -> UploadProgress {
         self.upload.clone()
     }
 
@@ -108,9 +108,9 @@ impl RequestBody {
     }
 
     fn take(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let received = self.upload.received() + data.len() as u64;
+        let received = self.upload.received_bytes() + data.len() as u64;
         self.upload.0.received.set(received);
-        if received > self.limits.max {
+        if received > self.limits.max_bytes {
             return self.fail(BodyError::TooLarge);
         }
         if let Some(since) = self.waiting.take() {
@@ -123,7 +123,7 @@ impl RequestBody {
     /// Waits for the client, until it is too late.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.waiting.get_or_insert_with(Instant::now);
-        let idle = since + self.limits.idle;
+        let idle = since + self.limits.idle_timeout;
         let rate = self.allowed().map(|allowed| since + allowed.saturating_sub(self.waited));
         let (deadline, counter) = match rate {
             Some(rate) if rate < idle => (rate, &self.limits.timeouts.body_rate),
@@ -141,7 +141,7 @@ impl RequestBody {
     /// How long the client may be waited for, for as much as has come.
     fn allowed(&self) -> Option<Duration> {
         let rate = self.limits.min_rate;
-        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(self.upload.received().saturating_mul(1000) / rate))
+        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(self.upload.received_bytes().saturating_mul(1000) / rate))
     }
 }
 

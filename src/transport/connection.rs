@@ -12,17 +12,17 @@ use hyper::service::Service;
 use tokio::net::TcpStream;
 
 use super::drain::Member;
-use super::listener::Serving;
+use super::listener::ServeOptions;
 use super::opening::{self, Failure, Opened};
 use super::stream::SharedStream;
-use super::upgrade::Handover;
+use super::upgrade::UpgradeSlot;
 use super::watchdog::CLOSING;
 use super::{http1, http2};
 use crate::identity::Peer;
 
 /// Why a head could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum HeadError {
     /// It is not HTTP.
     Malformed,
     /// It has too many bytes or fields.
@@ -37,9 +37,9 @@ pub enum Unreadable {
 pub(super) async fn run<S, B>(
     stream: TcpStream,
     address: SocketAddr,
-    serving: Rc<Serving>,
+    serving: Rc<ServeOptions>,
     member: Member,
-    service: impl FnOnce(Rc<Peer>, Handover) -> S,
+    service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -55,17 +55,17 @@ pub(super) async fn run<S, B>(
         Err(failure) => return note(&failure, &serving),
     };
     // A client that a proxy named counts among those of its own address.
-    let named = (peer.address != address).then(|| serving.capacity.seat(peer.address.ip()));
+    let named = (peer.address != address).then(|| serving.connection_limiter.seat(peer.address.ip()));
     let _seat = match named.transpose() {
         Ok(seat) => seat,
         Err(_) => return serving.connections.refused_address.inc(),
     };
-    let (stream, handover) = (SharedStream::new(stream), Handover::default());
-    let service = service(peer, handover.clone());
+    let (stream, upgrade_slot) = (SharedStream::new(stream), UpgradeSlot::default());
+    let service = service(peer, upgrade_slot.clone());
     if http2 {
         http2::run(stream, &serving, &member, service).await;
     } else {
-        http1::run(stream, &serving, &member, service, &handover).await;
+        http1::run(stream, &serving, &member, service, &upgrade_slot).await;
     }
 }
 
@@ -76,7 +76,7 @@ async fn late(member: &Member) {
 }
 
 /// Counts a connection that did not come about.
-fn note(failure: &Failure, serving: &Serving) {
+fn note(failure: &Failure, serving: &ServeOptions) {
     tracing::debug!(error = failure as &dyn std::error::Error, "a connection did not come about");
     match failure {
         Failure::Late => serving.timeouts.handshake.inc(),

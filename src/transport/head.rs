@@ -5,7 +5,7 @@
 //! a bare LF; nothing is folded; no space stands before a colon; no control byte in a value; one `Content-Length` of
 //! digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
-use super::Unreadable;
+use super::HeadError;
 
 /// No method of any registry is longer (the longest is `UPDATEREDIRECTREF`, of 17).
 const MAX_METHOD: usize = 24;
@@ -16,7 +16,7 @@ const LINE_REST: usize = " ".len() + " HTTP/1.1\r\n".len();
 
 /// The sizes that are allowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HeadLimits {
     /// Bytes of a head.
     pub head: usize,
     /// Its fields.
@@ -27,7 +27,7 @@ pub struct Limits {
 
 /// How the body is delimited (section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// There is none, or it has this many bytes.
     Length(u64),
     /// `Transfer-Encoding: chunked`.
@@ -36,16 +36,16 @@ pub enum Framing {
 
 /// A whole head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ScannedHead {
     /// Its bytes, the empty line at its end included.
     pub length: usize,
     /// How its body is delimited.
-    pub framing: Framing,
+    pub framing: BodyFraming,
 }
 
 /// A head being read. It is asked again whenever more has come, and goes on where it was.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct HeadScanner {
     /// Where the line begins that has not ended yet.
     at: usize,
     /// Empty lines before the request line.
@@ -63,23 +63,23 @@ enum Minor {
     One,
 }
 
-impl Scan {
+impl HeadScanner {
     /// Reads on; `bytes` begin where the head does. Nothing when the head has not ended yet.
     ///
     /// # Errors
     /// What is wrong with it, as soon as that is certain.
-    pub fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, Unreadable> {
+    pub fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<ScannedHead>, HeadError> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.at..]) {
             let end = self.at + found;
             if end >= limits.head {
                 return Err(self.too_large(end - self.at, limits));
             }
-            let line = bytes[self.at..end].strip_suffix(b"\r").ok_or(Unreadable::Malformed)?;
+            let line = bytes[self.at..end].strip_suffix(b"\r").ok_or(HeadError::Malformed)?;
             self.at = end + 1;
             match (self.line, line) {
                 (None, []) if self.empty < MAX_EMPTY => self.empty += 1,
                 (None, line) => self.line = Some(request_line(line, limits)?),
-                (Some(_), []) => return Ok(Some(Head { length: self.at, framing: self.framing() })),
+                (Some(_), []) => return Ok(Some(ScannedHead { length: self.at, framing: self.framing() })),
                 (Some(minor), line) => self.field(line, minor, limits)?,
             }
         }
@@ -88,22 +88,22 @@ impl Scan {
         if too_long || bytes.len() >= limits.head { Err(self.too_large(waiting, limits)) } else { Ok(None) }
     }
 
-    fn too_large(&self, line: usize, limits: &Limits) -> Unreadable {
+    fn too_large(&self, line: usize, limits: &HeadLimits) -> HeadError {
         match self.line {
-            None if line > limits.target => Unreadable::TargetTooLong,
-            _ => Unreadable::HeadTooLarge,
+            None if line > limits.target => HeadError::TargetTooLong,
+            _ => HeadError::HeadTooLarge,
         }
     }
 
-    fn field(&mut self, line: &[u8], minor: Minor, limits: &Limits) -> Result<(), Unreadable> {
+    fn field(&mut self, line: &[u8], minor: Minor, limits: &HeadLimits) -> Result<(), HeadError> {
         self.fields += 1;
         if self.fields > limits.fields {
-            return Err(Unreadable::HeadTooLarge);
+            return Err(HeadError::HeadTooLarge);
         }
-        let colon = memchr::memchr(b':', line).ok_or(Unreadable::Malformed)?;
+        let colon = memchr::memchr(b':', line).ok_or(HeadError::Malformed)?;
         let (name, value) = (&line[..colon], &line[colon + 1..]);
         if !is_token(name) || !is_text(value) {
-            return Err(Unreadable::Malformed);
+            return Err(HeadError::Malformed);
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             self.content_length(value)
@@ -114,33 +114,33 @@ impl Scan {
         }
     }
 
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Unreadable> {
-        let length = decimal(trimmed(value)).ok_or(Unreadable::Malformed)?;
+    fn content_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        let length = decimal(trimmed(value)).ok_or(HeadError::Malformed)?;
         // Even an equal second one is refused: no client of good faith sends it.
-        if self.chunked || self.length.replace(length).is_some() { Err(Unreadable::Malformed) } else { Ok(()) }
+        if self.chunked || self.length.replace(length).is_some() { Err(HeadError::Malformed) } else { Ok(()) }
     }
 
-    fn transfer_encoding(&mut self, value: &[u8], minor: Minor) -> Result<(), Unreadable> {
+    fn transfer_encoding(&mut self, value: &[u8], minor: Minor) -> Result<(), HeadError> {
         let only = !self.chunked && self.length.is_none() && minor == Minor::One;
         self.chunked = true;
-        if only && trimmed(value).eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(Unreadable::Malformed) }
+        if only && trimmed(value).eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(HeadError::Malformed) }
     }
 
-    fn framing(&self) -> Framing {
-        if self.chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) }
+    fn framing(&self) -> BodyFraming {
+        if self.chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.length.unwrap_or(0)) }
     }
 }
 
 /// `method SP request-target SP HTTP-version` (section 3).
-fn request_line(line: &[u8], limits: &Limits) -> Result<Minor, Unreadable> {
-    let malformed = Unreadable::Malformed;
+fn request_line(line: &[u8], limits: &HeadLimits) -> Result<Minor, HeadError> {
+    let malformed = HeadError::Malformed;
     let (method, rest) = line.split_at(memchr::memchr(b' ', line).ok_or(malformed)?);
     let (target, version) = rest[1..].split_at(memchr::memchr(b' ', &rest[1..]).ok_or(malformed)?);
     if method.len() > MAX_METHOD || !is_token(method) {
         return Err(malformed);
     }
     if target.len() > limits.target {
-        return Err(Unreadable::TargetTooLong);
+        return Err(HeadError::TargetTooLong);
     }
     let minor = match version {
         b" HTTP/1.1" => Minor::One,
@@ -208,34 +208,34 @@ const fn table(others: &[u8]) -> [bool; 256] {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { head: 1024, fields: 4, target: 100 };
+    const LIMITS: HeadLimits = HeadLimits { head: 1024, fields: 4, target: 100 };
 
-    fn read(head: &str) -> Result<Option<Framing>, Unreadable> {
-        let whole = Scan::default().read(head.as_bytes(), &LIMITS);
+    fn read(head: &str) -> Result<Option<BodyFraming>, HeadError> {
+        let whole = HeadScanner::default().scan(head.as_bytes(), &LIMITS);
         // Byte by byte, it reads the same.
-        let mut scan = Scan::default();
+        let mut scanner = HeadScanner::default();
         let piecewise = (1..=head.len())
-            .map(|length| scan.read(&head.as_bytes()[..length], &LIMITS))
+            .map(|length| scanner.scan(&head.as_bytes()[..length], &LIMITS))
             .find(|read| !matches!(read, Ok(None)))
             .unwrap_or(Ok(None));
         assert_eq!(whole, piecewise, "{head:?}");
         whole.map(|head| head.map(|head| head.framing))
     }
 
-    fn with(fields: &str) -> Result<Option<Framing>, Unreadable> {
+    fn with(fields: &str) -> Result<Option<BodyFraming>, HeadError> {
         read(&format!("POST /a HTTP/1.1\r\n{fields}\r\n"))
     }
 
     #[test]
     fn knows_how_a_body_is_framed() {
-        assert_eq!(with("Host: h\r\n"), Ok(Some(Framing::Length(0))));
-        assert_eq!(with("content-LENGTH: \t12 \r\n"), Ok(Some(Framing::Length(12))));
-        assert_eq!(with("Transfer-Encoding: Chunked\r\n"), Ok(Some(Framing::Chunked)));
-        assert_eq!(read("\r\n\r\nGET / HTTP/1.0\r\n\r\n"), Ok(Some(Framing::Length(0))));
-        assert_eq!(read("GET http://h:80/a?b HTTP/1.1\r\n\r\n"), Ok(Some(Framing::Length(0))));
-        assert_eq!(read("OPTIONS * HTTP/1.1\r\n\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(with("Host: h\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(with("content-LENGTH: \t12 \r\n"), Ok(Some(BodyFraming::Length(12))));
+        assert_eq!(with("Transfer-Encoding: Chunked\r\n"), Ok(Some(BodyFraming::Chunked)));
+        assert_eq!(read("\r\n\r\nGET / HTTP/1.0\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(read("GET http://h:80/a?b HTTP/1.1\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(read("OPTIONS * HTTP/1.1\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
         assert_eq!(read("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
-        assert_eq!(with("X: \u{e4}\u{80}\r\nY:\r\n"), Ok(Some(Framing::Length(0))));
+        assert_eq!(with("X: \u{e4}\u{80}\r\nY:\r\n"), Ok(Some(BodyFraming::Length(0))));
     }
 
     #[test]
@@ -275,10 +275,10 @@ mod tests {
             "X Y: 1\r\n",
             "X\u{e4}: 1\r\n",
         ] {
-            assert_eq!(with(fields), Err(Unreadable::Malformed), "{fields:?}");
+            assert_eq!(with(fields), Err(HeadError::Malformed), "{fields:?}");
         }
         let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(read(old), Err(Unreadable::Malformed));
+        assert_eq!(read(old), Err(HeadError::Malformed));
     }
 
     #[test]
@@ -303,18 +303,18 @@ mod tests {
             "\r\n\r\n\r\n",
             "AAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\n",
         ] {
-            assert_eq!(read(&format!("{line}Host: h\r\n\r\n")), Err(Unreadable::Malformed), "{line:?}");
+            assert_eq!(read(&format!("{line}Host: h\r\n\r\n")), Err(HeadError::Malformed), "{line:?}");
         }
     }
 
     #[test]
     fn bounds_what_it_reads() {
         let long = "x".repeat(101);
-        assert_eq!(read(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Err(Unreadable::TargetTooLong));
-        assert_eq!(Scan::default().read("x".repeat(200).as_bytes(), &LIMITS), Err(Unreadable::TargetTooLong));
-        assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(Unreadable::HeadTooLarge));
-        assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(Unreadable::HeadTooLarge));
-        assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(Unreadable::HeadTooLarge));
+        assert_eq!(read(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Err(HeadError::TargetTooLong));
+        assert_eq!(HeadScanner::default().scan("x".repeat(200).as_bytes(), &LIMITS), Err(HeadError::TargetTooLong));
+        assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(HeadError::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
     }
 
     #[test]

@@ -16,15 +16,15 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 
-use super::connection::Unreadable;
+use super::connection::HeadError;
 use super::drain::{Member, Stage};
-use super::head::Limits;
+use super::head::HeadLimits;
 use super::io::Io;
-use super::listener::Serving;
+use super::listener::ServeOptions;
 use super::progress::{Phase, Progress};
 use super::settings::Settings;
 use super::stream::SharedStream;
-use super::upgrade::{Handover, Upgraded};
+use super::upgrade::{UpgradeSlot, Upgraded};
 use super::watchdog::{Expired, Watchdog};
 use super::watched::Watched;
 
@@ -36,8 +36,13 @@ const FIELDS_ON_STACK: usize = 100;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(stream: SharedStream, serving: &Serving, member: &Member, service: S, handover: &Handover)
-where
+pub(super) async fn run<S, B>(
+    stream: SharedStream,
+    serving: &ServeOptions,
+    member: &Member,
+    service: S,
+    upgrade_slot: &UpgradeSlot,
+) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -76,7 +81,7 @@ where
     if let Some(expired) = expired {
         expired.count(&serving.timeouts);
     }
-    if let (None, Some(tunnel)) = (expired, handover.taken()) {
+    if let (None, Some(tunnel)) = (expired, upgrade_slot.take()) {
         let parts = connection.into_parts();
         let mut ahead = BytesMut::from(parts.read_buf);
         ahead.unsplit(parts.io.into_inner().into_held());
@@ -99,16 +104,16 @@ fn builder(settings: &Settings) -> http1::Builder {
     builder
 }
 
-fn limits(settings: &Settings) -> Limits {
-    Limits { head: settings.max_head, fields: settings.max_fields, target: settings.max_target }
+fn limits(settings: &Settings) -> HeadLimits {
+    HeadLimits { head: settings.max_head, fields: settings.max_fields, target: settings.max_target }
 }
 
 /// The end of a connection, with the last words that are due.
-async fn end(stream: SharedStream, serving: &Serving, progress: &Progress, expired: Option<Expired>) {
+async fn end(stream: SharedStream, serving: &ServeOptions, progress: &Progress, expired: Option<Expired>) {
     let last_words = match (expired, progress.refusal()) {
         (Some(Expired::Write), _) => return stream.forget_unsent(),
-        (Some(Expired::Head), _) => (serving.answer)(Unreadable::TooSlow),
-        (None, Some(why)) => (serving.answer)(why),
+        (Some(Expired::Head), _) => (serving.head_error_response)(HeadError::TooSlow),
+        (None, Some(why)) => (serving.head_error_response)(why),
         _ => Bytes::new(),
     };
     if progress.is_closing() || !last_words.is_empty() {

@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::drain::{Member, Stage};
 use super::frames::Frames;
-use super::listener::Serving;
+use super::listener::ServeOptions;
 use super::progress::{Phase, Progress, Taking};
 use super::settings::Settings;
 use super::stream::SharedStream;
@@ -45,7 +45,7 @@ const PING: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(stream: SharedStream, serving: &Serving, member: &Member, service: S)
+pub(super) async fn run<S, B>(stream: SharedStream, serving: &ServeOptions, member: &Member, service: S)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -112,7 +112,7 @@ fn is_flood(error: &hyper::Error) -> bool {
     cause.is_some_and(|cause| !cause.is_remote() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
-fn builder(serving: &Serving, progress: &Rc<Progress>) -> http2::Builder<Streams> {
+fn builder(serving: &ServeOptions, progress: &Rc<Progress>) -> http2::Builder<Streams> {
     let settings: &Settings = &serving.settings;
     let mut builder = http2::Builder::new(Streams {
         progress: Rc::clone(progress),

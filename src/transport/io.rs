@@ -14,7 +14,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::chunks::Chunks;
-use super::head::{Framing, Limits, Scan};
+use super::head::{BodyFraming, HeadLimits, HeadScanner};
 use super::progress::Progress;
 use super::stream::SharedStream;
 
@@ -25,7 +25,7 @@ const PIECE: usize = 4096;
 #[derive(Debug)]
 enum At {
     /// In a head, or before one.
-    Head(Scan),
+    Head(HeadScanner),
     /// In a body with this many bytes left.
     Length(u64),
     /// In a chunked body.
@@ -38,7 +38,7 @@ enum At {
 pub(super) struct Io {
     stream: SharedStream,
     progress: Rc<Progress>,
-    limits: Limits,
+    limits: HeadLimits,
     at: At,
     /// What has come and is not for the library yet, after what is.
     held: BytesMut,
@@ -47,8 +47,8 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub(super) fn new(stream: SharedStream, progress: Rc<Progress>, limits: Limits) -> Self {
-        Self { stream, progress, limits, at: At::Head(Scan::default()), held: BytesMut::new(), released: 0 }
+    pub(super) fn new(stream: SharedStream, progress: Rc<Progress>, limits: HeadLimits) -> Self {
+        Self { stream, progress, limits, at: At::Head(HeadScanner::default()), held: BytesMut::new(), released: 0 }
     }
 
     /// What has come and was not handed on: what follows the request of an upgrade.
@@ -63,7 +63,7 @@ impl Io {
             let rest = &bytes[taken..];
             let (here, next) = match &mut self.at {
                 At::Head(_) if !self.progress.wants_head() || self.progress.refusal().is_some() => break,
-                At::Head(scan) => match scan.read(rest, &self.limits) {
+                At::Head(scanner) => match scanner.scan(rest, &self.limits) {
                     Ok(Some(head)) => {
                         self.progress.head_ends();
                         (head.length, Some(At::body(head.framing)))
@@ -146,14 +146,14 @@ impl Io {
 
 impl At {
     fn head() -> Self {
-        Self::Head(Scan::default())
+        Self::Head(HeadScanner::default())
     }
 
-    fn body(framing: Framing) -> Self {
+    fn body(framing: BodyFraming) -> Self {
         match framing {
-            Framing::Length(0) => Self::head(),
-            Framing::Length(length) => Self::Length(length),
-            Framing::Chunked => Self::Chunks(Chunks::new()),
+            BodyFraming::Length(0) => Self::head(),
+            BodyFraming::Length(length) => Self::Length(length),
+            BodyFraming::Chunked => Self::Chunks(Chunks::new()),
         }
     }
 }

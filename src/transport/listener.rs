@@ -19,15 +19,15 @@ use prometheus::IntGauge;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
-use super::capacity::{Capacity, Full};
-use super::connection::{self, Unreadable};
+use super::connection::{self, HeadError};
+use super::connection_limiter::{ConnectionLimiter, Full};
 use super::drain::{Connections, Stage};
 use super::queue;
 use super::settings::Settings;
-use super::upgrade::Handover;
+use super::upgrade::UpgradeSlot;
 use crate::identity::Peer;
 use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
-use crate::tls::Store;
+use crate::tls::ServerTls;
 
 /// Connections the kernel completes and holds for us before it refuses more: what Linux allows by default.
 const BACKLOG: i32 = 4096;
@@ -64,19 +64,19 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 
 /// What one listener serves, and how.
 #[derive(Clone)]
-pub struct Serving {
+pub struct ServeOptions {
     /// Sizes and time-outs.
     pub settings: Rc<Settings>,
     /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
-    pub answer: Rc<dyn Fn(Unreadable) -> Bytes>,
+    pub head_error_response: Rc<dyn Fn(HeadError) -> Bytes>,
     /// What the handshake shows and asks for, when connections are encrypted; ALPN then chooses the protocol.
-    pub tls: Option<Arc<Store>>,
+    pub tls: Option<Arc<ServerTls>>,
     /// Whether connections that are not encrypted may be HTTP/2.
-    pub http2: Http2,
+    pub http2: Http2Negotiation,
     /// Networks whose connections begin with a PROXY header.
-    pub proxies: Rc<[IpNet]>,
+    pub proxy_networks: Rc<[IpNet]>,
     /// How many connections there may be.
-    pub capacity: Capacity,
+    pub connection_limiter: ConnectionLimiter,
     /// Connections, counted.
     pub connections: ConnectionMetrics,
     /// Time-outs, counted.
@@ -85,7 +85,7 @@ pub struct Serving {
 
 /// Whether connections that are not encrypted may be HTTP/2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Http2 {
+pub enum Http2Negotiation {
     /// Where the TLS handshake agrees on it, and nowhere else.
     #[default]
     Alpn,
@@ -106,10 +106,10 @@ pub enum Http2 {
 /// The listener cannot be registered with the runtime.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    serving: impl Fn() -> Rc<Serving>,
+    serving: impl Fn() -> Rc<ServeOptions>,
     lame_duck: impl Future<Output = ()>,
     shutdown: impl Future<Output = ()>,
-    service: impl Fn(Rc<Peer>, Handover) -> S + Clone + 'static,
+    service: impl Fn(Rc<Peer>, UpgradeSlot) -> S + Clone + 'static,
 ) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
@@ -159,15 +159,15 @@ where
 fn start<S, B>(
     stream: TcpStream,
     address: SocketAddr,
-    serving: Rc<Serving>,
+    serving: Rc<ServeOptions>,
     connections: &Connections,
-    service: impl FnOnce(Rc<Peer>, Handover) -> S + 'static,
+    service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S + 'static,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let place = match serving.capacity.enter(address.ip()) {
+    let place = match serving.connection_limiter.enter(address.ip()) {
         Ok(place) => place,
         Err(Full::Total) => return serving.connections.refused_total.inc(),
         Err(Full::Address) => return serving.connections.refused_address.inc(),

@@ -4,21 +4,21 @@
 //! is served where it was accepted. A connection goes through these rooms:
 //!
 //! ```text
-//! listener    is there a place for it (capacity)?
+//! listener    is there a place for it (connection_limiter)?
 //! opening     PROXY header (proxy_protocol), TLS handshake, HTTP/1.1 or HTTP/2: by ALPN, or by prior knowledge
 //! http1       its bytes (io) are heads read strictly (head), and bodies followed to their ends (chunks)
 //! http2       its bytes are counted as frames (frames), its streams end when nobody takes what they send
 //! watched     the service, between the connection and the gateway; upgrade: the bytes behind a 101
 //! ```
 //!
-//! - A head that cannot be read is answered in the caller's words ([`Unreadable`]) and the connection is closed.
+//! - A head that cannot be read is answered in the caller's words ([`HeadError`]) and the connection is closed.
 //! - Whatever a client does or fails to do ends by itself: every wait has its time ([`Settings`]), kept by one timer
 //!   per connection (watchdog), every count its bound.
 //! - A failed accept (out of file descriptors, say) is waited out, never spun on.
 
 mod listener;
 mod queue;
-mod capacity;
+mod connection_limiter;
 mod connection;
 mod opening;
 pub mod proxy_protocol;
@@ -37,9 +37,9 @@ mod watchdog;
 mod drain;
 mod settings;
 
-pub use body::{BODY_GRACE, BodyError, BodyLimits, RequestBody, Upload};
-pub use capacity::Capacity;
-pub use connection::Unreadable;
-pub use listener::{Http2, Serving, bind, serve};
+pub use body::{BODY_GRACE, BodyError, BodyLimits, RequestBody, UploadProgress};
+pub use connection::HeadError;
+pub use connection_limiter::ConnectionLimiter;
+pub use listener::{Http2Negotiation, ServeOptions, bind, serve};
 pub use settings::Settings;
-pub use upgrade::{Handover, Upgraded};
+pub use upgrade::{UpgradeSlot, Upgraded};

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::listener::{Http2, Serving};
+use super::listener::{Http2Negotiation, ServeOptions};
 use super::proxy_protocol;
 use super::stream::{Socket, Stream};
 use crate::identity::Peer;
-use crate::tls::Store;
+use crate::tls::ServerTls;
 
 /// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -44,15 +44,15 @@ pub(super) enum Failure {
 }
 
 /// Brings a connection to where HTTP begins. Without encryption and prior knowledge that is at once.
-pub(super) async fn open(stream: TcpStream, address: SocketAddr, serving: &Serving) -> Result<Opened, Failure> {
-    let proxied = serving.proxies.iter().any(|network| network.contains(&address.ip().to_canonical()));
+pub(super) async fn open(stream: TcpStream, address: SocketAddr, serving: &ServeOptions) -> Result<Opened, Failure> {
+    let proxied = serving.proxy_networks.iter().any(|network| network.contains(&address.ip().to_canonical()));
     let mut opened = if proxied || serving.tls.is_some() {
         let introduced = introduced(stream, address, proxied, serving.tls.as_deref());
         timeout(serving.settings.handshake_timeout, introduced).await.map_err(|_| Failure::Late)??
     } else {
         Opened { stream: Stream::Plain(Socket::new(stream)), peer: Rc::new(Peer { address, tls: false }), http2: false }
     };
-    if let (Http2::PriorKnowledge, Stream::Plain(socket)) = (serving.http2, &mut opened.stream) {
+    if let (Http2Negotiation::PriorKnowledge, Stream::Plain(socket)) = (serving.http2, &mut opened.stream) {
         opened.http2 = has_preface(socket, serving.settings.first_byte_timeout).await?;
     }
     Ok(opened)
@@ -63,7 +63,7 @@ async fn introduced(
     stream: TcpStream,
     mut address: SocketAddr,
     proxied: bool,
-    tls: Option<&Store>,
+    tls: Option<&ServerTls>,
 ) -> Result<Opened, Failure> {
     let mut socket = Socket::new(stream);
     if proxied {
@@ -82,7 +82,7 @@ async fn introduced(
 /// The client that the PROXY header names.
 async fn client(socket: &mut Socket) -> io::Result<Option<SocketAddr>> {
     loop {
-        match proxy_protocol::read(&socket.ahead) {
+        match proxy_protocol::parse(&socket.ahead) {
             Ok(Some(header)) => {
                 // What follows belongs to the connection.
                 socket.ahead = socket.ahead.split_off(header.length);

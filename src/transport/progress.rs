@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::connection::Unreadable;
+use super::connection::HeadError;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Progress {
     /// HTTP/1: whether some of the request's body is still to come.
     unread: Cell<bool>,
     /// HTTP/1: why nothing more is read.
-    refusal: Cell<Option<Unreadable>>,
+    refusal: Cell<Option<HeadError>>,
     /// Whether the last answer said that the connection closes: the rest of the request may still be on its way.
     closing: Cell<bool>,
     /// Whether answers are to say that the connection closes.
@@ -159,11 +159,11 @@ impl Progress {
     }
 
     /// Nothing more is read, and this is to be said when all else has been.
-    pub(super) fn refuse(&self, why: Unreadable) {
+    pub(super) fn refuse(&self, why: HeadError) {
         self.refusal.set(Some(why));
     }
 
-    pub(super) fn refusal(&self) -> Option<Unreadable> {
+    pub(super) fn refusal(&self) -> Option<HeadError> {
         self.refusal.get()
     }
 

@@ -17,7 +17,7 @@ const MAX_REST: usize = 2048;
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// Its bytes; the connection's own begin after them.
     pub length: usize,
     /// The client, when the proxy speaks for one. When it does not (a health check of its own), the proxy is the client.
@@ -27,68 +27,68 @@ pub struct Header {
 /// It is no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no valid PROXY header")]
-pub struct Malformed;
+pub struct MalformedHeader;
 
 /// Reads a header from what has come so far; nothing when more must come.
 ///
 /// # Errors
-/// [`Malformed`], as soon as that is certain.
-pub fn read(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+/// [`MalformedHeader`], as soon as that is certain.
+pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
     let signed = bytes.len().min(SIGNATURE.len());
     if bytes[..signed] == SIGNATURE[..signed] {
         return if signed < SIGNATURE.len() { Ok(None) } else { binary(bytes) };
     }
     let begun = bytes.len().min(b"PROXY ".len());
     if bytes[..begun] != b"PROXY "[..begun] {
-        return Err(Malformed);
+        return Err(MalformedHeader);
     }
     match bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') {
         Some(end) => text(&bytes[..=end]).map(Some),
-        None if bytes.len() >= MAX_LINE => Err(Malformed),
+        None if bytes.len() >= MAX_LINE => Err(MalformedHeader),
         None => Ok(None),
     }
 }
 
 /// Version 1: `PROXY TCP4 192.0.2.1 198.51.100.1 4711 443`, ended by CRLF.
-fn text(line: &[u8]) -> Result<Header, Malformed> {
-    let words = line.strip_suffix(b"\r\n").and_then(|line| std::str::from_utf8(line).ok()).ok_or(Malformed)?;
+fn text(line: &[u8]) -> Result<ProxyHeader, MalformedHeader> {
+    let words = line.strip_suffix(b"\r\n").and_then(|line| std::str::from_utf8(line).ok()).ok_or(MalformedHeader)?;
     let mut words = words.split(' ').skip(1);
-    let family = words.next().ok_or(Malformed)?;
+    let family = words.next().ok_or(MalformedHeader)?;
     if family == "UNKNOWN" {
-        return Ok(Header { length: line.len(), client: None });
+        return Ok(ProxyHeader { length: line.len(), client: None });
     }
-    let mut next = || words.next().ok_or(Malformed);
+    let mut next = || words.next().ok_or(MalformedHeader);
     let (source, destination) = (address(family, next()?)?, address(family, next()?)?);
     let (port, other_port) = (port(next()?)?, port(next()?)?);
     if words.next().is_some() {
-        return Err(Malformed);
+        return Err(MalformedHeader);
     }
     // Read, because it must be right, and of no use here.
     let _destination = SocketAddr::new(destination, other_port);
-    Ok(Header { length: line.len(), client: Some(SocketAddr::new(source, port)) })
+    Ok(ProxyHeader { length: line.len(), client: Some(SocketAddr::new(source, port)) })
 }
 
-fn address(family: &str, text: &str) -> Result<IpAddr, Malformed> {
+fn address(family: &str, text: &str) -> Result<IpAddr, MalformedHeader> {
     match family {
-        "TCP4" => text.parse::<Ipv4Addr>().map(IpAddr::V4).map_err(|_| Malformed),
-        "TCP6" => text.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| Malformed),
-        _ => Err(Malformed),
+        "TCP4" => text.parse::<Ipv4Addr>().map(IpAddr::V4).map_err(|_| MalformedHeader),
+        "TCP6" => text.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| MalformedHeader),
+        _ => Err(MalformedHeader),
     }
 }
 
 /// Digits without leading zeros or signs, as the specification has them.
-fn port(text: &str) -> Result<u16, Malformed> {
-    let port: u16 = text.parse().map_err(|_| Malformed)?;
-    if text == port.to_string() { Ok(port) } else { Err(Malformed) }
+fn port(text: &str) -> Result<u16, MalformedHeader> {
+    let port: u16 = text.parse().map_err(|_| MalformedHeader)?;
+    if text == port.to_string() { Ok(port) } else { Err(MalformedHeader) }
 }
 
 /// Version 2.
-fn binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+fn binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
     let Some(fixed) = bytes.first_chunk::<FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if rest > MAX_REST || !matches!(command, 0x20 | 0x21) {
-        return Err(Malformed);
+        return Err(MalformedHeader);
     }
     let Some(addresses) = bytes.get(FIXED..FIXED + rest) else { return Ok(None) };
     let client = match (command, family) {
@@ -99,20 +99,20 @@ fn binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         // UNSPEC: the proxy does not know.
         (_, 0x00) => None,
         // Datagrams and Unix sockets are no clients of ours.
-        _ => return Err(Malformed),
+        _ => return Err(MalformedHeader),
     };
-    Ok(Some(Header { length: FIXED + rest, client }))
+    Ok(Some(ProxyHeader { length: FIXED + rest, client }))
 }
 
 /// The first of two addresses, which stand before both ports; what follows them are fields of no use here.
-fn source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Result<SocketAddr, Malformed> {
+fn source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Result<SocketAddr, MalformedHeader> {
     let whole = bytes.len() >= 2 * N + 4;
     let (address, port) = (bytes.first_chunk::<N>(), bytes.get(2 * N..2 * N + 2));
     match (address, port) {
         (Some(address), Some([high, low])) if whole => {
             Ok(SocketAddr::new(ip(*address), u16::from_be_bytes([*high, *low])))
         }
-        _ => Err(Malformed),
+        _ => Err(MalformedHeader),
     }
 }
 
@@ -120,9 +120,9 @@ fn source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Resul
 mod tests {
     use super::*;
 
-    fn piecewise(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
-        let whole = read(bytes);
-        let first = (0..=bytes.len()).map(|length| read(&bytes[..length])).find(|read| !matches!(read, Ok(None)));
+    fn piecewise(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
+        let whole = parse(bytes);
+        let first = (0..=bytes.len()).map(|length| parse(&bytes[..length])).find(|read| !matches!(read, Ok(None)));
         assert_eq!(first.unwrap_or(Ok(None)), whole, "{bytes:?}");
         whole
     }
@@ -149,8 +149,8 @@ mod tests {
             let read = piecewise(&header).unwrap().unwrap();
             assert_eq!(read.client, client.map(|client| client.parse().unwrap()), "{header:?}");
         }
-        assert_eq!(read(b"PROXY UNKNOWN\r\nGET").unwrap().unwrap().length, 15);
-        assert_eq!(read(b"PROXY TCP4 192.0.2.1").unwrap(), None);
+        assert_eq!(parse(b"PROXY UNKNOWN\r\nGET").unwrap().unwrap().length, 15);
+        assert_eq!(parse(b"PROXY TCP4 192.0.2.1").unwrap(), None);
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             v2(0x21, 0x31, &[0; 216]),
             v2(0x20, 0x00, &[0; 3000]),
         ] {
-            assert_eq!(piecewise(&header), Err(Malformed), "{header:?}");
+            assert_eq!(piecewise(&header), Err(MalformedHeader), "{header:?}");
         }
     }
 }

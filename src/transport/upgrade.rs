@@ -20,7 +20,7 @@ type Tunnel = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 /// - What was taken over runs in the connection's own task, once the 101 has gone out. Dropped with the connection when
 ///   it does not come to that.
 #[derive(Clone, Default)]
-pub struct Handover(Rc<RefCell<Option<Tunnel>>>);
+pub struct UpgradeSlot(Rc<RefCell<Option<Tunnel>>>);
 
 /// A connection behind a 101: its bytes, from the first after the request.
 #[derive(Debug)]
@@ -30,20 +30,20 @@ pub struct Upgraded {
     stream: SharedStream,
 }
 
-impl Handover {
+impl UpgradeSlot {
     /// Has `tunnel` run when the response that the service is about to give, a 101, has gone out.
-    pub fn take_over<F: Future<Output = ()> + 'static>(&self, tunnel: impl FnOnce(Upgraded) -> F + 'static) {
+    pub fn on_upgrade<F: Future<Output = ()> + 'static>(&self, tunnel: impl FnOnce(Upgraded) -> F + 'static) {
         *self.0.borrow_mut() = Some(Box::new(move |upgraded| Box::pin(tunnel(upgraded))));
     }
 
-    pub(super) fn taken(&self) -> Option<Tunnel> {
+    pub(super) fn take(&self) -> Option<Tunnel> {
         self.0.borrow_mut().take()
     }
 }
 
-impl fmt::Debug for Handover {
+impl fmt::Debug for UpgradeSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handover").field("taken", &self.0.borrow().is_some()).finish()
+        f.debug_struct("UpgradeSlot").field("taken", &self.0.borrow().is_some()).finish()
     }
 }
 

@@ -12,7 +12,7 @@ use super::settings::{Endpoint, Protocol, Settings};
 use super::stream::Encryption;
 use crate::clock;
 use crate::metrics::{EndpointMetrics, Metrics};
-use crate::tls::{self, ClientStore};
+use crate::tls::{self, ClientTls};
 
 /// How long an endpoint that could not be connected to is left alone while there are others: each attempt may take a
 /// request the whole time-out.
@@ -76,7 +76,7 @@ impl Endpoints {
     }
 
     /// How connections are encrypted; nothing when none is.
-    pub fn tls(&self) -> Option<&Arc<ClientStore>> {
+    pub fn tls(&self) -> Option<&Arc<ClientTls>> {
         self.0.iter().find_map(|shared| shared.encryption.as_ref()).map(|encryption| &encryption.store)
     }
 
@@ -106,17 +106,17 @@ impl Endpoints {
 }
 
 /// How encrypted connections are made, when any endpoint has them.
-fn store(settings: &Settings) -> Result<Option<Arc<ClientStore>>, tls::Error> {
+fn store(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
     let protocols: &[&[u8]] = match settings.protocol {
         Protocol::Http1 => &[b"http/1.1"],
         Protocol::Http2 => &[b"h2"],
     };
     let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
-    encrypted.then(|| ClientStore::open(&settings.tls, protocols).map(Arc::new)).transpose()
+    encrypted.then(|| ClientTls::open(&settings.tls, protocols).map(Arc::new)).transpose()
 }
 
 impl Shared {
-    fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientStore>>, metrics: &Metrics) -> Self {
+    fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientTls>>, metrics: &Metrics) -> Self {
         Self {
             encryption: tls.zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
             authority: endpoint.authority.parse().expect("the configuration holds valid authorities"),

@@ -14,12 +14,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::settings::Endpoint;
-use crate::tls::ClientStore;
+use crate::tls::ClientTls;
 
 /// How connections to one endpoint are encrypted.
 pub(super) struct Encryption {
     /// Shared by all endpoints.
-    pub(super) store: Arc<ClientStore>,
+    pub(super) store: Arc<ClientTls>,
     /// Whom its certificate must be for.
     name: ServerName<'static>,
 }
@@ -52,7 +52,7 @@ impl Stream {
 }
 
 impl Encryption {
-    pub(super) fn new(store: &Arc<ClientStore>, name: &ServerName<'static>) -> Self {
+    pub(super) fn new(store: &Arc<ClientTls>, name: &ServerName<'static>) -> Self {
         Self { store: Arc::clone(store), name: name.clone() }
     }
 }

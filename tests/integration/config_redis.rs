@@ -8,7 +8,7 @@ use keygate::quota::Quota;
 use keygate::settings::SettingsErrors;
 use keygate::state;
 use keygate::state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings};
-use keygate::tls::Pair;
+use keygate::tls::CertificateFiles;
 use proptest::prelude::*;
 
 /// A file whose block `state` begins in line 4, column 1.
@@ -96,7 +96,7 @@ fn every_key_is_read() {
     let path = |name| directory.path().join(name);
     assert_eq!(
         (tls.ca, tls.identity),
-        (Some(path("ca")), Some(Pair { chain: path("own"), key: path("own-key") })),
+        (Some(path("ca")), Some(CertificateFiles { chain: path("own"), key: path("own-key") })),
         "relative to the file"
     );
     assert_eq!((settings.database, settings.prefix.as_str()), (2, "a.B_1-"));

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::query_store::query::Query;
 use crate::query_store::service::{Caller, Listing, QueryService};
-use crate::transport::Unreadable;
+use crate::transport::HeadError;
 
 mod body;
 mod caller;
@@ -56,7 +56,7 @@ where
 }
 
 /// The whole response, head and body, to a head that cannot be read.
-pub fn head_error_response(why: Unreadable) -> Bytes {
+pub fn head_error_response(why: HeadError) -> Bytes {
     refusal::head_error_response(why)
 }
 

@@ -10,7 +10,7 @@ use crate::query_store::cursor::CursorError;
 use crate::query_store::query::InvalidDraft;
 use crate::query_store::service::ListError;
 use crate::query_store::store::StoreError;
-use crate::transport::Unreadable;
+use crate::transport::HeadError;
 
 /// Why a request is refused. The text is the problem's detail.
 #[derive(Debug, thiserror::Error)]
@@ -111,14 +111,14 @@ impl From<ListError> for Refusal {
 }
 
 /// The whole response, head and body, to a head that cannot be read.
-pub(super) fn head_error_response(why: Unreadable) -> Bytes {
+pub(super) fn head_error_response(why: HeadError) -> Bytes {
     let (status, code, detail) = match why {
-        Unreadable::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
-        Unreadable::HeadTooLarge => {
+        HeadError::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
+        HeadError::HeadTooLarge => {
             (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "the request's head is too large")
         }
-        Unreadable::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
-        Unreadable::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
+        HeadError::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
+        HeadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
     };
     let body = Problem::new(status, code, detail).with_request_id(uuid::Uuid::now_v7().to_string()).to_json();
     let head = format!(

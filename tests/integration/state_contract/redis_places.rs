@@ -8,7 +8,7 @@ use keygate::state::redis::{
     Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Unsuitable,
 };
 use keygate::state::{Change, ChangeError, Redis as RedisState, Refusal, State, Unavailable};
-use keygate::tls::{ClientSettings, Pair};
+use keygate::tls::{CertificateFiles, ClientSettings};
 
 use super::redis::{at, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
@@ -289,7 +289,7 @@ fn encrypted_with_our_own_authority_and_certificate() {
     let with = |tls: Option<ClientSettings>| open(Settings { tls, ..in_use(Servers::Single(at(&server))) });
     let ca = Some(certificates.ca());
     let (chain, file) = certificates.client();
-    let identity = Some(Pair { chain, key: file });
+    let identity = Some(CertificateFiles { chain, key: file });
     let state = with(Some(ClientSettings { ca: ca.clone(), identity: identity.clone() })).unwrap();
     let (_, key) = block_on(tenant(&state));
     block_on(admit(&state, &key, clock::now()));

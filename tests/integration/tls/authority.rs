@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keygate::tls::{Pair, ServerSettings, Version};
+use keygate::tls::{CertificateFiles, ServerSettings, Version};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SignatureAlgorithm,
 };
@@ -86,8 +86,8 @@ impl Authority {
 
 impl Issued {
     /// Writes both files, `name.pem` and `name.key`.
-    pub fn write(&self, dir: &Path, name: &str) -> Pair {
-        let pair = Pair { chain: dir.join(format!("{name}.pem")), key: dir.join(format!("{name}.key")) };
+    pub fn write(&self, dir: &Path, name: &str) -> CertificateFiles {
+        let pair = CertificateFiles { chain: dir.join(format!("{name}.pem")), key: dir.join(format!("{name}.key")) };
         fs::write(&pair.chain, &self.chain).unwrap();
         fs::write(&pair.key, &self.key).unwrap();
         pair
@@ -99,6 +99,6 @@ impl Issued {
 }
 
 /// A listener with these certificates and nothing else.
-pub fn settings(certificates: Vec<Pair>) -> ServerSettings {
-    ServerSettings { certificates, clients: None, minimum: Version::Tls12, ticket_key: None }
+pub fn settings(certificates: Vec<CertificateFiles>) -> ServerSettings {
+    ServerSettings { certificates, client_auth: None, minimum: Version::Tls12, ticket_key: None }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keygate::tls::{Clients, ServerSettings, Store};
+use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, Error};
 
@@ -10,10 +10,10 @@ use super::authority::{Authority, settings};
 use super::handshake::shake;
 
 /// A listener whose clients must be certified by `ca`.
-fn store(dir: &Path, server: &Authority, ca: &Authority, required: bool) -> Store {
+fn store(dir: &Path, server: &Authority, ca: &Authority, required: bool) -> ServerTls {
     let pair = server.certify(&["a.test"]).write(dir, "a");
-    let clients = Some(Clients { ca: ca.write(&dir.join("clients.pem")), required });
-    Store::open(&ServerSettings { clients, ..settings(vec![pair]) }).unwrap()
+    let client_auth = Some(ClientAuth { ca: ca.write(&dir.join("clients.pem")), required });
+    ServerTls::open(&ServerSettings { client_auth, ..settings(vec![pair]) }).unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_client_is_not_asked_where_no_authority_is_configured() {
     let dir = tempfile::tempdir().unwrap();
     let (server, ca) = (Authority::new(), Authority::new());
     let pair = server.certify(&["a.test"]).write(dir.path(), "a");
-    let store = Store::open(&settings(vec![pair])).unwrap();
+    let store = ServerTls::open(&settings(vec![pair])).unwrap();
     let client = server.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS);
     assert_eq!(shake(&store, client, "a.test").unwrap().client, None);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use keygate::config::Config;
 use keygate::settings::SettingsErrors;
-use keygate::tls::{Clients, Version};
+use keygate::tls::{ClientAuth, Version};
 use tempfile::TempDir;
 
 use super::authority::Authority;
@@ -64,13 +64,13 @@ fn a_listener_is_encrypted_as_it_says() {
     let chains: Vec<_> = full.certificates.iter().map(|pair| pair.chain.clone()).collect();
     assert_eq!(chains, [dir.path().join("a.pem"), dir.path().join("b.pem")], "relative to the file");
     let ca = dir.path().join("ca.pem");
-    assert_eq!(full.clients, Some(Clients { ca: ca.clone(), required: false }));
+    assert_eq!(full.client_auth, Some(ClientAuth { ca: ca.clone(), required: false }));
     assert_eq!(full.minimum, Version::Tls13);
     let key = full.ticket_key.as_ref().unwrap().expose();
     assert_eq!(key.len(), 32);
     assert!(!format!("{config:?}").contains(key));
-    assert_eq!(asking.clients, Some(Clients { ca, required: true }));
-    assert_eq!((least.clients, least.minimum, least.ticket_key), (None, Version::Tls12, None));
+    assert_eq!(asking.client_auth, Some(ClientAuth { ca, required: true }));
+    assert_eq!((least.client_auth, least.minimum, least.ticket_key), (None, Version::Tls12, None));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn the_file_that_ships_shows_the_defaults_of_tls() {
     let least = parse(dir.path(), least, STORE).unwrap();
     let least = least.listen[0].tls.as_ref().unwrap();
     assert_eq!(shown_tls.minimum, least.minimum);
-    assert_eq!(shown_tls.clients.as_ref().unwrap().required, least.clients.as_ref().unwrap().required);
+    assert_eq!(shown_tls.client_auth.as_ref().unwrap().required, least.client_auth.as_ref().unwrap().required);
     assert!(shown_tls.ticket_key.is_some() && shown.upstream.tls.identity.is_some());
     assert_eq!(shown.upstream.endpoints[0].tls.as_ref().unwrap().to_str(), "store.internal");
 }

@@ -4,18 +4,18 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use keygate::tls::{Clients, Error, Pair, ServerSettings, Store};
+use keygate::tls::{CertificateFiles, ClientAuth, Error, ServerSettings, ServerTls};
 
 use super::authority::{Authority, Issued, settings};
 use super::handshake::shake;
 
 /// What a store shows for `a.test`.
-fn shows(store: &Store, authority: &Authority, issued: &Issued) -> bool {
+fn shows(store: &ServerTls, authority: &Authority, issued: &Issued) -> bool {
     shake(store, authority.client(), "a.test").unwrap().certificate == issued.der()
 }
 
 fn error_of(settings: &ServerSettings) -> Error {
-    match Store::open(settings) {
+    match ServerTls::open(settings) {
         Ok(_) => panic!("it opens"),
         Err(error) => error,
     }
@@ -48,7 +48,7 @@ fn files_that_do_not_go_together_are_refused_by_name() {
         (&endless, &good.key, "/dev/zero cannot be read: file too large".into()),
         (&good.chain, &missing, format!("{} cannot be read: No such file", shown(&missing))),
     ] {
-        let pair = Pair { chain: chain.clone(), key: key.clone() };
+        let pair = CertificateFiles { chain: chain.clone(), key: key.clone() };
         let error = error_of(&settings(vec![good.clone(), pair])).in_full();
         assert!(error.starts_with(&what), "{error} should say {what}");
         assert!(!error.contains("PRIVATE KEY"), "{error}");
@@ -56,8 +56,8 @@ fn files_that_do_not_go_together_are_refused_by_name() {
     for (ca, what) in
         [(&empty, "has no certificate"), (&missing, "cannot be read"), (&not_a_certificate, "an authority")]
     {
-        let clients = Some(Clients { ca: ca.clone(), required: true });
-        let error = error_of(&ServerSettings { clients, ..settings(vec![good.clone()]) }).in_full();
+        let client_auth = Some(ClientAuth { ca: ca.clone(), required: true });
+        let error = error_of(&ServerSettings { client_auth, ..settings(vec![good.clone()]) }).in_full();
         assert!(error.starts_with(&shown(ca)) && error.contains(what), "{error} should say {what}");
     }
 }
@@ -68,7 +68,7 @@ fn changed_files_are_shown_to_new_connections() {
     let authority = Authority::new();
     let old = authority.certify(&["a.test"]);
     let pair = old.write(dir.path(), "a");
-    let store = Store::open(&settings(vec![pair.clone()])).unwrap();
+    let store = ServerTls::open(&settings(vec![pair.clone()])).unwrap();
     assert_eq!(store.files(), [pair.key.clone(), pair.chain.clone()]);
     assert_eq!(store.reload().unwrap(), store.files()[..0], "nothing has changed");
     let new = authority.certify(&["a.test"]);
@@ -96,8 +96,8 @@ fn a_swapped_link_is_a_change() {
     for name in ["tls.pem", "tls.key"] {
         symlink(Path::new("..data").join(name), dir.path().join(name)).unwrap();
     }
-    let pair = Pair { chain: dir.path().join("tls.pem"), key: dir.path().join("tls.key") };
-    let store = Store::open(&settings(vec![pair])).unwrap();
+    let pair = CertificateFiles { chain: dir.path().join("tls.pem"), key: dir.path().join("tls.key") };
+    let store = ServerTls::open(&settings(vec![pair])).unwrap();
     assert!(shows(&store, &authority, &old));
     let new = write("..2");
     assert_eq!(store.reload().unwrap().len(), 2);
@@ -110,14 +110,14 @@ fn files_of_no_use_leave_what_was_in_force_and_are_told_once() {
     let authority = Authority::new();
     let (first, second) = (authority.certify(&["a.test"]), authority.certify(&["b.test"]));
     let pairs = vec![first.write(dir.path(), "a"), second.write(dir.path(), "b")];
-    let store = Store::open(&settings(pairs.clone())).unwrap();
+    let store = ServerTls::open(&settings(pairs.clone())).unwrap();
     // The first changes and is good; the second is half of a change: together or not at all.
     let new = authority.certify(&["a.test"]);
     new.write(dir.path(), "a");
     fs::write(&pairs[1].key, authority.certify(&["b.test"]).key).unwrap();
     assert!(store.reload().unwrap().is_empty(), "it may be about to be written");
     let error = store.reload().unwrap_err();
-    assert!(matches!(&error, Error::Pair { key, .. } if *key == pairs[1].key), "{error}");
+    assert!(matches!(&error, Error::KeyMismatch { key, .. } if *key == pairs[1].key), "{error}");
     assert!(store.reload().unwrap().is_empty() && store.reload().unwrap().is_empty(), "it was told");
     assert!(shows(&store, &authority, &first));
     // Another content is told again.
@@ -126,7 +126,7 @@ fn files_of_no_use_leave_what_was_in_force_and_are_told_once() {
     assert!(matches!(store.reload().unwrap_err(), Error::NoKey(_)));
     fs::remove_file(&pairs[1].key).unwrap();
     assert!(store.reload().unwrap().is_empty());
-    assert!(matches!(store.reload().unwrap_err(), Error::Unreadable { .. }));
+    assert!(matches!(store.reload().unwrap_err(), Error::Read { .. }));
     assert!(shows(&store, &authority, &first));
     second.write(dir.path(), "b");
     assert_eq!(store.reload().unwrap().len(), 2, "of the first, which waited for the second");
@@ -138,7 +138,7 @@ fn other_settings_are_made_ready_before_they_are_installed() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (old, new) = (authority.certify(&["a.test"]), authority.certify(&["a.test"]));
-    let store = Store::open(&settings(vec![old.write(dir.path(), "old")])).unwrap();
+    let store = ServerTls::open(&settings(vec![old.write(dir.path(), "old")])).unwrap();
     let pair = new.write(dir.path(), "new");
     let ready = store.prepare(&settings(vec![pair.clone()])).unwrap();
     assert!(shows(&store, &authority, &old));
@@ -160,7 +160,7 @@ fn certificates_say_when_they_end() {
     };
     let nameless = ending(&["192.0.2.1"], 2040).write(dir.path(), "0");
     let named = ending(&["B.test", "c.test"], 2050).write(dir.path(), "1");
-    let store = Store::open(&settings(vec![nameless, named])).unwrap();
+    let store = ServerTls::open(&settings(vec![nameless, named])).unwrap();
     let ends: Vec<(String, i64)> =
         store.expiries().into_iter().map(|expiry| (expiry.certificate, expiry.not_after)).collect();
     assert_eq!(ends, [("0".into(), 2_208_988_800), ("b.test".into(), 2_524_608_000)]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keygate::tls::Store;
+use keygate::tls::ServerTls;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
 
@@ -20,12 +20,12 @@ pub struct Seen {
 
 /// A client says hello to a name, and both go on until neither has anything left to say, session tickets included, or the
 /// server gives up. The client must not.
-pub fn shake(store: &Store, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Error> {
+pub fn shake(store: &ServerTls, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     shake_with(store, ClientConnection::new(client.into(), name).unwrap())
 }
 
-pub fn shake_with(store: &Store, mut client: ClientConnection) -> Result<Seen, Error> {
+pub fn shake_with(store: &ServerTls, mut client: ClientConnection) -> Result<Seen, Error> {
     let mut server = ServerConnection::new(Arc::clone(store.acceptor().config())).unwrap();
     while client.wants_write() || server.wants_write() {
         let mut bytes = Vec::new();

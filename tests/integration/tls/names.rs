@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keygate::tls::{Error, Store};
+use keygate::tls::{Error, ServerTls};
 use rustls::SignatureScheme;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 
@@ -10,11 +10,11 @@ use super::authority::{Authority, Issued, settings};
 use super::handshake::shake;
 
 /// Certificates for these lists of names, in this order, and a store of them.
-fn store_of<const N: usize>(authority: &Authority, names: [&[&str]; N]) -> ([Issued; N], Store) {
+fn store_of<const N: usize>(authority: &Authority, names: [&[&str]; N]) -> ([Issued; N], ServerTls) {
     let dir = tempfile::tempdir().unwrap();
     let issued = names.map(|names| authority.certify(names));
     let pairs = issued.iter().enumerate().map(|(number, issued)| issued.write(dir.path(), &number.to_string()));
-    let store = Store::open(&settings(pairs.collect())).unwrap();
+    let store = ServerTls::open(&settings(pairs.collect())).unwrap();
     (issued, store)
 }
 
@@ -35,7 +35,7 @@ fn the_name_that_the_client_asks_for_picks_the_certificate() {
 }
 
 /// What the store shows to a client that takes whatever it is shown.
-fn shown_to_anyone(store: &Store, name: &str, sni: bool) -> Vec<u8> {
+fn shown_to_anyone(store: &ServerTls, name: &str, sni: bool) -> Vec<u8> {
     let (mut client, seen) = credulous();
     client.enable_sni = sni;
     shake(store, client, name).unwrap();
@@ -60,7 +60,7 @@ fn of_several_for_one_name_the_client_gets_one_that_it_can_verify() {
     let p256 = authority.certify(&["a.test"]);
     let p384 = authority.certify_with(&["a.test"], &rcgen::PKCS_ECDSA_P384_SHA384, |_| {});
     let pairs = vec![p256.write(dir.path(), "p256"), p384.write(dir.path(), "p384")];
-    let store = Store::open(&settings(pairs)).unwrap();
+    let store = ServerTls::open(&settings(pairs)).unwrap();
     assert_eq!(shake(&store, authority.client(), "a.test").unwrap().certificate, p256.der());
     let (mut client, seen) = credulous();
     client.dangerous().set_certificate_verifier(Arc::new(Credulous {
@@ -78,10 +78,10 @@ fn a_certificate_that_nobody_can_ask_for_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let nameless = authority.certify(&["192.0.2.1"]).write(dir.path(), "nameless");
     let named = authority.certify(&["a.test"]).write(dir.path(), "named");
-    assert!(Store::open(&settings(vec![nameless.clone(), named.clone()])).is_ok(), "the first needs no name");
-    let Err(error) = Store::open(&settings(vec![named, nameless.clone()])) else { panic!("refused") };
-    assert!(matches!(&error, Error::Nameless(path) if *path == nameless.chain), "{error}");
-    assert!(matches!(Store::open(&settings(Vec::new())), Err(Error::NoPair)));
+    assert!(ServerTls::open(&settings(vec![nameless.clone(), named.clone()])).is_ok(), "the first needs no name");
+    let Err(error) = ServerTls::open(&settings(vec![named, nameless.clone()])) else { panic!("refused") };
+    assert!(matches!(&error, Error::MissingName(path) if *path == nameless.chain), "{error}");
+    assert!(matches!(ServerTls::open(&settings(Vec::new())), Err(Error::NoCertificates)));
 }
 
 type Shown = Arc<std::sync::Mutex<Vec<u8>>>;

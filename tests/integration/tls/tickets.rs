@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keygate::secret::Secret;
-use keygate::tls::{Clients, Pair, ServerSettings, Store};
+use keygate::tls::{CertificateFiles, ClientAuth, ServerSettings, ServerTls};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection};
@@ -17,12 +17,12 @@ fn secret() -> Secret {
     Secret::new(uuid::Uuid::new_v4().simple().to_string())
 }
 
-fn with_key(pair: &Pair, ticket_key: Option<&Secret>) -> ServerSettings {
+fn with_key(pair: &CertificateFiles, ticket_key: Option<&Secret>) -> ServerSettings {
     ServerSettings { ticket_key: ticket_key.cloned(), ..settings(vec![pair.clone()]) }
 }
 
 /// Whether a session that began at the one is resumed at the other.
-fn resumed(client: ClientConfig, first: &Store, second: &Store) -> bool {
+fn resumed(client: ClientConfig, first: &ServerTls, second: &ServerTls) -> bool {
     let client = Arc::new(client);
     assert!(!shake(first, Arc::clone(&client), "a.test").unwrap().resumed);
     shake(second, client, "a.test").unwrap().resumed
@@ -33,7 +33,7 @@ fn a_session_is_resumed_at_every_instance_with_the_same_ticket_key() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
-    let instance = |key: Option<&Secret>| Store::open(&with_key(&pair, key)).unwrap();
+    let instance = |key: Option<&Secret>| ServerTls::open(&with_key(&pair, key)).unwrap();
     let (key, other) = (secret(), secret());
     for version in [&TLS12, &TLS13] {
         let client = || authority.client_speaking(&[version]);
@@ -51,7 +51,7 @@ fn early_data_is_never_accepted() {
     let authority = Authority::new();
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     for key in [None, Some(secret())] {
-        let store = Store::open(&with_key(&pair, key.as_ref())).unwrap();
+        let store = ServerTls::open(&with_key(&pair, key.as_ref())).unwrap();
         let mut client = authority.client();
         client.enable_early_data = true;
         let client = Arc::new(client);
@@ -64,9 +64,9 @@ fn early_data_is_never_accepted() {
 }
 
 /// A listener that asks clients for certificates of this authority.
-fn asking(dir: &Path, pair: &Pair, key: Option<&Secret>, ca: &Authority, required: bool) -> ServerSettings {
-    let clients = Some(Clients { ca: ca.write(&dir.join("clients.pem")), required });
-    ServerSettings { clients, ..with_key(pair, key) }
+fn asking(dir: &Path, pair: &CertificateFiles, key: Option<&Secret>, ca: &Authority, required: bool) -> ServerSettings {
+    let client_auth = Some(ClientAuth { ca: ca.write(&dir.join("clients.pem")), required });
+    ServerSettings { client_auth, ..with_key(pair, key) }
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_session_is_not_resumed_where_more_is_asked_of_clients() {
     let (authority, ca, other) = (Authority::new(), Authority::new(), Authority::new());
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     let key = secret();
-    let open = |settings: &ServerSettings| Store::open(settings).unwrap();
+    let open = |settings: &ServerSettings| ServerTls::open(settings).unwrap();
     let nobody = open(&with_key(&pair, Some(&key)));
     let optional = open(&asking(dir.path(), &pair, Some(&key), &ca, false));
     let required = open(&asking(dir.path(), &pair, Some(&key), &ca, true));
@@ -97,7 +97,7 @@ fn sessions_outlive_a_change_of_certificates_but_not_of_authorities() {
     let (authority, ca, other) = (Authority::new(), Authority::new(), Authority::new());
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     for key in [None, Some(secret())] {
-        let store = Store::open(&asking(dir.path(), &pair, key.as_ref(), &ca, false)).unwrap();
+        let store = ServerTls::open(&asking(dir.path(), &pair, key.as_ref(), &ca, false)).unwrap();
         let certified = Arc::new(authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
         assert!(shake(&store, Arc::clone(&certified), "a.test").unwrap().client.is_some());
         authority.certify(&["a.test"]).write(dir.path(), "a");

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use keygate::tls::{Clients, ServerSettings, Store};
+use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
 use rustls::pki_types::CertificateDer;
 use rustls::{ServerConnection, StreamOwned};
 
@@ -30,7 +30,7 @@ struct TlsUpstream {
 
 impl TlsUpstream {
     fn start(settings: &ServerSettings) -> Self {
-        let config = Arc::clone(Store::open(settings).unwrap().acceptor().config());
+        let config = Arc::clone(ServerTls::open(settings).unwrap().acceptor().config());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
@@ -157,8 +157,8 @@ fn an_upstream_that_asks_who_we_are_is_shown_our_certificate() {
     let authority = Authority::new();
     let (_, ca) = certified(dir.path(), &authority, &["127.0.0.1"]);
     let pair = authority.certify(&["127.0.0.1"]).write(dir.path(), "asking");
-    let clients = Some(Clients { ca: dir.path().join("ca.pem"), required: true });
-    let upstream = TlsUpstream::start(&ServerSettings { clients, ..settings(vec![pair]) });
+    let client_auth = Some(ClientAuth { ca: dir.path().join("ca.pem"), required: true });
+    let upstream = TlsUpstream::start(&ServerSettings { client_auth, ..settings(vec![pair]) });
     let (status, _) = answered(&gateway(upstream.address, &ca));
     assert!(matches!(status, 502 | 503), "{status}");
     assert!(upstream.received().is_empty());
@@ -174,8 +174,8 @@ fn what_the_upstream_is_shown_changes_with_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let pair = authority.certify(&["127.0.0.1"]).write(dir.path(), "asking");
-    let clients = Some(Clients { ca: authority.write(&dir.path().join("ca.pem")), required: true });
-    let upstream = TlsUpstream::start(&ServerSettings { clients, ..settings(vec![pair]) });
+    let client_auth = Some(ClientAuth { ca: authority.write(&dir.path().join("ca.pem")), required: true });
+    let upstream = TlsUpstream::start(&ServerSettings { client_auth, ..settings(vec![pair]) });
     let ending = |year| {
         authority.certify_with(&["gateway.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
             params.not_after = rcgen::date_time_ymd(year, 1, 1);

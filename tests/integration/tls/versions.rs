@@ -1,16 +1,16 @@
 //! Versions, suites, groups and protocols.
 
-use keygate::tls::{ServerSettings, Store, Version};
+use keygate::tls::{ServerSettings, ServerTls, Version};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion};
 
 use super::authority::{Authority, settings};
 use super::handshake::shake;
 
-fn store(authority: &Authority, minimum: Version) -> Store {
+fn store(authority: &Authority, minimum: Version) -> ServerTls {
     let dir = tempfile::tempdir().unwrap();
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
-    Store::open(&ServerSettings { minimum, ..settings(vec![pair]) }).unwrap()
+    ServerTls::open(&ServerSettings { minimum, ..settings(vec![pair]) }).unwrap()
 }
 
 #[test]

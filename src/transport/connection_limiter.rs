@@ -19,7 +19,7 @@ const SHARDS: usize = 64;
 /// - Never more than `total` connections hold a place, and never more than `per_address` of one address (of one /64 with
 ///   IPv6), except for addresses of `exempt` networks: proxies that speak for many.
 #[derive(Clone, Debug)]
-pub struct Capacity(Arc<Places>);
+pub struct ConnectionLimiter(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -53,7 +53,7 @@ pub(super) struct Seat {
     address: IpAddr,
 }
 
-impl Capacity {
+impl ConnectionLimiter {
     /// Room for `total` connections, and for `per_address` of each address that is not exempt.
     pub fn new(total: usize, per_address: usize, exempt: Vec<IpNet>) -> Self {
         Self(Arc::new(Places {
@@ -139,32 +139,32 @@ mod tests {
 
     #[test]
     fn never_more_than_there_is_room_for() {
-        let capacity = Capacity::new(3, 2, vec!["10.0.0.0/8".parse().unwrap()]);
-        let first = capacity.enter(ip("192.0.2.1")).unwrap();
-        let _second = capacity.enter(ip("::ffff:192.0.2.1")).unwrap();
-        assert_eq!(capacity.enter(ip("192.0.2.1")).unwrap_err(), Full::Address);
+        let connection_limiter = ConnectionLimiter::new(3, 2, vec!["10.0.0.0/8".parse().unwrap()]);
+        let first = connection_limiter.enter(ip("192.0.2.1")).unwrap();
+        let _second = connection_limiter.enter(ip("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(connection_limiter.enter(ip("192.0.2.1")).unwrap_err(), Full::Address);
         drop(first);
-        let _again = capacity.enter(ip("192.0.2.1")).unwrap();
-        let _other = capacity.enter(ip("192.0.2.2")).unwrap();
-        assert_eq!(capacity.enter(ip("192.0.2.3")).unwrap_err(), Full::Total);
+        let _again = connection_limiter.enter(ip("192.0.2.1")).unwrap();
+        let _other = connection_limiter.enter(ip("192.0.2.2")).unwrap();
+        assert_eq!(connection_limiter.enter(ip("192.0.2.3")).unwrap_err(), Full::Total);
     }
 
     #[test]
     fn a_site_is_one_address_and_a_proxy_is_none() {
-        let capacity = Capacity::new(100, 1, vec!["10.0.0.0/8".parse().unwrap()]);
-        let _site = capacity.enter(ip("2001:db8::1")).unwrap();
-        assert_eq!(capacity.enter(ip("2001:db8::2")).unwrap_err(), Full::Address);
-        let _other = capacity.enter(ip("2001:db8:0:1::1")).unwrap();
-        let _proxied: Vec<_> = (0..10).map(|_| capacity.enter(ip("10.1.2.3")).unwrap()).collect();
+        let connection_limiter = ConnectionLimiter::new(100, 1, vec!["10.0.0.0/8".parse().unwrap()]);
+        let _site = connection_limiter.enter(ip("2001:db8::1")).unwrap();
+        assert_eq!(connection_limiter.enter(ip("2001:db8::2")).unwrap_err(), Full::Address);
+        let _other = connection_limiter.enter(ip("2001:db8:0:1::1")).unwrap();
+        let _proxied: Vec<_> = (0..10).map(|_| connection_limiter.enter(ip("10.1.2.3")).unwrap()).collect();
     }
 
     #[test]
     fn places_that_are_given_back_leave_nothing() {
-        let capacity = Capacity::new(1000, 1000, Vec::new());
+        let connection_limiter = ConnectionLimiter::new(1000, 1000, Vec::new());
         for last in 0..=255 {
-            drop(capacity.enter(IpAddr::from([192, 0, 2, last])).unwrap());
+            drop(connection_limiter.enter(IpAddr::from([192, 0, 2, last])).unwrap());
         }
-        assert_eq!(capacity.0.taken.load(Ordering::Relaxed), 0);
-        assert!(capacity.0.addresses.iter().all(|shard| shard.lock().unwrap().is_empty()));
+        assert_eq!(connection_limiter.0.taken.load(Ordering::Relaxed), 0);
+        assert!(connection_limiter.0.addresses.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 }
