@@ -1,6 +1,6 @@
 //! Shared state on Redis: any number of gateways over one truth.
 //!
-//! Read in this order: `layout` (what is stored), `scripts/decide.lua` and `asking` (a decision), `account`, `telling`
+//! Read in this order: `record_names` (what is stored), `scripts/decide.lua` and `asking` (a decision), `lease`, `report`
 //! and `keeper` (slots that cannot leak), `changes` (management), `sessions`, `servers` (connections, and when they fail),
 //! `provisional` (deciding without Redis).
 //!
@@ -9,7 +9,7 @@
 //! - A decision is one script in one slot, at the server's time. It names the versions of the records that the gateway
 //!   judged it by, and holds only for these: what was changed before it begins, it obeys. A key that a gateway has not
 //!   seen yet, or that was changed, costs one round trip more.
-//! - A gateway holds slots on an account of its own in the organization's record. While it lives it says so; when it
+//! - A gateway holds slots on an lease of its own in the organization's record. While it lives it says so; when it
 //!   dies, whoever finds the organization full after its lease forgets it. What a lost answer leaves unknown is settled
 //!   with the whole number before anything else is admitted.
 //! - A slot that a gateway has released reaches Redis with its next decision for that organization, or within 0.2 s
@@ -78,37 +78,37 @@ use super::{DecideRequest, Decision, Defaults, Key, Org, Unavailable, User};
 
 mod settings;
 mod url;
-mod layout;
+mod record_names;
 mod script;
-mod stored;
-mod known;
-mod fate;
-mod question;
-mod asking;
-mod account;
-mod telling;
-mod active;
-mod keeper;
+mod record_codec;
+mod key_cache;
+mod late_answer;
+mod decide_codec;
+mod decide;
+mod lease;
+mod slot_report;
+mod active_leases;
+mod heartbeat;
 mod directory;
 mod changes;
 mod copy;
 mod revocations;
 mod sessions;
-mod provisional;
-mod servers;
+mod offline;
+mod client;
 
-use account::Account;
-use active::Active;
-use fate::Fate;
-use known::{Known, Usage};
-use layout::Layout;
+use active_leases::ActiveLeases;
+use client::{CommandError, Common, Servers as Links};
+use key_cache::{CachedKey, CachedUsage};
+use late_answer::LateAnswer;
+use lease::SlotLease;
+use record_codec::{StoredKey, StoredOrg};
+use record_names::RecordNames;
 use script::Scripts;
-use servers::{Common, Failure, Servers as Links};
-use stored::{StoredKey, StoredOrg};
 
-pub use account::Permit;
+pub use client::{ConnectError, Unsuitable};
 pub use copy::{CopyError, Count, Finding, LeftOut, Phase, Problem, Progress, Record, Report};
-pub use servers::{ConnectError, Unsuitable};
+pub use lease::Permit;
 pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 pub use url::{InvalidUrl, Url};
 
@@ -147,16 +147,16 @@ struct Shared {
     /// As they were at the start; the limits of those who have none of their own are in `defaults`.
     settings: Arc<Settings>,
     defaults: ArcSwap<Defaults>,
-    layout: Layout,
+    record_names: RecordNames,
     scripts: Scripts,
     common: Arc<Common>,
     /// This process among the holders of slots: a field's name that no other has.
     holder: Box<[u8]>,
-    known: Cache<KeyDigest, Arc<Known>>,
-    accounts: DashMap<OrgTag, Arc<Account>, FxBuildHasher>,
-    active: Arc<Active>,
+    known: Cache<KeyDigest, Arc<CachedKey>>,
+    leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
+    active: Arc<ActiveLeases>,
     /// Keys that owe uses which were admitted without Redis.
-    debtors: Mutex<Vec<Arc<Known>>>,
+    unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
     /// Gateways that lived when Redis was last heard.
     gateways: AtomicU32,
     /// Held by a change that waits for replicas.
@@ -174,13 +174,13 @@ impl Redis {
         let settings = Arc::new(settings);
         let common = Arc::new(Common::new(Arc::clone(&settings))?);
         let shared = Arc::new(Shared {
-            layout: Layout::new(&settings.prefix),
+            record_names: RecordNames::new(&settings.prefix),
             scripts: Scripts::new(),
             holder: format!("h:{}", changes::version()?).into_bytes().into(),
             known: Cache::new(KNOWN),
-            accounts: DashMap::with_hasher(FxBuildHasher),
+            leases: DashMap::with_hasher(FxBuildHasher),
             active: Arc::default(),
-            debtors: Mutex::default(),
+            unreported_keys: Mutex::default(),
             gateways: AtomicU32::new(1),
             committing: tokio::sync::Mutex::default(),
             keeper: Mutex::default(),
@@ -194,7 +194,7 @@ impl Redis {
         {
             return Err(OpenError::Server(error));
         }
-        let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared), Links::start(&shared.common)));
+        let keeper = tokio::spawn(heartbeat::run(Arc::clone(&shared), Links::start(&shared.common)));
         *shared.keeper() = Some(keeper);
         let waits = shared.settings.durability.replicas > 0;
         let commits = if waits { Links::start(&shared.common) } else { servers.clone() };
@@ -223,16 +223,17 @@ impl Redis {
     /// [`Unavailable`]. When an answer was late or lost, a token may have been taken; a slot never stays taken.
     pub async fn decide(&self, ask: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         let settings = &self.shared.settings;
-        let fate = matches!(settings.on_unavailable, OnUnavailable::KnownKeys { .. }).then(Arc::<Fate>::default);
-        let asked = timeout(settings.deadline, self.asked(ask, fate.as_ref())).await;
+        let late_answer =
+            matches!(settings.on_unavailable, OnUnavailable::KnownKeys { .. }).then(Arc::<LateAnswer>::default);
+        let asked = timeout(settings.deadline, self.decide_with_retry(ask, late_answer.as_ref())).await;
         let unavailable = match asked {
             Ok(Ok(decision)) => return Ok(decision),
             // Redis is there: the next request is decided again.
-            Ok(Err(failure @ Failure::Fenced)) => return Err(failure.into()),
+            Ok(Err(failure @ CommandError::Fenced)) => return Err(failure.into()),
             Ok(Err(failure)) => failure.into(),
             Err(_) => Unavailable::Late,
         };
-        self.provisional(&ask, fate.as_deref()).ok_or(unavailable)
+        self.provisional(&ask, late_answer.as_deref()).ok_or(unavailable)
     }
 
     /// All organizations, in the order of their creation.
@@ -240,7 +241,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`], as of all readings.
     pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
-        reading(self.all_orgs()).await
+        reading(self.list_orgs()).await
     }
 
     /// All users of an organization, removed ones too, in the order of their creation.
@@ -248,7 +249,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
-        reading(self.all_users(org)).await
+        reading(self.list_users(org)).await
     }
 
     /// One organization.
@@ -256,7 +257,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn org(&self, id: OrgId) -> Result<Option<Org>, Unavailable> {
-        reading(self.one_org(id)).await
+        reading(self.find_org(id)).await
     }
 
     /// The user with an email address. See [`super::State::user_by_email`].
@@ -264,7 +265,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Unavailable> {
-        reading(self.stored_user_by_email(org, email)).await
+        reading(self.find_user_by_email(org, email)).await
     }
 
     /// An organization and one of its users. See [`super::State::member`].
@@ -272,7 +273,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
-        reading(self.stored_member(org, user)).await
+        reading(self.read_member(org, user)).await
     }
 
     /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
@@ -280,7 +281,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
-        reading(self.all_keys(org)).await
+        reading(self.list_keys(org)).await
     }
 
     /// The key that has, or had, this digest.
@@ -288,7 +289,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
-        reading(self.key_with(digest)).await
+        reading(self.find_key(digest)).await
     }
 
     /// One key.
@@ -296,7 +297,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
-        Ok(reading(self.stored_key(id)).await?.map(|stored| stored.key))
+        Ok(reading(self.read_key(id)).await?.map(|stored| stored.key))
     }
 
     /// Where a key stands, taking nothing.
@@ -305,8 +306,8 @@ impl Redis {
     /// [`Unavailable`].
     pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
         reading(async {
-            match self.known_by_id(id).await? {
-                Some(known) => asking::look(self, &Arc::new(known), now).await,
+            match self.read_cached_key(id).await? {
+                Some(known) => decide::read_status(self, &Arc::new(known), now).await,
                 None => Ok(None),
             }
         })
@@ -332,61 +333,67 @@ impl Redis {
 
     /// Requests in flight through this process.
     pub fn in_flight(&self) -> u64 {
-        self.shared.accounts.iter().map(|account| u64::from(account.held())).sum()
+        self.shared.leases.iter().map(|lease| u64::from(lease.held())).sum()
     }
 
     /// Gives back what is held, and leaves.
     pub async fn close(&self) {
-        // Not within the condition: the lock would be held over the farewell.
+        // Not within the condition: the lock would be held over the deregister.
         let keeper = self.shared.keeper().take();
         if let Some(keeper) = keeper {
             keeper.abort();
-            self.farewell().await;
+            self.deregister().await;
         }
     }
 }
 
 impl Shared {
-    /// What a digest leads to, with the account of its organization.
-    fn known_of(&self, digest: &KeyDigest, key: &StoredKey, org: &StoredOrg, usage: Option<Arc<Usage>>) -> Known {
-        let account = self.accounts.entry(org.org.tag);
-        let account = account.or_insert_with(|| {
-            let successions = Arc::clone(&self.common.successions);
-            Arc::new(Account::new(&self.layout, org.org.tag, Arc::clone(&self.active), successions))
+    /// What a digest leads to, with the lease of its organization.
+    fn cached_key(
+        &self,
+        digest: &KeyDigest,
+        key: &StoredKey,
+        org: &StoredOrg,
+        usage: Option<Arc<CachedUsage>>,
+    ) -> CachedKey {
+        let lease = self.leases.entry(org.org.tag);
+        let lease = lease.or_insert_with(|| {
+            let failovers = Arc::clone(&self.common.failovers);
+            Arc::new(SlotLease::new(&self.record_names, org.org.tag, Arc::clone(&self.active), failovers))
         });
-        let account = Arc::clone(&account);
-        Known::new(**self.defaults.load(), self.layout.key(key.key.id), digest, key, org, account, usage)
+        let lease = Arc::clone(&lease);
+        CachedKey::new(**self.defaults.load(), self.record_names.key(key.key.id), digest, key, org, lease, usage)
     }
 
     /// What is known of a digest under the limits in force.
-    fn recall(&self, digest: &KeyDigest) -> Option<Arc<Known>> {
+    fn cache_get(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
         self.known.get(digest).filter(|known| known.defaults == **self.defaults.load())
     }
 
-    fn remember(&self, digest: &KeyDigest, known: Known) -> Arc<Known> {
+    fn cache_put(&self, digest: &KeyDigest, known: CachedKey) -> Arc<CachedKey> {
         let known = Arc::new(known);
         self.known.insert(*digest, Arc::clone(&known));
         known
     }
 
     /// Notes a use that Redis is to be told of.
-    fn owe_use(&self, known: &Arc<Known>) {
+    fn record_unreported(&self, known: &Arc<CachedKey>) {
         // Without randomness there is no name for a debt: the use is forgotten, as a lost token would be.
         let Some(name) = changes::version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
             return;
         };
-        if Usage::owe(&mut known.usage.told(), name) == 1 {
+        if CachedUsage::owe(&mut known.usage.told(), name) == 1 {
             self.owe(known);
         }
     }
 
     /// Notes a key that owes uses.
-    fn owe(&self, known: &Arc<Known>) {
-        self.debtors().push(Arc::clone(known));
+    fn owe(&self, known: &Arc<CachedKey>) {
+        self.unreported_keys().push(Arc::clone(known));
     }
 
-    fn debtors(&self) -> MutexGuard<'_, Vec<Arc<Known>>> {
-        self.debtors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unreported_keys(&self) -> MutexGuard<'_, Vec<Arc<CachedKey>>> {
+        self.unreported_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keeper(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
@@ -395,7 +402,7 @@ impl Shared {
 }
 
 /// A reading for management.
-async fn reading<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result<T, Unavailable> {
+async fn reading<T>(reading: impl Future<Output = Result<T, CommandError>>) -> Result<T, Unavailable> {
     match timeout(READING, reading).await {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(failure)) => {

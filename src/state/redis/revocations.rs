@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 
-use super::changes::Draft;
-use super::layout::Layout;
+use super::changes::Transaction;
+use super::client::{Common, ConnectError};
+use super::record_names::RecordNames;
 use super::script::Scripts;
-use super::servers::{Common, ConnectError};
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::session::TokenDigest;
@@ -71,13 +71,13 @@ impl Revocations {
             self.note(process);
             return Ok(());
         }
-        let (layout, scripts) = (Layout::new(&common.settings.prefix), Scripts::new());
+        let (record_names, scripts) = (RecordNames::new(&common.settings.prefix), Scripts::new());
         connection.send_packed_command(&scripts.commit.load()).await?;
         for some in kept.chunks(AT_ONCE) {
             let mut pipeline = Pipeline::with_capacity(some.len());
             for revocation in some {
-                let Some(draft) = draft(&layout, *revocation) else { continue };
-                pipeline.add_command(draft.by_digest(&scripts.commit));
+                let Some(transaction) = transaction(&record_names, *revocation) else { continue };
+                pipeline.add_command(transaction.by_digest(&scripts.commit));
             }
             connection.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
         }
@@ -103,21 +103,21 @@ impl Revocations {
 }
 
 /// The change that makes it so, where it is not so yet.
-fn draft(layout: &Layout, revocation: Revocation) -> Option<Draft> {
-    let mut draft = Draft::new(0);
+fn transaction(record_names: &RecordNames, revocation: Revocation) -> Option<Transaction> {
+    let mut transaction = Transaction::new(0);
     match revocation {
         Revocation::Key { key, field, at } => {
-            let record = draft.record(layout.key(key));
-            draft.check(("present", record));
-            draft.check(("none", record, field));
-            draft.write(("set", record, field, at.0.to_string()));
-            draft.stamp(record).ok()?;
+            let record = transaction.record(record_names.key(key));
+            transaction.check(("present", record));
+            transaction.check(("none", record, field));
+            transaction.write(("set", record, field, at.0.to_string()));
+            transaction.stamp(record).ok()?;
         }
         Revocation::Session(digest) => {
-            let record = draft.record(layout.session(&digest));
-            draft.check(("present", record));
-            draft.write(("drop", record));
+            let record = transaction.record(record_names.session(&digest));
+            transaction.check(("present", record));
+            transaction.write(("drop", record));
         }
     }
-    Some(draft)
+    Some(transaction)
 }

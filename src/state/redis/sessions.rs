@@ -14,9 +14,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::servers::Failure;
-use super::stored::Fields;
-use super::{Redis, changes, layout, reading};
+use super::client::CommandError;
+use super::record_codec::Fields;
+use super::{Redis, changes, reading, record_names};
 use crate::clock::Micros;
 use crate::identity::SessionId;
 use crate::session::TokenDigest;
@@ -36,7 +36,7 @@ impl Redis {
     /// [`Unavailable`], within the deadline of decisions.
     pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
         let deadline = Instant::now() + self.shared.settings.deadline;
-        let read = timeout_at(deadline, self.stored_session(digest)).await.map_err(|_| Unavailable::Late)?;
+        let read = timeout_at(deadline, self.read_session(digest)).await.map_err(|_| Unavailable::Late)?;
         let Some(session) = read?.filter(|session| session.is_live(now)) else { return Ok(None) };
         if now.since(session.seen) >= micros(WRITTEN.min(session.idle / PART)) {
             match timeout_at(deadline, self.see_session(digest, now)).await {
@@ -55,8 +55,8 @@ impl Redis {
     /// [`Unavailable`].
     pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
         reading(async {
-            let Some(digest) = self.digest_of_session(id).await? else { return Ok(None) };
-            Ok(self.stored_session(&digest).await?.filter(|session| session.is_live(now)))
+            let Some(digest) = self.find_session_digest(id).await? else { return Ok(None) };
+            Ok(self.read_session(&digest).await?.filter(|session| session.is_live(now)))
         })
         .await
     }
@@ -80,32 +80,32 @@ impl Redis {
         taken.unwrap_or(Err(Unavailable::Late)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
     }
 
-    pub(super) async fn stored_session(&self, digest: &TokenDigest) -> Result<Option<Session>, Failure> {
-        let name = self.shared.layout.session(digest);
+    pub(super) async fn read_session(&self, digest: &TokenDigest) -> Result<Option<Session>, CommandError> {
+        let name = self.shared.record_names.session(digest);
         let mut get = cmd("HGETALL");
         get.arg(&name);
-        let fields = Fields::read(self.servers.send(layout::slot(&name), &get).await?)?;
+        let fields = Fields::read(self.servers.send(record_names::hash_slot(&name), &get).await?)?;
         fields.map(|fields| fields.session()).transpose()
     }
 
     /// Writes that a session was used, if it is still there.
-    async fn see_session(&self, digest: &TokenDigest, now: Micros) -> Result<(), Failure> {
-        let name = self.shared.layout.session(digest);
-        let (slot, mut draft) = (layout::slot(&name), self.draft());
-        let record = draft.record(name);
-        draft.check(("present", record));
-        draft.set(record, &[("seen", now.0.to_string())]);
-        self.commit_at_once(slot, &draft).await.map(drop)
+    async fn see_session(&self, digest: &TokenDigest, now: Micros) -> Result<(), CommandError> {
+        let name = self.shared.record_names.session(digest);
+        let (slot, mut transaction) = (record_names::hash_slot(&name), self.transaction());
+        let record = transaction.record(name);
+        transaction.check(("present", record));
+        transaction.set(record, &[("seen", now.0.to_string())]);
+        self.commit_at_once(slot, &transaction).await.map(drop)
     }
 
-    async fn live_sessions(&self, now: Micros) -> Result<Vec<Session>, Failure> {
+    async fn live_sessions(&self, now: Micros) -> Result<Vec<Session>, CommandError> {
         let mut get = cmd("HGETALL");
-        get.arg(self.shared.layout.sessions());
-        let index = self.servers.send(layout::sessions_slot(), &get).await?;
-        let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| Failure::Nonsense)?;
-        let reads = index.into_values().map(async |digest| match layout::token_digest(&digest) {
-            Some(digest) => self.stored_session(&digest).await,
-            None => Err(Failure::Nonsense),
+        get.arg(self.shared.record_names.sessions());
+        let index = self.servers.send(record_names::sessions_slot(), &get).await?;
+        let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| CommandError::UnexpectedReply)?;
+        let reads = index.into_values().map(async |digest| match record_names::token_digest(&digest) {
+            Some(digest) => self.read_session(&digest).await,
+            None => Err(CommandError::UnexpectedReply),
         });
         let found: Vec<Option<Session>> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
         let mut live: Vec<Session> = found.into_iter().flatten().filter(|session| session.is_live(now)).collect();
@@ -114,17 +114,19 @@ impl Redis {
     }
 
     async fn taken_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
-        let name = self.shared.layout.ticket(digest);
+        let name = self.shared.record_names.ticket(digest);
         let take = &self.shared.scripts.take;
-        let (answer, replicas) = self.run_durably(layout::slot(&name), take, &[name.as_bytes()], &[]).await?;
+        let (answer, replicas) =
+            self.run_durably(record_names::hash_slot(&name), take, &[name.as_bytes()], &[]).await?;
         if answer == Value::Nil {
             return Ok(None);
         }
         if replicas < self.shared.settings.durability.replicas {
             return Err(Unavailable::Late);
         }
-        let (content, expires) = <(String, u64)>::from_redis_value(answer).map_err(|_| Failure::Nonsense)?;
-        let content = BASE64.decode(content).map_err(|_| Failure::Nonsense)?;
+        let (content, expires) =
+            <(String, u64)>::from_redis_value(answer).map_err(|_| CommandError::UnexpectedReply)?;
+        let content = BASE64.decode(content).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Some(content).filter(|_| now.0 < expires))
     }
 }

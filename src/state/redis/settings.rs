@@ -107,7 +107,7 @@ pub enum Clock {
     /// The Redis server's. Gateways whose clocks differ agree, because none is asked.
     Server,
     /// The asker's ([`crate::state::DecideRequest::now`]): for traces whose times are part of them.
-    Asker,
+    Caller,
 }
 
 impl fmt::Display for Address {

@@ -25,7 +25,7 @@ pub(super) fn settings(servers: Servers) -> Settings {
         lease: Duration::from_secs(60),
         on_unavailable: OnUnavailable::Deny,
         durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },
-        clock: Clock::Asker,
+        clock: Clock::Caller,
     }
 }
 

@@ -133,7 +133,7 @@ audit: {{ path: audit }}
     /// The Redis state, at times that the tests choose.
     pub(super) async fn target(&self) -> State {
         let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
-        let state = State::Redis(RedisState::open(Settings { clock: Clock::Asker, ..*settings }).await.unwrap());
+        let state = State::Redis(RedisState::open(Settings { clock: Clock::Caller, ..*settings }).await.unwrap());
         // On a Cluster it takes a moment until all nodes are known.
         while !readable(&state).await {
             tokio::time::sleep(Duration::from_millis(10)).await;

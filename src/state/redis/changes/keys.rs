@@ -3,104 +3,109 @@
 use super::orgs::written;
 use super::*;
 use crate::state::is_seat;
-use crate::state::redis::stored::StoredKey;
+use crate::state::redis::record_codec::StoredKey;
 
 /// How long to wait for the record of a seat that somebody else is making: a few round trips.
 const SEATING: Duration = Duration::from_millis(10);
 
 impl Redis {
-    pub(super) async fn create_key(&self, key: &Key, digest: &KeyDigest) -> Result<u32, Obstacle> {
-        let tag = self.required_tag(key.org).await?;
-        let user = self.stored_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
+    pub(super) async fn create_key(&self, key: &Key, digest: &KeyDigest) -> Result<u32, CommitError> {
+        let tag = self.require_tag(key.org).await?;
+        let user = self.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
         let user = user.ok_or(ChangeError::NoUser(key.user))?;
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
         self.claim(digest, key.id, key.created).await?;
         let created = self.write_key(key, digest, &user).await;
-        if let Err(Obstacle::Final(_)) = created {
+        if let Err(CommitError::Final(_)) = created {
             self.give_back(digest, key.id).await?;
         }
         created
     }
 
-    async fn write_key(&self, key: &Key, digest: &KeyDigest, user: &User) -> Result<u32, Obstacle> {
-        let (layout, tag) = (&self.shared.layout, key.id.tag());
-        let names = [layout.user(tag, user.id), layout.key(key.id), layout.keys(tag), layout.keys_of(tag, user.id)];
+    async fn write_key(&self, key: &Key, digest: &KeyDigest, user: &User) -> Result<u32, CommitError> {
+        let (record_names, tag) = (&self.shared.record_names, key.id.tag());
+        let names = [
+            record_names.user(tag, user.id),
+            record_names.key(key.id),
+            record_names.keys(tag),
+            record_names.keys_of(tag, user.id),
+        ];
         let quota = key.quota.unwrap_or(self.quota());
         let full = Bucket::full(quota, key.created);
-        let mut draft = self.draft();
-        let [owner, record, keys, keys_of] = names.map(|name| draft.record(name));
-        draft.check(("none", owner, "removed"));
-        draft.check(("equal", owner, "permissions", joined(&user.permissions)));
-        draft.check(("absent", record));
+        let mut transaction = self.transaction();
+        let [owner, record, keys, keys_of] = names.map(|name| transaction.record(name));
+        transaction.check(("none", owner, "removed"));
+        transaction.check(("equal", owner, "permissions", joined(&user.permissions)));
+        transaction.check(("absent", record));
         let used = key.last_used.unwrap_or_default().0;
-        draft.write(("bucket", record, version()?, full.level, full.at.0, quota.per_micros(), key.uses, used));
-        draft.set(record, &fields(key, digest, &user.permissions));
-        draft.write(("append", keys, key.id.as_str()));
-        draft.write(("add", keys_of, key.id.as_str()));
-        match self.commit(layout::slot(tag.as_str()), &draft).await? {
-            Committed::Written(replicas) => Ok(replicas),
-            Committed::Failed(1) => Err(ChangeError::NoUser(user.id).into()),
-            Committed::Failed(3) => match self.stored_key(key.id).await? {
+        transaction.write(("bucket", record, version()?, full.level, full.at.0, quota.per_micros(), key.uses, used));
+        transaction.set(record, &fields(key, digest, &user.permissions));
+        transaction.write(("append", keys, key.id.as_str()));
+        transaction.write(("add", keys_of, key.id.as_str()));
+        match self.commit(record_names::hash_slot(tag.as_str()), &transaction).await? {
+            CommitResult::Written(replicas) => Ok(replicas),
+            CommitResult::Failed(1) => Err(ChangeError::NoUser(user.id).into()),
+            CommitResult::Failed(3) => match self.read_key(key.id).await? {
                 Some(same) if same.digest == *digest && same.key.created == key.created => {
                     self.change_key(key.id, &same, |_, _| Ok(())).await
                 }
                 _ => Err(ChangeError::Taken("id").into()),
             },
-            Committed::Failed(_) => Err(Obstacle::Conflict),
+            CommitResult::Failed(_) => Err(CommitError::Conflict),
         }
     }
 
     /// Claims a digest for a key, in a change of this time. One that a key has or had is taken, unless it was this
     /// change that claimed it; one that was claimed long ago for a key that was never written is free.
-    async fn claim(&self, digest: &KeyDigest, key: KeyId, time: Micros) -> Result<(), Obstacle> {
-        let name = self.shared.layout.digest(digest);
-        let (slot, id, time) = (layout::slot(&name), key.as_str(), time.0.to_string());
-        let mut draft = self.draft();
-        let at = draft.record(name.clone());
-        draft.check(("absent", at));
-        draft.write(("set", at, "key", id, "at", &time));
-        if let Committed::Written(_) = self.commit(slot, &draft).await? {
+    async fn claim(&self, digest: &KeyDigest, key: KeyId, time: Micros) -> Result<(), CommitError> {
+        let name = self.shared.record_names.digest(digest);
+        let (slot, id, time) = (record_names::hash_slot(&name), key.as_str(), time.0.to_string());
+        let mut transaction = self.transaction();
+        let at = transaction.record(name.clone());
+        transaction.check(("absent", at));
+        transaction.write(("set", at, "key", id, "at", &time));
+        if let CommitResult::Written(_) = self.commit(slot, &transaction).await? {
             return Ok(());
         }
-        let holder = self.field(slot, &name, "key").await?.ok_or(Obstacle::Conflict)?;
-        let claimed = self.field(slot, &name, "at").await?.ok_or(Obstacle::Conflict)?;
+        let holder = self.read_field(slot, &name, "key").await?.ok_or(CommitError::Conflict)?;
+        let claimed = self.read_field(slot, &name, "at").await?.ok_or(CommitError::Conflict)?;
         if holder == id && claimed == time {
             return Ok(());
         }
         let claimed = claimed.parse().map_or(Micros(0), Micros);
-        let other = holder.parse().map_err(|_| Failure::Nonsense)?;
-        if self.stored_key(other).await?.is_some() {
+        let other = holder.parse().map_err(|_| CommandError::UnexpectedReply)?;
+        if self.read_key(other).await?.is_some() {
             return Err(ChangeError::Taken("digest").into());
         }
         if claimed.after(CLAIM) > clock::now() {
             return Err(being_claimed(digest).await);
         }
-        let mut draft = self.draft();
-        let at = draft.record(name);
-        draft.check(("equal", at, "key", holder));
-        draft.write(("set", at, "key", id, "at", &time));
-        written(self.commit(slot, &draft).await?).map(drop)
+        let mut transaction = self.transaction();
+        let at = transaction.record(name);
+        transaction.check(("equal", at, "key", holder));
+        transaction.write(("set", at, "key", id, "at", &time));
+        written(self.commit(slot, &transaction).await?).map(drop)
     }
 
-    async fn give_back(&self, digest: &KeyDigest, key: KeyId) -> Result<(), Failure> {
-        let name = self.shared.layout.digest(digest);
-        let slot = layout::slot(&name);
-        let mut draft = self.draft();
-        let at = draft.record(name);
-        draft.check(("equal", at, "key", key.as_str()));
-        draft.write(("drop", at));
+    async fn give_back(&self, digest: &KeyDigest, key: KeyId) -> Result<(), CommandError> {
+        let name = self.shared.record_names.digest(digest);
+        let slot = record_names::hash_slot(&name);
+        let mut transaction = self.transaction();
+        let at = transaction.record(name);
+        transaction.check(("equal", at, "key", key.as_str()));
+        transaction.write(("drop", at));
         // When the check fails it is somebody else's.
-        self.commit(slot, &draft).await.map(drop)
+        self.commit(slot, &transaction).await.map(drop)
     }
 
-    pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, Obstacle> {
-        let stored = self.stored_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+    pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
+        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         let first = stored.key.revoked;
         let replicas = self
-            .change_key(id, &stored, |draft, record| {
-                draft.set(record, &[("revoked", first.unwrap_or(at).0.to_string())]);
+            .change_key(id, &stored, |transaction, record| {
+                transaction.set(record, &[("revoked", first.unwrap_or(at).0.to_string())]);
                 Ok(())
             })
             .await?;
@@ -114,7 +119,7 @@ impl Redis {
         digest: &KeyDigest,
         at: Micros,
         previous_until: Micros,
-    ) -> Result<u32, Obstacle> {
+    ) -> Result<u32, CommitError> {
         let stored = self.live_key(id).await?;
         if stored.key.seat {
             return Err(ChangeError::NoKey(id).into());
@@ -123,26 +128,26 @@ impl Redis {
             return self.change_key(id, &stored, |_, _| Ok(())).await;
         }
         self.claim(digest, id, at).await?;
-        let previous = layout::hex(stored.digest.as_bytes());
-        self.change_key(id, &stored, |draft, record| {
+        let previous = record_names::hex(stored.digest.as_bytes());
+        self.change_key(id, &stored, |transaction, record| {
             let until = [("rotated", at.0.to_string()), ("previous_until", previous_until.0.to_string())];
-            draft.set(record, &[("digest", layout::hex(digest.as_bytes())), ("previous", previous)]);
-            draft.set(record, &until);
+            transaction.set(record, &[("digest", record_names::hex(digest.as_bytes())), ("previous", previous)]);
+            transaction.set(record, &until);
             Ok(())
         })
         .await
     }
 
-    pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, Obstacle> {
+    pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
         let stored = self.live_key(id).await?;
         let default = self.quota();
         let (old, new) = (stored.key.quota.unwrap_or(default), quota.unwrap_or(default));
-        self.change_key(id, &stored, |draft, record| {
+        self.change_key(id, &stored, |transaction, record| {
             match quota {
-                Some(quota) => draft.set(record, &quota_fields(quota)),
-                None => draft.write(("unset", record, "requests", "per", "burst")),
+                Some(quota) => transaction.set(record, &quota_fields(quota)),
+                None => transaction.write(("unset", record, "requests", "per", "burst")),
             }
-            draft.write(("quota", record, numbers(old), numbers(new)));
+            transaction.write(("quota", record, numbers(old), numbers(new)));
             Ok(())
         })
         .await
@@ -153,19 +158,19 @@ impl Redis {
         &self,
         id: KeyId,
         stored: &StoredKey,
-        write: impl FnOnce(&mut Draft, usize) -> Result<(), Obstacle>,
-    ) -> Result<u32, Obstacle> {
-        let mut draft = self.draft();
-        let record = draft.record(self.shared.layout.key(id));
-        draft.check(("version", record, String::from_utf8_lossy(&stored.live.version)));
-        write(&mut draft, record)?;
-        draft.stamp(record)?;
-        written(self.commit(layout::slot(id.tag().as_str()), &draft).await?)
+        write: impl FnOnce(&mut Transaction, usize) -> Result<(), CommitError>,
+    ) -> Result<u32, CommitError> {
+        let mut transaction = self.transaction();
+        let record = transaction.record(self.shared.record_names.key(id));
+        transaction.check(("version", record, String::from_utf8_lossy(&stored.live.version)));
+        write(&mut transaction, record)?;
+        transaction.stamp(record)?;
+        written(self.commit(record_names::hash_slot(id.tag().as_str()), &transaction).await?)
     }
 
     /// A key that is not revoked.
-    async fn live_key(&self, id: KeyId) -> Result<StoredKey, Obstacle> {
-        let stored = self.stored_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+    async fn live_key(&self, id: KeyId) -> Result<StoredKey, CommitError> {
+        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         if stored.key.revoked.is_some() {
             return Err(ChangeError::Revoked(id).into());
         }
@@ -175,12 +180,12 @@ impl Redis {
 
 /// What a claim that is not old enough to be anybody's means. Whoever is told that a seat is taken takes it for there:
 /// so that its record is waited for.
-async fn being_claimed(digest: &KeyDigest) -> Obstacle {
+async fn being_claimed(digest: &KeyDigest) -> CommitError {
     if !is_seat(digest) {
         return ChangeError::Taken("digest").into();
     }
     tokio::time::sleep(SEATING).await;
-    Obstacle::Conflict
+    CommitError::Conflict
 }
 
 pub(in crate::state::redis) fn fields(
@@ -195,7 +200,7 @@ pub(in crate::state::redis) fn fields(
         ("name", key.name.clone()),
         ("imported", u8::from(key.imported).to_string()),
         ("created", key.created.0.to_string()),
-        ("digest", layout::hex(digest.as_bytes())),
+        ("digest", record_names::hex(digest.as_bytes())),
         ("permissions", joined(permissions)),
     ];
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];

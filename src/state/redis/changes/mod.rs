@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use redis::{FromRedisValue as _, cmd};
 
 use super::Redis;
-use super::layout;
-use super::question::chosen;
+use super::client::CommandError;
+use super::decide_codec::chosen;
+use super::record_names;
 use super::revocations::Revocation;
-use super::servers::Failure;
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
@@ -21,13 +21,13 @@ use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::{Change, ChangeError, Failure as StateFailure, Key, Org, Unavailable, User};
 
-mod draft;
+mod transaction;
 pub(super) mod keys;
 pub(super) mod orgs;
 pub(super) mod users;
 mod sessions;
 
-pub(super) use draft::{Committed, Draft, version};
+pub(super) use transaction::{CommitResult, Transaction, version};
 
 /// How old a claim without a record must be to be anybody's: longer than any change is tried for.
 pub(super) const CLAIM: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ const TRIES: usize = 100;
 
 /// Why a step of a change did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Obstacle {
+pub(super) enum CommitError {
     /// For good.
     #[error(transparent)]
     Final(#[from] ChangeError),
@@ -49,7 +49,7 @@ pub(super) enum Obstacle {
     Conflict,
     /// Without a verdict.
     #[error(transparent)]
-    Failure(#[from] Failure),
+    Command(#[from] CommandError),
     #[error("no randomness")]
     Randomness(#[from] getrandom::Error),
 }
@@ -67,17 +67,17 @@ impl Redis {
         loop {
             match tokio::time::timeout(patience, self.make(&change, again)).await {
                 Ok(Ok(replicas)) => return self.replicated(replicas),
-                Ok(Err(Obstacle::Final(error))) => return Err(error),
-                Ok(Err(Obstacle::Conflict)) if conflicts < TRIES => conflicts += 1,
-                Ok(Err(Obstacle::Failure(failure))) if begun.elapsed() > patience => {
+                Ok(Err(CommitError::Final(error))) => return Err(error),
+                Ok(Err(CommitError::Conflict)) if conflicts < TRIES => conflicts += 1,
+                Ok(Err(CommitError::Command(failure))) if begun.elapsed() > patience => {
                     tracing::warn!(%failure, "a change could not be made");
                     return Err(ChangeError::Unavailable(StateFailure::Redis(failure.into())));
                 }
-                Ok(Err(Obstacle::Failure(_))) => {
+                Ok(Err(CommitError::Command(_))) => {
                     again = true;
                     tokio::time::sleep(PAUSE).await;
                 }
-                Ok(Err(Obstacle::Conflict | Obstacle::Randomness(_))) => {
+                Ok(Err(CommitError::Conflict | CommitError::Randomness(_))) => {
                     return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Overloaded)));
                 }
                 Err(_) => return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Late))),
@@ -92,7 +92,7 @@ impl Redis {
     }
 
     /// Makes a change, perhaps again, and says how many replicas have it.
-    async fn make(&self, change: &Change, again: bool) -> Result<u32, Obstacle> {
+    async fn make(&self, change: &Change, again: bool) -> Result<u32, CommitError> {
         match change {
             Change::CreateOrg(org) => self.create_org(org).await,
             Change::SuspendOrg { org, suspended } => self.suspend_org(*org, *suspended).await,
@@ -113,27 +113,28 @@ impl Redis {
         }
     }
 
-    /// A draft at this time.
-    pub(super) fn draft(&self) -> Draft {
-        Draft::new(chosen(&self.shared.settings, clock::now()))
+    /// A transaction at this time.
+    pub(super) fn transaction(&self) -> Transaction {
+        Transaction::new(chosen(&self.shared.settings, clock::now()))
     }
 
     /// A field of a hash that is no record.
-    pub(super) async fn field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, Failure> {
+    pub(super) async fn read_field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, CommandError> {
         let mut get = cmd("HGET");
         get.arg(name).arg(field);
         let value = self.servers.send(slot, &get).await?;
-        Option::<String>::from_redis_value(value).map_err(|_| Failure::Nonsense)
+        Option::<String>::from_redis_value(value).map_err(|_| CommandError::UnexpectedReply)
     }
 
     /// The tag of an organization.
-    pub(super) async fn tag(&self, org: OrgId) -> Result<Option<OrgTag>, Failure> {
-        let tag = self.field(layout::orgs_slot(), &self.shared.layout.tags(), &org.to_string()).await?;
-        tag.map(|tag| tag.parse().map_err(|_| Failure::Nonsense)).transpose()
+    pub(super) async fn find_tag(&self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
+        let tag =
+            self.read_field(record_names::orgs_slot(), &self.shared.record_names.tags(), &org.to_string()).await?;
+        tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
     }
 
-    async fn required_tag(&self, org: OrgId) -> Result<OrgTag, Obstacle> {
-        Ok(self.tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
+    async fn require_tag(&self, org: OrgId) -> Result<OrgTag, CommitError> {
+        Ok(self.find_tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
     }
 }
 

@@ -21,84 +21,84 @@ impl Redis {
         session: &Session,
         digest: &TokenDigest,
         again: bool,
-    ) -> Result<u32, Obstacle> {
+    ) -> Result<u32, CommitError> {
         let indexed = self.index_session(session, digest).await?;
-        let name = self.shared.layout.session(digest);
-        let (slot, mut draft) = (layout::slot(&name), self.draft());
-        let record = draft.record(name);
+        let name = self.shared.record_names.session(digest);
+        let (slot, mut transaction) = (record_names::hash_slot(&name), self.transaction());
+        let record = transaction.record(name);
         if again {
             // One with this id is of the try whose answer was lost.
-            draft.check(("free", record, "id", session.id.to_string()));
+            transaction.check(("free", record, "id", session.id.to_string()));
         } else {
-            draft.check(("absent", record));
+            transaction.check(("absent", record));
         }
-        draft.set(record, &fields(session));
-        draft.write(("expire", record, milliseconds(session.expires)));
-        if let Committed::Written(replicas) = self.commit(slot, &draft).await? {
+        transaction.set(record, &fields(session));
+        transaction.write(("expire", record, milliseconds(session.expires)));
+        if let CommitResult::Written(replicas) = self.commit(slot, &transaction).await? {
             return Ok(replicas.min(indexed));
         }
-        let there = self.stored_session(digest).await?.ok_or(Obstacle::Conflict)?;
+        let there = self.read_session(digest).await?.ok_or(CommitError::Conflict)?;
         if there.id != session.id {
             self.unindex_session(session.id).await?;
         }
         Err(ChangeError::Taken("digest").into())
     }
 
-    async fn index_session(&self, session: &Session, digest: &TokenDigest) -> Result<u32, Obstacle> {
-        let (id, hex) = (session.id.to_string(), layout::hex(digest.as_bytes()));
-        let mut draft = self.draft();
-        let [index, ends] = self.session_index(&mut draft);
-        draft.check(("free", index, &id, &hex));
-        draft.write(("sweep", ends, index, SWEPT));
-        draft.write(("set", index, &id, &hex));
-        draft.write(("rank", ends, session.expires.0, &id));
-        match self.commit(layout::sessions_slot(), &draft).await? {
-            Committed::Written(replicas) => Ok(replicas),
-            Committed::Failed(_) => Err(ChangeError::Taken("id").into()),
+    async fn index_session(&self, session: &Session, digest: &TokenDigest) -> Result<u32, CommitError> {
+        let (id, hex) = (session.id.to_string(), record_names::hex(digest.as_bytes()));
+        let mut transaction = self.transaction();
+        let [index, ends] = self.session_index(&mut transaction);
+        transaction.check(("free", index, &id, &hex));
+        transaction.write(("sweep", ends, index, SWEPT));
+        transaction.write(("set", index, &id, &hex));
+        transaction.write(("rank", ends, session.expires.0, &id));
+        match self.commit(record_names::sessions_slot(), &transaction).await? {
+            CommitResult::Written(replicas) => Ok(replicas),
+            CommitResult::Failed(_) => Err(ChangeError::Taken("id").into()),
         }
     }
 
-    async fn unindex_session(&self, session: SessionId) -> Result<(), Obstacle> {
+    async fn unindex_session(&self, session: SessionId) -> Result<(), CommitError> {
         let id = session.to_string();
-        let mut draft = self.draft();
-        let [index, ends] = self.session_index(&mut draft);
-        draft.write(("unset", index, &id));
-        draft.write(("unrank", ends, &id));
-        Ok(self.commit(layout::sessions_slot(), &draft).await.map(drop)?)
+        let mut transaction = self.transaction();
+        let [index, ends] = self.session_index(&mut transaction);
+        transaction.write(("unset", index, &id));
+        transaction.write(("unrank", ends, &id));
+        Ok(self.commit(record_names::sessions_slot(), &transaction).await.map(drop)?)
     }
 
-    fn session_index(&self, draft: &mut Draft) -> [usize; 2] {
-        let layout = &self.shared.layout;
-        [layout.sessions(), layout.session_ends()].map(|name| draft.record(name))
+    fn session_index(&self, transaction: &mut Transaction) -> [usize; 2] {
+        let record_names = &self.shared.record_names;
+        [record_names.sessions(), record_names.session_ends()].map(|name| transaction.record(name))
     }
 
-    pub(super) async fn choose_org(&self, session: SessionId, org: OrgId) -> Result<u32, Obstacle> {
-        let digest = self.digest_of_session(session).await?.ok_or(ChangeError::NoSession(session))?;
-        let stored = self.stored_session(&digest).await?.ok_or(ChangeError::NoSession(session))?;
+    pub(super) async fn choose_org(&self, session: SessionId, org: OrgId) -> Result<u32, CommitError> {
+        let digest = self.find_session_digest(session).await?.ok_or(ChangeError::NoSession(session))?;
+        let stored = self.read_session(&digest).await?.ok_or(ChangeError::NoSession(session))?;
         if !stored.memberships.iter().any(|membership| membership.org == org) {
             return Err(ChangeError::NoOrg(org).into());
         }
-        let name = self.shared.layout.session(&digest);
-        let (slot, mut draft) = (layout::slot(&name), self.draft());
-        let record = draft.record(name);
-        draft.check(("equal", record, "id", session.to_string()));
-        draft.set(record, &[("chosen", org.to_string())]);
-        match self.commit(slot, &draft).await? {
-            Committed::Written(replicas) => Ok(replicas),
-            Committed::Failed(_) => Err(ChangeError::NoSession(session).into()),
+        let name = self.shared.record_names.session(&digest);
+        let (slot, mut transaction) = (record_names::hash_slot(&name), self.transaction());
+        let record = transaction.record(name);
+        transaction.check(("equal", record, "id", session.to_string()));
+        transaction.set(record, &[("chosen", org.to_string())]);
+        match self.commit(slot, &transaction).await? {
+            CommitResult::Written(replicas) => Ok(replicas),
+            CommitResult::Failed(_) => Err(ChangeError::NoSession(session).into()),
         }
     }
 
-    pub(super) async fn end_session(&self, session: SessionId) -> Result<u32, Obstacle> {
+    pub(super) async fn end_session(&self, session: SessionId) -> Result<u32, CommitError> {
         let wanted = self.shared.settings.durability.replicas;
-        let Some(digest) = self.digest_of_session(session).await? else { return Ok(wanted) };
-        let name = self.shared.layout.session(&digest);
-        let (slot, mut draft) = (layout::slot(&name), self.draft());
-        let record = draft.record(name);
+        let Some(digest) = self.find_session_digest(session).await? else { return Ok(wanted) };
+        let name = self.shared.record_names.session(&digest);
+        let (slot, mut transaction) = (record_names::hash_slot(&name), self.transaction());
+        let record = transaction.record(name);
         // Written also when it is gone already, so that there is something for replicas to confirm.
-        draft.set(record, &[("id", session.to_string())]);
-        draft.write(("drop", record));
-        let replicas = written(self.commit(slot, &draft).await?)?;
+        transaction.set(record, &[("id", session.to_string())]);
+        transaction.write(("drop", record));
+        let replicas = written(self.commit(slot, &transaction).await?)?;
         self.shared.common.revocations.add(Revocation::Session(digest));
         if replicas >= wanted {
             self.unindex_session(session).await?;
@@ -106,13 +106,13 @@ impl Redis {
         Ok(replicas)
     }
 
-    pub(in crate::state::redis) async fn digest_of_session(
+    pub(in crate::state::redis) async fn find_session_digest(
         &self,
         session: SessionId,
-    ) -> Result<Option<TokenDigest>, Failure> {
-        let (slot, index) = (layout::sessions_slot(), self.shared.layout.sessions());
-        let hex = self.field(slot, &index, &session.to_string()).await?;
-        hex.map(|hex| layout::token_digest(&hex).ok_or(Failure::Nonsense)).transpose()
+    ) -> Result<Option<TokenDigest>, CommandError> {
+        let (slot, index) = (record_names::sessions_slot(), self.shared.record_names.sessions());
+        let hex = self.read_field(slot, &index, &session.to_string()).await?;
+        hex.map(|hex| record_names::token_digest(&hex).ok_or(CommandError::UnexpectedReply)).transpose()
     }
 
     pub(super) async fn put_ticket(
@@ -120,13 +120,13 @@ impl Redis {
         digest: &TokenDigest,
         content: &[u8],
         expires: Micros,
-    ) -> Result<u32, Obstacle> {
-        let name = self.shared.layout.ticket(digest);
-        let (slot, mut draft) = (layout::slot(&name), self.draft());
-        let record = draft.record(name);
-        draft.set(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
-        draft.write(("expire", record, milliseconds(expires)));
-        written(self.commit(slot, &draft).await?)
+    ) -> Result<u32, CommitError> {
+        let name = self.shared.record_names.ticket(digest);
+        let (slot, mut transaction) = (record_names::hash_slot(&name), self.transaction());
+        let record = transaction.record(name);
+        transaction.set(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
+        transaction.write(("expire", record, milliseconds(expires)));
+        written(self.commit(slot, &transaction).await?)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::{CopyError, Patience};
 use crate::state::OrgHoldings;
 use crate::state::redis::Redis;
-use crate::state::redis::changes::{Committed, Obstacle};
-use crate::state::redis::layout;
+use crate::state::redis::changes::{CommitError, CommitResult};
+use crate::state::redis::record_names;
 
 /// A field of a record, as it is there already.
 struct Touch {
@@ -38,17 +38,17 @@ impl Redis {
 
     /// Something to write in each slot that something is in.
     fn touches(&self, orgs: &[&OrgHoldings]) -> BTreeMap<u16, Touch> {
-        let layout = &self.shared.layout;
+        let record_names = &self.shared.record_names;
         let mut touches = BTreeMap::new();
         for org in orgs {
             let (id, tag) = (org.org.id.to_string(), org.org.tag);
-            let of_org = Touch { name: layout.org(tag), field: "id".into(), value: id.clone() };
-            let listing = Touch { name: layout.tags(), field: id, value: tag.as_str().into() };
-            touches.entry(layout::slot(tag.as_str())).or_insert(of_org);
-            touches.entry(layout::orgs_slot()).or_insert(listing);
+            let of_org = Touch { name: record_names.org(tag), field: "id".into(), value: id.clone() };
+            let listing = Touch { name: record_names.tags(), field: id, value: tag.as_str().into() };
+            touches.entry(record_names::hash_slot(tag.as_str())).or_insert(of_org);
+            touches.entry(record_names::orgs_slot()).or_insert(listing);
             for (key, digest) in org.keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
-                let name = layout.digest(digest);
-                let slot = layout::slot(&name);
+                let name = record_names.digest(digest);
+                let slot = record_names::hash_slot(&name);
                 let value = key.key.id.as_str().into();
                 touches.entry(slot).or_insert_with(|| Touch { name, field: "key".into(), value });
             }
@@ -57,14 +57,14 @@ impl Redis {
     }
 
     /// Writes what is there. What is not there was in the way of something, and has nothing to be confirmed.
-    async fn touch_once(&self, slot: u16, touch: &Touch) -> Result<(), Obstacle> {
-        let mut draft = self.draft();
-        let record = draft.record(touch.name.clone());
-        draft.check(("equal", record, &touch.field, &touch.value));
-        draft.write(("set", record, &touch.field, &touch.value));
-        match self.commit(slot, &draft).await? {
-            Committed::Written(replicas) => Ok(self.replicated(replicas)?),
-            Committed::Failed(_) => Ok(()),
+    async fn touch_once(&self, slot: u16, touch: &Touch) -> Result<(), CommitError> {
+        let mut transaction = self.transaction();
+        let record = transaction.record(touch.name.clone());
+        transaction.check(("equal", record, &touch.field, &touch.value));
+        transaction.write(("set", record, &touch.field, &touch.value));
+        match self.commit(slot, &transaction).await? {
+            CommitResult::Written(replicas) => Ok(self.replicated(replicas)?),
+            CommitResult::Failed(_) => Ok(()),
         }
     }
 }

@@ -14,10 +14,10 @@ use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::redis::Redis;
 use crate::state::redis::changes::keys::fields;
 use crate::state::redis::changes::orgs::written;
-use crate::state::redis::changes::{CLAIM, Draft, Obstacle, joined, version};
-use crate::state::redis::layout;
-use crate::state::redis::servers::Failure;
-use crate::state::redis::stored::{StoredKey, Version};
+use crate::state::redis::changes::{CLAIM, CommitError, Transaction, joined, version};
+use crate::state::redis::client::CommandError;
+use crate::state::redis::record_codec::{StoredKey, Version};
+use crate::state::redis::record_names;
 use crate::state::{KeyHoldings, OrgHoldings, User};
 
 /// Users of keys, as they are here.
@@ -79,27 +79,27 @@ impl Redis {
         Ok(())
     }
 
-    async fn look_at_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Found<Lack>>, Obstacle> {
+    async fn look_at_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Found<Lack>>, CommitError> {
         let users = &self.users_of(keys).await?;
         stream::iter(keys.iter().map(|key| self.look_at_key(key, users))).buffered(BATCH).try_collect().await
     }
 
     /// The users of keys, as far as they are here.
-    pub(super) async fn users_of(&self, keys: &[KeyHoldings]) -> Result<Users, Failure> {
+    pub(super) async fn users_of(&self, keys: &[KeyHoldings]) -> Result<Users, CommandError> {
         let ids: HashMap<UserId, &KeyHoldings> = keys.iter().map(|key| (key.key.user, key)).collect();
         let read = ids.into_values().map(async |key| {
-            let user = self.stored_user(key.key.id.tag(), key.key.user).await?;
+            let user = self.read_user(key.key.id.tag(), key.key.user).await?;
             Ok(user.filter(|user| user.org == key.key.org).map(|user| (user.id, user)))
         });
         let users: Vec<Option<(UserId, User)>> = stream::iter(read).buffer_unordered(BATCH).try_collect().await?;
         Ok(users.into_iter().flatten().collect())
     }
 
-    async fn look_at_key(&self, key: &KeyHoldings, users: &Users) -> Result<Found<Lack>, Obstacle> {
+    async fn look_at_key(&self, key: &KeyHoldings, users: &Users) -> Result<Found<Lack>, CommitError> {
         if !users.contains_key(&key.key.user) {
             return Ok(Found::LeftOut);
         }
-        let part = match self.stored_key(key.key.id).await? {
+        let part = match self.read_key(key.key.id).await? {
             None => Part::Everything,
             Some(stored) => {
                 let differences = differences(key, &stored);
@@ -125,106 +125,107 @@ impl Redis {
     }
 
     /// Who has a digest; what was claimed a moment ago has whoever claimed it.
-    pub(super) async fn holder(&self, digest: &KeyDigest, key: KeyId) -> Result<Holder, Failure> {
-        let name = self.shared.layout.digest(digest);
+    pub(super) async fn holder(&self, digest: &KeyDigest, key: KeyId) -> Result<Holder, CommandError> {
+        let name = self.shared.record_names.digest(digest);
         let mut get = cmd("HMGET");
         get.arg(&name).arg("key").arg("at");
-        let claim = self.servers.send(layout::slot(&name), &get).await?;
-        let claim = <(Option<String>, Option<u64>)>::from_redis_value(claim).map_err(|_| Failure::Nonsense)?;
+        let claim = self.servers.send(record_names::hash_slot(&name), &get).await?;
+        let claim =
+            <(Option<String>, Option<u64>)>::from_redis_value(claim).map_err(|_| CommandError::UnexpectedReply)?;
         let (Some(by), at) = claim else { return Ok(Holder::Nobody) };
-        let by: KeyId = by.parse().map_err(|_| Failure::Nonsense)?;
+        let by: KeyId = by.parse().map_err(|_| CommandError::UnexpectedReply)?;
         if by == key {
             return Ok(Holder::Itself);
         }
         let fresh = Micros(at.unwrap_or_default()).after(CLAIM) > clock::now();
-        let held = fresh || self.stored_key(by).await?.is_some();
+        let held = fresh || self.read_key(by).await?.is_some();
         Ok(if held { Holder::Other(by) } else { Holder::Abandoned(by) })
     }
 
-    async fn write_keys(&self, tag: OrgTag, keys: &[KeyHoldings], found: &[Found<Lack>]) -> Result<(), Obstacle> {
+    async fn write_keys(&self, tag: OrgTag, keys: &[KeyHoldings], found: &[Found<Lack>]) -> Result<(), CommitError> {
         let lacking: Vec<_> = keys.iter().zip(found).filter_map(lacking).collect();
         let claims = lacking.iter().flat_map(|(_, lack)| &lack.claims).cloned().map(Ok);
         stream::iter(claims).try_for_each_concurrent(BATCH, async |claim| self.claim_again(claim).await).await?;
         // Read anew: a key is written with what its user may do now, and its user must not have changed since.
         let users = self.users_of(keys).await?;
-        let mut draft = self.draft();
-        self.check_users(&mut draft, &lacking, &users);
+        let mut transaction = self.transaction();
+        self.check_users(&mut transaction, &lacking, &users);
         for (key, lack) in &lacking {
             match &lack.part {
                 Part::Nothing => {}
                 Part::Everything => {
-                    let user = users.get(&key.key.user).ok_or(Obstacle::Conflict)?;
-                    self.add_key(&mut draft, key, user)?;
+                    let user = users.get(&key.key.user).ok_or(CommitError::Conflict)?;
+                    self.add_key(&mut transaction, key, user)?;
                 }
-                Part::Uses(version, last_used) => self.catch_up(&mut draft, key, version, *last_used)?,
+                Part::Uses(version, last_used) => self.catch_up(&mut transaction, key, version, *last_used)?,
             }
         }
-        if draft.is_empty() {
+        if transaction.is_empty() {
             return Ok(());
         }
-        written(self.commit_at_once(layout::slot(tag.as_str()), &draft).await?).map(drop)
+        written(self.commit_at_once(record_names::hash_slot(tag.as_str()), &transaction).await?).map(drop)
     }
 
     /// Claims a digest that nobody had when it was looked at.
-    async fn claim_again(&self, claim: Claim) -> Result<(), Obstacle> {
-        let name = self.shared.layout.digest(&claim.digest);
-        let slot = layout::slot(&name);
-        let mut draft = self.draft();
-        let record = draft.record(name);
+    async fn claim_again(&self, claim: Claim) -> Result<(), CommitError> {
+        let name = self.shared.record_names.digest(&claim.digest);
+        let slot = record_names::hash_slot(&name);
+        let mut transaction = self.transaction();
+        let record = transaction.record(name);
         match claim.abandoned_by {
-            None => draft.check(("absent", record)),
-            Some(by) => draft.check(("equal", record, "key", by.as_str())),
+            None => transaction.check(("absent", record)),
+            Some(by) => transaction.check(("equal", record, "key", by.as_str())),
         }
         // As of now, so that nobody takes it for abandoned before the key is written.
-        draft.write(("set", record, "key", claim.key.as_str(), "at", clock::now().0.to_string()));
-        written(self.commit_at_once(slot, &draft).await?).map(drop)
+        transaction.write(("set", record, "key", claim.key.as_str(), "at", clock::now().0.to_string()));
+        written(self.commit_at_once(slot, &transaction).await?).map(drop)
     }
 
-    fn check_users(&self, draft: &mut Draft, lacking: &[(&KeyHoldings, &Lack)], users: &Users) {
+    fn check_users(&self, transaction: &mut Transaction, lacking: &[(&KeyHoldings, &Lack)], users: &Users) {
         let new = lacking.iter().filter(|(_, lack)| matches!(lack.part, Part::Everything));
         let owners: HashMap<UserId, KeyId> = new.map(|(key, _)| (key.key.user, key.key.id)).collect();
         for (id, key) in owners {
             let Some(user) = users.get(&id) else { continue };
-            let record = draft.record(self.shared.layout.user(key.tag(), id));
-            draft.check(("equal", record, "permissions", joined(&user.permissions)));
+            let record = transaction.record(self.shared.record_names.user(key.tag(), id));
+            transaction.check(("equal", record, "permissions", joined(&user.permissions)));
             match user.removed {
-                None => draft.check(("none", record, "removed")),
-                Some(at) => draft.check(("equal", record, "removed", at.0.to_string())),
+                None => transaction.check(("none", record, "removed")),
+                Some(at) => transaction.check(("equal", record, "removed", at.0.to_string())),
             }
         }
     }
 
-    fn add_key(&self, draft: &mut Draft, holdings: &KeyHoldings, user: &User) -> Result<(), Obstacle> {
+    fn add_key(&self, transaction: &mut Transaction, holdings: &KeyHoldings, user: &User) -> Result<(), CommitError> {
         let KeyHoldings { key, digest, previous, bucket, per_us, .. } = holdings;
-        let (layout, tag, id) = (&self.shared.layout, key.id.tag(), key.id.as_str());
-        let names = [layout.key(key.id), layout.keys(tag), layout.keys_of(tag, user.id)];
-        let [record, list, keys_of] = names.map(|name| draft.record(name));
+        let (record_names, tag, id) = (&self.shared.record_names, key.id.tag(), key.id.as_str());
+        let names = [record_names.key(key.id), record_names.keys(tag), record_names.keys_of(tag, user.id)];
+        let [record, list, keys_of] = names.map(|name| transaction.record(name));
         let used = key.last_used.unwrap_or_default().0;
         let mut fields = fields(key, digest, &user.permissions);
-        fields.extend(previous.map(|previous| ("previous", layout::hex(previous.as_bytes()))));
+        fields.extend(previous.map(|previous| ("previous", record_names::hex(previous.as_bytes()))));
         fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
-        draft.check(("absent", record));
-        draft.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
-        draft.set(record, &fields);
-        draft.write(("append", list, id));
-        draft.write(("add", keys_of, id));
+        transaction.check(("absent", record));
+        transaction.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
+        transaction.set(record, &fields);
+        transaction.write(("append", list, id));
+        transaction.write(("add", keys_of, id));
         Ok(())
     }
 
     /// Gives a key the uses that it has there, and the bucket that they left.
     fn catch_up(
         &self,
-        draft: &mut Draft,
+        transaction: &mut Transaction,
         holdings: &KeyHoldings,
         known: &Version,
         last_used: Option<Micros>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), CommitError> {
         let KeyHoldings { key, bucket, per_us, .. } = holdings;
-        let record = draft.record(self.shared.layout.key(key.id));
+        let record = transaction.record(self.shared.record_names.key(key.id));
         let used = key.last_used.max(last_used).unwrap_or_default().0;
-        draft.check(("version", record, String::from_utf8_lossy(known)));
-        draft.check(("behind", record, key.uses));
-        draft.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
+        transaction.check(("version", record, String::from_utf8_lossy(known)));
+        transaction.check(("behind", record, key.uses));
+        transaction.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::{sleep, timeout};
 
-use super::changes::Obstacle;
-use super::servers::ConnectError;
+use super::changes::CommitError;
+use super::client::ConnectError;
 use super::{FIRST, Redis};
 use crate::state::{ChangeError, Holdings, OrgHoldings, Unavailable};
 
@@ -111,8 +111,8 @@ impl Redis {
     /// Has a batch looked at, and what it lacks written; anew when somebody was faster, or Redis was away.
     async fn complete<T>(
         &self,
-        look: impl AsyncFn() -> Result<Vec<Found<T>>, Obstacle>,
-        write: impl AsyncFn(&[Found<T>]) -> Result<(), Obstacle>,
+        look: impl AsyncFn() -> Result<Vec<Found<T>>, CommitError>,
+        write: impl AsyncFn(&[Found<T>]) -> Result<(), CommitError>,
     ) -> Result<Completed<T>, CopyError> {
         let (mut first, mut patience) = (None, Patience::default());
         loop {
@@ -149,12 +149,12 @@ impl<T> Found<T> {
 
 impl Patience {
     /// Waits a little; gives up when it was long enough.
-    async fn bear(&mut self, obstacle: Obstacle) -> Result<(), CopyError> {
+    async fn bear(&mut self, obstacle: CommitError) -> Result<(), CopyError> {
         let over = self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE;
         let unavailable = match obstacle {
-            Obstacle::Final(error) => return Err(CopyError::NotReplicated(error)),
-            Obstacle::Conflict | Obstacle::Randomness(_) => Unavailable::Overloaded,
-            Obstacle::Failure(failure) => {
+            CommitError::Final(error) => return Err(CopyError::NotReplicated(error)),
+            CommitError::Conflict | CommitError::Randomness(_) => Unavailable::Overloaded,
+            CommitError::Command(failure) => {
                 if over {
                     let cause = std::error::Error::source(&failure).map(ToString::to_string);
                     tracing::warn!(%failure, cause, "the copy cannot go on");

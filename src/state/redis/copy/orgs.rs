@@ -6,8 +6,8 @@ use super::report::{Finding, Problem, Progress, Record, Report};
 use super::{BATCH, CopyError, Found};
 use crate::state::redis::Redis;
 use crate::state::redis::changes::orgs::{fields, written};
-use crate::state::redis::changes::{Obstacle, version};
-use crate::state::redis::layout;
+use crate::state::redis::changes::{CommitError, version};
+use crate::state::redis::record_names;
 use crate::state::{Org, OrgHoldings};
 
 /// What an organization lacks.
@@ -49,20 +49,20 @@ impl Redis {
         Ok(usable)
     }
 
-    pub(super) async fn look_at_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Found<Lack>>, Obstacle> {
+    pub(super) async fn look_at_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Found<Lack>>, CommitError> {
         stream::iter(orgs.iter().map(|org| self.look_at_org(&org.org))).buffered(BATCH).try_collect().await
     }
 
-    async fn look_at_org(&self, org: &Org) -> Result<Found<Lack>, Obstacle> {
-        let stored = self.stored_org(org.tag).await?;
+    async fn look_at_org(&self, org: &Org) -> Result<Found<Lack>, CommitError> {
+        let stored = self.read_org(org.tag).await?;
         if let Some(other) = stored.as_ref().filter(|stored| stored.id != org.id) {
             return Ok(Found::InTheWay(Problem::TagTaken(other.id)));
         }
-        let listed = self.tag(org.id).await?;
+        let listed = self.find_tag(org.id).await?;
         if let Some(tag) = listed.filter(|tag| *tag != org.tag) {
             return Ok(Found::InTheWay(Problem::OtherTag(tag)));
         }
-        let name = self.field(layout::orgs_slot(), &self.shared.layout.names(), &org.name).await?;
+        let name = self.read_field(record_names::orgs_slot(), &self.shared.record_names.names(), &org.name).await?;
         if let Some(by) = name.filter(|by| *by != org.id.to_string()) {
             return Ok(Found::InTheWay(Problem::NameTaken { name: org.name.clone(), by }));
         }
@@ -74,7 +74,7 @@ impl Redis {
         Ok(if record || listing { Found::Lacking(Lack { record, listing }) } else { Found::Same })
     }
 
-    async fn write_orgs(&self, orgs: &[OrgHoldings], found: &[Found<Lack>]) -> Result<(), Obstacle> {
+    async fn write_orgs(&self, orgs: &[OrgHoldings], found: &[Found<Lack>]) -> Result<(), CommitError> {
         let lacking = || {
             orgs.iter().zip(found).filter_map(|(org, found)| match found {
                 Found::Lacking(lack) => Some((&org.org, lack)),
@@ -83,27 +83,28 @@ impl Redis {
         };
         let records = lacking().filter(|(_, lack)| lack.record).map(|(org, _)| Ok(org));
         stream::iter(records).try_for_each_concurrent(BATCH, async |org| self.write_org(org).await).await?;
-        let names = [self.shared.layout.names(), self.shared.layout.tags(), self.shared.layout.orgs()];
-        let mut draft = self.draft();
-        let [names, tags, list] = names.map(|name| draft.record(name));
+        let names =
+            [self.shared.record_names.names(), self.shared.record_names.tags(), self.shared.record_names.orgs()];
+        let mut transaction = self.transaction();
+        let [names, tags, list] = names.map(|name| transaction.record(name));
         for (org, _) in lacking().filter(|(_, lack)| lack.listing) {
             let id = org.id.to_string();
-            draft.check(("none", names, &org.name));
-            draft.check(("none", tags, &id));
-            draft.write(("set", names, &org.name, &id));
-            draft.write(("set", tags, &id, org.tag.as_str()));
-            draft.write(("append", list, &id));
+            transaction.check(("none", names, &org.name));
+            transaction.check(("none", tags, &id));
+            transaction.write(("set", names, &org.name, &id));
+            transaction.write(("set", tags, &id, org.tag.as_str()));
+            transaction.write(("append", list, &id));
         }
-        written(self.commit_at_once(layout::orgs_slot(), &draft).await?).map(drop)
+        written(self.commit_at_once(record_names::orgs_slot(), &transaction).await?).map(drop)
     }
 
-    async fn write_org(&self, org: &Org) -> Result<(), Obstacle> {
-        let mut draft = self.draft();
-        let record = draft.record(self.shared.layout.org(org.tag));
-        draft.check(("absent", record));
-        draft.write(("slots", record, version()?));
-        draft.set(record, &fields(org));
-        written(self.commit_at_once(layout::slot(org.tag.as_str()), &draft).await?).map(drop)
+    async fn write_org(&self, org: &Org) -> Result<(), CommitError> {
+        let mut transaction = self.transaction();
+        let record = transaction.record(self.shared.record_names.org(org.tag));
+        transaction.check(("absent", record));
+        transaction.write(("slots", record, version()?));
+        transaction.set(record, &fields(org));
+        written(self.commit_at_once(record_names::hash_slot(org.tag.as_str()), &transaction).await?).map(drop)
     }
 }
 

@@ -6,10 +6,10 @@ use super::report::{Finding, Problem, Progress, Record, Report};
 use super::{BATCH, CopyError, Found};
 use crate::key::OrgTag;
 use crate::state::redis::Redis;
-use crate::state::redis::changes::Obstacle;
+use crate::state::redis::changes::CommitError;
 use crate::state::redis::changes::orgs::written;
 use crate::state::redis::changes::users::fields;
-use crate::state::redis::layout;
+use crate::state::redis::record_names;
 use crate::state::{OrgHoldings, User};
 
 impl Redis {
@@ -35,12 +35,12 @@ impl Redis {
         Ok(())
     }
 
-    pub(super) async fn look_at_users(&self, tag: OrgTag, users: &[User]) -> Result<Vec<Found<()>>, Obstacle> {
+    pub(super) async fn look_at_users(&self, tag: OrgTag, users: &[User]) -> Result<Vec<Found<()>>, CommitError> {
         stream::iter(users.iter().map(|user| self.look_at_user(tag, user))).buffered(BATCH).try_collect().await
     }
 
-    async fn look_at_user(&self, tag: OrgTag, user: &User) -> Result<Found<()>, Obstacle> {
-        if let Some(stored) = self.stored_user(tag, user.id).await? {
+    async fn look_at_user(&self, tag: OrgTag, user: &User) -> Result<Found<()>, CommitError> {
+        if let Some(stored) = self.read_user(tag, user.id).await? {
             let differences = differences(user, &stored);
             let same = differences.is_empty();
             return Ok(if same { Found::Same } else { Found::InTheWay(Problem::Differs(differences)) });
@@ -48,30 +48,30 @@ impl Redis {
         if user.removed.is_some() {
             return Ok(Found::Lacking(()));
         }
-        let emails = self.shared.layout.emails(tag);
-        Ok(match self.field(layout::slot(tag.as_str()), &emails, &user.email).await? {
+        let emails = self.shared.record_names.emails(tag);
+        Ok(match self.read_field(record_names::hash_slot(tag.as_str()), &emails, &user.email).await? {
             Some(by) => Found::InTheWay(Problem::EmailTaken { email: user.email.clone(), by }),
             None => Found::Lacking(()),
         })
     }
 
-    async fn write_users(&self, tag: OrgTag, users: &[User], found: &[Found<()>]) -> Result<(), Obstacle> {
-        let layout = &self.shared.layout;
-        let names = [layout.org(tag), layout.emails(tag), layout.users(tag)];
-        let mut draft = self.draft();
-        let [org, emails, list] = names.map(|name| draft.record(name));
-        draft.check(("present", org));
+    async fn write_users(&self, tag: OrgTag, users: &[User], found: &[Found<()>]) -> Result<(), CommitError> {
+        let record_names = &self.shared.record_names;
+        let names = [record_names.org(tag), record_names.emails(tag), record_names.users(tag)];
+        let mut transaction = self.transaction();
+        let [org, emails, list] = names.map(|name| transaction.record(name));
+        transaction.check(("present", org));
         for (user, _) in users.iter().zip(found).filter(|(_, found)| found.is_lacking()) {
-            let (id, record) = (user.id.to_string(), draft.record(layout.user(tag, user.id)));
-            draft.check(("absent", record));
+            let (id, record) = (user.id.to_string(), transaction.record(record_names.user(tag, user.id)));
+            transaction.check(("absent", record));
             if user.removed.is_none() {
-                draft.check(("none", emails, &user.email));
-                draft.write(("set", emails, &user.email, &id));
+                transaction.check(("none", emails, &user.email));
+                transaction.write(("set", emails, &user.email, &id));
             }
-            draft.set(record, &fields(user));
-            draft.write(("append", list, &id));
+            transaction.set(record, &fields(user));
+            transaction.write(("append", list, &id));
         }
-        written(self.commit_at_once(layout::slot(tag.as_str()), &draft).await?).map(drop)
+        written(self.commit_at_once(record_names::hash_slot(tag.as_str()), &transaction).await?).map(drop)
     }
 }
 

@@ -15,10 +15,10 @@ use crate::clock;
 use crate::identity::UserId;
 use crate::key::KeyId;
 use crate::state::redis::Redis;
-use crate::state::redis::changes::Obstacle;
-use crate::state::redis::layout;
-use crate::state::redis::servers::Failure;
-use crate::state::redis::stored::StoredKey;
+use crate::state::redis::changes::CommitError;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::record_codec::StoredKey;
+use crate::state::redis::record_names;
 use crate::state::{KeyHoldings, OrgHoldings, User};
 
 impl Redis {
@@ -49,22 +49,22 @@ impl Redis {
         Ok(findings)
     }
 
-    async fn verify_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Finding>, Obstacle> {
+    async fn verify_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Finding>, CommitError> {
         let found = self.look_at_orgs(orgs).await?;
         let records = orgs.iter().map(|org| Record::Org(org.org.id));
         let mut findings = findings(records.zip(found.into_iter().map(difference)));
-        let ids = self.list(layout::orgs_slot(), "LRANGE", &self.shared.layout.orgs()).await?;
+        let ids = self.read_ids(record_names::orgs_slot(), "LRANGE", &self.shared.record_names.orgs()).await?;
         findings.extend(unlisted(&ids, orgs.iter().map(|org| org.org.id), Record::Org));
         Ok(findings)
     }
 
-    async fn verify_users(&self, org: &OrgHoldings) -> Result<Vec<Finding>, Obstacle> {
+    async fn verify_users(&self, org: &OrgHoldings) -> Result<Vec<Finding>, CommitError> {
         let found = self.look_at_users(org.org.tag, &org.users).await?;
         let records = org.users.iter().map(|user| Record::User(user.id));
         Ok(findings(records.zip(found.into_iter().map(difference))))
     }
 
-    async fn verify_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Finding>, Obstacle> {
+    async fn verify_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Finding>, CommitError> {
         let users = &self.users_of(keys).await?;
         let read = keys.iter().map(async |key| match users.get(&key.key.user) {
             Some(user) => self.verify_key(key, user).await,
@@ -74,8 +74,8 @@ impl Redis {
         Ok(findings(keys.iter().map(|key| Record::Key(key.key.id)).zip(problems)))
     }
 
-    async fn verify_key(&self, key: &KeyHoldings, user: &User) -> Result<Option<Problem>, Failure> {
-        let Some(stored) = self.stored_key(key.key.id).await? else { return Ok(Some(Problem::Missing)) };
+    async fn verify_key(&self, key: &KeyHoldings, user: &User) -> Result<Option<Problem>, CommandError> {
+        let Some(stored) = self.read_key(key.key.id).await? else { return Ok(Some(Problem::Missing)) };
         let mut differences = differences(key, &stored);
         let follows = stored.permissions == user.permissions && stored.user_removed == user.removed.is_some();
         let quota = key.key.quota.unwrap_or(self.shared.settings.quota);
@@ -96,21 +96,21 @@ impl Redis {
     }
 
     /// Whether a key is among those of its user, which a change of the user changes with it.
-    async fn is_of_user(&self, key: &KeyHoldings) -> Result<bool, Failure> {
-        let (layout, key) = (&self.shared.layout, &key.key);
+    async fn is_of_user(&self, key: &KeyHoldings) -> Result<bool, CommandError> {
+        let (record_names, key) = (&self.shared.record_names, &key.key);
         let tag = key.id.tag();
         let mut ask = cmd("SISMEMBER");
-        ask.arg(layout.keys_of(tag, key.user)).arg(key.id.as_str());
-        let answer = self.servers.send(layout::slot(tag.as_str()), &ask).await?;
-        bool::from_redis_value(answer).map_err(|_| Failure::Nonsense)
+        ask.arg(record_names.keys_of(tag, key.user)).arg(key.id.as_str());
+        let answer = self.servers.send(record_names::hash_slot(tag.as_str()), &ask).await?;
+        bool::from_redis_value(answer).map_err(|_| CommandError::UnexpectedReply)
     }
 
     /// Each user and each key must be once in the list of the organization.
-    async fn verify_lists(&self, org: &OrgHoldings) -> Result<Vec<Finding>, Obstacle> {
-        let (layout, tag) = (&self.shared.layout, org.org.tag);
-        let slot = layout::slot(tag.as_str());
-        let users: Vec<UserId> = self.list(slot, "LRANGE", &layout.users(tag)).await?;
-        let keys: Vec<KeyId> = self.list(slot, "LRANGE", &layout.keys(tag)).await?;
+    async fn verify_lists(&self, org: &OrgHoldings) -> Result<Vec<Finding>, CommitError> {
+        let (record_names, tag) = (&self.shared.record_names, org.org.tag);
+        let slot = record_names::hash_slot(tag.as_str());
+        let users: Vec<UserId> = self.read_ids(slot, "LRANGE", &record_names.users(tag)).await?;
+        let keys: Vec<KeyId> = self.read_ids(slot, "LRANGE", &record_names.keys(tag)).await?;
         // What was left out, with its user, is in no list.
         let there: HashSet<UserId> = users.iter().copied().collect();
         let ours = org.keys.iter().filter(|key| there.contains(&key.key.user)).map(|key| key.key.id);
@@ -121,7 +121,7 @@ impl Redis {
 }
 
 /// Reads until it succeeds.
-async fn patiently<T>(read: impl AsyncFn() -> Result<T, Obstacle>) -> Result<T, CopyError> {
+async fn patiently<T>(read: impl AsyncFn() -> Result<T, CommitError>) -> Result<T, CopyError> {
     let mut patience = Patience::default();
     loop {
         match read().await {

@@ -44,7 +44,7 @@ fn a_pause_gives_what_flowed_in_and_never_more_than_the_burst() {
     let server = Redis::start();
     block_on(async {
         let mut settings = shipped(&server, LEASE);
-        (settings.quota, settings.clock) = (QUOTA, Clock::Asker);
+        (settings.quota, settings.clock) = (QUOTA, Clock::Caller);
         let gateways = open_four(&settings).await;
         let (_, key) = tenant(&gateways[0]).await;
         let mut now = clock::now();

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::info::{Info, Unsuitable};
 use super::{Common, sentinel};
 use crate::settings::WithUnit;
-use crate::state::redis::layout::Layout;
+use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::settings::{Address, Login, Servers, Settings};
 
 /// How long a server may take from the first packet to being found fit. A link that is down asks again and again, and
@@ -230,7 +230,7 @@ impl Connector {
     /// Whether a write is done within the deadline. A node of a Cluster takes only keys of its own slots, so there it
     /// is no write.
     async fn time(&self, connection: &mut MultiplexedConnection, cluster: bool) -> Result<(), ConnectError> {
-        let probe = Layout::new(&self.settings().prefix).probe();
+        let probe = RecordNames::new(&self.settings().prefix).probe();
         let mut probing = cmd("PING");
         if !cluster {
             probing = cmd("SET");

@@ -2,11 +2,11 @@
 
 use redis::Value;
 
-use super::known::Known;
-use super::servers::Failure;
+use super::client::CommandError;
+use super::key_cache::CachedKey;
+use super::record_codec::{Fields, StoredKey, StoredOrg, pack, unpack};
 use super::settings::{Clock, Settings};
-use super::stored::{Fields, StoredKey, StoredOrg, pack, unpack};
-use super::telling::Telling;
+use super::slot_report::PendingReport;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::state::Refusal;
@@ -37,7 +37,7 @@ pub(super) enum Answer {
     Stale(Box<(StoredKey, StoredOrg)>),
     /// There is no such key.
     Unknown,
-    /// Redis does not know this gateway's account.
+    /// Redis does not know this gateway's lease.
     Unregistered,
 }
 
@@ -54,17 +54,17 @@ pub(super) struct Decided {
 }
 
 /// The question when nothing is known: it is answered with the records.
-pub(super) fn unknown() -> Vec<u8> {
+pub(super) fn encode_read() -> Vec<u8> {
     vec![0; 8 * 14]
 }
 
 /// The question about a key as it is known.
-pub(super) fn question(
+pub(super) fn encode_request(
     settings: &Settings,
-    known: &Known,
+    known: &CachedKey,
     verdict: Verdict,
     owed: u64,
-    telling: Option<&Telling>,
+    report: Option<&PendingReport>,
     now: Micros,
 ) -> Vec<u8> {
     let verdict = match verdict {
@@ -73,8 +73,8 @@ pub(super) fn question(
         Verdict::Look => LOOK,
     };
     let quota = known.quota;
-    let (released, epoch, fresh) =
-        telling.map_or((0, 0, true), |telling| (telling.released, telling.epoch, telling.fresh));
+    let (released, generation, fresh) =
+        report.map_or((0, 0, true), |report| (report.released, report.generation, report.fresh));
     let mut packed = Vec::with_capacity(8 * 14);
     packed.extend_from_slice(&known.key_version);
     packed.extend_from_slice(&known.org_version);
@@ -88,7 +88,7 @@ pub(super) fn question(
         owed,
         u64::from(released),
         u64::try_from(settings.lease.as_micros()).unwrap_or(u64::MAX),
-        epoch,
+        generation,
         u64::from(fresh),
         chosen(settings, now),
     ];
@@ -100,7 +100,7 @@ pub(super) fn question(
 pub(super) fn chosen(settings: &Settings, now: Micros) -> u64 {
     match settings.clock {
         Clock::Server => 0,
-        Clock::Asker => now.0,
+        Clock::Caller => now.0,
     }
 }
 
@@ -119,21 +119,21 @@ fn code(refusal: Refusal) -> u64 {
 }
 
 impl Answer {
-    pub(super) fn read(value: Value) -> Result<Self, Failure> {
+    pub(super) fn read(value: Value) -> Result<Self, CommandError> {
         match value {
             Value::BulkString(packed) => Self::packed(&packed),
             Value::Array(records) => {
-                let [key, org]: [Value; 2] = records.try_into().map_err(|_| Failure::Nonsense)?;
-                let key = Fields::read(key)?.ok_or(Failure::Nonsense)?.key()?;
-                let org = Fields::read(org)?.ok_or(Failure::Nonsense)?.org()?;
+                let [key, org]: [Value; 2] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
+                let key = Fields::read(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
+                let org = Fields::read(org)?.ok_or(CommandError::UnexpectedReply)?.org()?;
                 Ok(Self::Stale(Box::new((key, org))))
             }
-            _ => Err(Failure::Nonsense),
+            _ => Err(CommandError::UnexpectedReply),
         }
     }
 
-    fn packed(packed: &[u8]) -> Result<Self, Failure> {
-        let [code, level, taken, uses, held] = unpack(packed).ok_or(Failure::Nonsense)?;
+    fn packed(packed: &[u8]) -> Result<Self, CommandError> {
+        let [code, level, taken, uses, held] = unpack(packed).ok_or(CommandError::UnexpectedReply)?;
         let refusal = match code {
             ADMITTED => None,
             1 => return Ok(Self::Unknown),
@@ -147,7 +147,7 @@ impl Answer {
             UNREGISTERED => return Ok(Self::Unregistered),
             // A look: what the refusal is does not matter.
             LOOK => Some(Refusal::Unknown),
-            _ => return Err(Failure::Nonsense),
+            _ => return Err(CommandError::UnexpectedReply),
         };
         let [taken, held] = [taken, held].map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
         Ok(Self::Decided(Decided { refusal, level, taken, held, uses }))
@@ -156,8 +156,8 @@ impl Answer {
 
 impl Decided {
     /// Where the key stands. What the others hold Redis knows best, and what this gateway holds it knows itself.
-    pub(super) fn rate_limit_status(&self, known: &Known) -> RateLimitStatus {
-        let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.account.held());
+    pub(super) fn rate_limit_status(&self, known: &CachedKey) -> RateLimitStatus {
+        let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.lease.held());
         rate_limit_status(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
     }
 }

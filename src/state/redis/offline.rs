@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Redis;
-use super::account::Permit;
-use super::fate::Fate;
-use super::known::{Known, Told};
-use super::question::rate_limit_status;
+use super::decide_codec::rate_limit_status;
+use super::key_cache::{CachedKey, UsageState};
+use super::late_answer::LateAnswer;
+use super::lease::Permit;
 use super::settings::OnUnavailable;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
@@ -25,7 +25,7 @@ use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refus
 
 impl Redis {
     /// Decides without Redis; none when that is not to be.
-    pub(super) fn provisional(&self, ask: &DecideRequest<'_>, fate: Option<&Fate>) -> Option<Decision> {
+    pub(super) fn provisional(&self, ask: &DecideRequest<'_>, late_answer: Option<&LateAnswer>) -> Option<Decision> {
         let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else { return None };
         let known = self.shared.known.get(ask.digest)?;
         let seen = known.usage.told().seen;
@@ -40,8 +40,8 @@ impl Redis {
         let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
         Some(match self.take_share(&known, gateways, ask.now) {
             Ok((permit, rate_limit, number)) => {
-                if fate.is_none_or(Fate::is_admitted) {
-                    self.shared.owe_use(&known);
+                if late_answer.is_none_or(LateAnswer::admit_locally) {
+                    self.shared.record_unreported(&known);
                 }
                 let permit = AnyPermit::Redis(permit);
                 let principal = Arc::clone(&known.principal);
@@ -54,7 +54,7 @@ impl Redis {
     /// Takes a token and a slot of this gateway's share, or says which is missing.
     fn take_share(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<CachedKey>,
         gateways: u32,
         now: Micros,
     ) -> Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)> {
@@ -62,9 +62,9 @@ impl Redis {
         let concurrent = known.concurrent / gateways;
         let mut told = known.usage.told();
         let bucket = share(&told, known.quota, gateways).refilled(quota, now);
-        let status_with = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, known.account.held());
+        let status_with = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, known.lease.held());
         let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status_with(bucket)))?;
-        let permit = known.account.take_provisionally(concurrent);
+        let permit = known.lease.take_provisionally(concurrent);
         let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status_with(bucket)))?;
         told.share = Some(taken);
         let number = told.uses + told.debt.owed() + 1;
@@ -79,7 +79,7 @@ fn share_of(quota: Quota, gateways: u32) -> Quota {
 }
 
 /// The bucket of this gateway: the one it has already, or its part of what Redis last told.
-fn share(told: &Told, quota: Quota, gateways: u32) -> Bucket {
+fn share(told: &UsageState, quota: Quota, gateways: u32) -> Bucket {
     let part = || {
         let full = Bucket::full(share_of(quota, gateways), told.bucket.at).level;
         let bucket = told.bucket.charged(quota, told.debt.owed());
@@ -92,14 +92,20 @@ fn share(told: &Told, quota: Quota, gateways: u32) -> Bucket {
 mod tests {
     use std::time::Duration;
 
-    use super::super::known::Debt;
+    use super::super::key_cache::UnreportedUses;
     use super::*;
 
     const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40 };
     const NOW: Micros = Micros(1_800_000_000_000_000);
 
     fn tokens(level: u64, gateways: u32, after: Duration) -> u32 {
-        let told = Told { bucket: Bucket { level, at: NOW }, uses: 0, seen: NOW, share: None, debt: Debt::default() };
+        let told = UsageState {
+            bucket: Bucket { level, at: NOW },
+            uses: 0,
+            seen: NOW,
+            share: None,
+            debt: UnreportedUses::default(),
+        };
         let quota = share_of(QUOTA, gateways);
         share(&told, QUOTA, gateways).refilled(quota, NOW.after(after)).remaining(quota)
     }

@@ -7,7 +7,7 @@ use crate::state::redis::settings::Address;
 
 /// Why a command has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::state::redis) enum Failure {
+pub(in crate::state::redis) enum CommandError {
     /// The link is down: nothing was sent.
     #[error("the server cannot be reached")]
     Unreachable,
@@ -25,7 +25,7 @@ pub(in crate::state::redis) enum Failure {
     Refused(#[source] RedisError),
     /// The server answered something that the script cannot give.
     #[error("the server's answer makes no sense")]
-    Nonsense,
+    UnexpectedReply,
 }
 
 /// Where else to send a command.
@@ -38,7 +38,7 @@ pub(super) enum Redirect {
     TryAgain,
 }
 
-impl Failure {
+impl CommandError {
     /// Whether the command certainly had no effect.
     pub(in crate::state::redis) fn did_not_run(&self) -> bool {
         matches!(self, Self::Unreachable | Self::Overloaded | Self::Refused(_))
@@ -49,18 +49,18 @@ impl Failure {
     }
 }
 
-impl From<&Failure> for Unavailable {
-    fn from(failure: &Failure) -> Self {
+impl From<&CommandError> for Unavailable {
+    fn from(failure: &CommandError) -> Self {
         match failure {
-            Failure::Unreachable | Failure::Lost(_) | Failure::Fenced => Self::Unreachable,
-            Failure::Overloaded => Self::Overloaded,
-            Failure::Refused(_) | Failure::Nonsense => Self::Refused,
+            CommandError::Unreachable | CommandError::Lost(_) | CommandError::Fenced => Self::Unreachable,
+            CommandError::Overloaded => Self::Overloaded,
+            CommandError::Refused(_) | CommandError::UnexpectedReply => Self::Refused,
         }
     }
 }
 
-impl From<Failure> for Unavailable {
-    fn from(failure: Failure) -> Self {
+impl From<CommandError> for Unavailable {
+    fn from(failure: CommandError) -> Self {
         Self::from(&failure)
     }
 }
@@ -89,8 +89,8 @@ pub(super) fn is_disorder(error: &RedisError) -> bool {
 }
 
 /// Where else to send the command, when that is what the failure says.
-pub(super) fn redirected(failure: &Failure) -> Option<Redirect> {
-    let Failure::Refused(error) = failure else { return None };
+pub(super) fn redirected(failure: &CommandError) -> Option<Redirect> {
+    let CommandError::Refused(error) = failure else { return None };
     if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) {
         return Some(Redirect::TryAgain);
     }

@@ -11,14 +11,14 @@ use std::task::{Context, Poll};
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
 
-use super::account::Permit;
-use super::fate::Fate;
-use super::known::Known;
-use super::layout;
-use super::question::{self, Answer, Decided, Verdict};
-use super::servers::{Failure, Servers};
-use super::stored::{StoredKey, StoredOrg};
-use super::telling::Telling;
+use super::client::{CommandError, Servers};
+use super::decide_codec::{self, Answer, Decided, Verdict};
+use super::key_cache::CachedKey;
+use super::late_answer::LateAnswer;
+use super::lease::Permit;
+use super::record_codec::{StoredKey, StoredOrg};
+use super::record_names;
+use super::slot_report::PendingReport;
 use super::{Redis, Shared};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
@@ -36,17 +36,21 @@ enum Outcome {
     Refused(Decided, Refusal),
     /// No slot is left, but some that we released may not have been counted as free.
     Crowded(Decided),
-    /// The account is not as Redis has it.
+    /// The lease is not as Redis has it.
     Unsettled,
-    Stale(Box<Known>),
+    Stale(Box<CachedKey>),
     Unknown,
 }
 
 impl Redis {
     /// Decides one request, without regard to the deadline.
-    pub(super) async fn asked(&self, ask: DecideRequest<'_>, fate: Option<&Arc<Fate>>) -> Result<Decision, Failure> {
+    pub(super) async fn decide_with_retry(
+        &self,
+        ask: DecideRequest<'_>,
+        late_answer: Option<&Arc<LateAnswer>>,
+    ) -> Result<Decision, CommandError> {
         let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None };
-        let mut known = self.shared.recall(ask.digest);
+        let mut known = self.shared.cache_get(ask.digest);
         // Released slots that are on their way for longer are as good as taken.
         let crossing = self.shared.settings.deadline / 4;
         for tries in 0..TRIES {
@@ -58,19 +62,19 @@ impl Redis {
                 continue;
             };
             let verdict = key.refuses(&ask).map_or(Verdict::Allowed, Verdict::Refused);
-            let question = Asking::new(self, &key, verdict, ask.now, fate.cloned());
+            let question = DecideCall::new(self, &key, verdict, ask.now, late_answer.cloned());
             known = match question.await? {
                 Outcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
                 Outcome::Refused(decided, refusal) => return Ok(refused(&key, &decided, refusal)),
                 Outcome::Crowded(decided) if tries + 1 == TRIES => {
                     return Ok(refused(&key, &decided, Refusal::TooManyInFlight));
                 }
-                Outcome::Crowded(decided) => match timeout(crossing, key.account.heard()).await {
+                Outcome::Crowded(decided) => match timeout(crossing, key.lease.heard()).await {
                     Ok(()) => Some(key),
                     Err(_) => return Ok(refused(&key, &decided, Refusal::TooManyInFlight)),
                 },
-                Outcome::Stale(fresh) => Some(self.shared.remember(ask.digest, *fresh)),
-                Outcome::Unsettled if self.shared.settle(&self.servers, &key.account).await? => Some(key),
+                Outcome::Stale(fresh) => Some(self.shared.cache_put(ask.digest, *fresh)),
+                Outcome::Unsettled if self.shared.resync(&self.servers, &key.lease).await? => Some(key),
                 // Without its organization there is no key.
                 Outcome::Unsettled => return Ok(unknown),
                 Outcome::Unknown => {
@@ -79,118 +83,125 @@ impl Redis {
                 }
             };
         }
-        Err(Failure::Overloaded)
+        Err(CommandError::Overloaded)
     }
 
     /// Reads the key that a digest belongs to: under the id that the presented key names, else by the digest's index.
-    async fn find(&self, ask: &DecideRequest<'_>) -> Result<Option<Arc<Known>>, Failure> {
+    async fn find(&self, ask: &DecideRequest<'_>) -> Result<Option<Arc<CachedKey>>, CommandError> {
         if let Some(id) = ask.id
-            && let Some((key, org)) = self.records(id).await?
+            && let Some((key, org)) = self.read_records(id).await?
             && (key.digest == *ask.digest || key.previous == Some(*ask.digest))
         {
-            return Ok(Some(self.shared.remember(ask.digest, self.shared.known_of(ask.digest, &key, &org, None))));
+            return Ok(Some(self.shared.cache_put(ask.digest, self.shared.cached_key(ask.digest, &key, &org, None))));
         }
-        let Some(id) = self.indexed(ask.digest).await? else { return Ok(None) };
-        let found = self.records(id).await?;
-        Ok(found.map(|(key, org)| self.shared.remember(ask.digest, self.shared.known_of(ask.digest, &key, &org, None))))
+        let Some(id) = self.find_key_id(ask.digest).await? else { return Ok(None) };
+        let found = self.read_records(id).await?;
+        Ok(found
+            .map(|(key, org)| self.shared.cache_put(ask.digest, self.shared.cached_key(ask.digest, &key, &org, None))))
     }
 
     /// The key that has, or had, a digest.
-    pub(super) async fn indexed(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Failure> {
-        let name = self.shared.layout.digest(digest);
+    pub(super) async fn find_key_id(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
+        let name = self.shared.record_names.digest(digest);
         let mut get = cmd("HGET");
         get.arg(&name).arg("key");
-        let id = self.servers.send(layout::slot(&name), &get).await?;
-        let id = Option::<String>::from_redis_value(id).map_err(|_| Failure::Nonsense)?;
-        id.map(|id| id.parse().map_err(|_| Failure::Nonsense)).transpose()
+        let id = self.servers.send(record_names::hash_slot(&name), &get).await?;
+        let id = Option::<String>::from_redis_value(id).map_err(|_| CommandError::UnexpectedReply)?;
+        id.map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
     }
 
     /// The records of a key and its organization.
-    pub(super) async fn records(&self, id: KeyId) -> Result<Option<(StoredKey, StoredOrg)>, Failure> {
+    pub(super) async fn read_records(&self, id: KeyId) -> Result<Option<(StoredKey, StoredOrg)>, CommandError> {
         let shared = &self.shared;
-        let (key, org) = (shared.layout.key(id), shared.layout.org(id.tag()));
-        let question = question::unknown();
+        let (key, org) = (shared.record_names.key(id), shared.record_names.org(id.tag()));
+        let question = decide_codec::encode_read();
         let keys: [&[u8]; 2] = [key.as_bytes(), org.as_bytes()];
-        let slot = layout::slot(id.tag().as_str());
+        let slot = record_names::hash_slot(id.tag().as_str());
         let answer = self.servers.run(slot, &shared.scripts.decide, &keys, &[&shared.holder, &question]).await?;
         match Answer::read(answer)? {
             Answer::Stale(records) => Ok(Some(*records)),
             Answer::Unknown => Ok(None),
-            Answer::Decided(_) | Answer::Unregistered => Err(Failure::Nonsense),
+            Answer::Decided(_) | Answer::Unregistered => Err(CommandError::UnexpectedReply),
         }
     }
 }
 
 /// A question on its way. Polled to its end by whoever asked, or by a task when they have gone.
-struct Asking {
+struct DecideCall {
     answer: Option<Answering>,
-    known: Arc<Known>,
+    known: Arc<CachedKey>,
     shared: Arc<Shared>,
     /// Whom to tell what became of it, when somebody decided without it meanwhile.
-    fate: Option<Arc<Fate>>,
+    late_answer: Option<Arc<LateAnswer>>,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Outcome, CommandError>> + Send>>;
 
-impl Asking {
-    fn new(redis: &Redis, known: &Arc<Known>, verdict: Verdict, now: Micros, fate: Option<Arc<Fate>>) -> Self {
+impl DecideCall {
+    fn new(
+        redis: &Redis,
+        known: &Arc<CachedKey>,
+        verdict: Verdict,
+        now: Micros,
+        late_answer: Option<Arc<LateAnswer>>,
+    ) -> Self {
         let (shared, servers) = (Arc::clone(&redis.shared), redis.servers.clone());
-        let answer = Box::pin(ask(Arc::clone(&shared), servers, Arc::clone(known), verdict, now));
-        Self { answer: Some(answer), known: Arc::clone(known), shared, fate }
+        let answer = Box::pin(decide_once(Arc::clone(&shared), servers, Arc::clone(known), verdict, now));
+        Self { answer: Some(answer), known: Arc::clone(known), shared, late_answer }
     }
 }
 
-impl Future for Asking {
-    type Output = Result<Outcome, Failure>;
+impl Future for DecideCall {
+    type Output = Result<Outcome, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(answer) = self.answer.as_mut() else { return Poll::Ready(Err(Failure::Lost(None))) };
+        let Some(answer) = self.answer.as_mut() else { return Poll::Ready(Err(CommandError::Lost(None))) };
         let outcome = std::task::ready!(answer.as_mut().poll(cx));
         self.answer = None;
         Poll::Ready(outcome)
     }
 }
 
-impl Drop for Asking {
+impl Drop for DecideCall {
     fn drop(&mut self) {
         // Without a runtime the process ends: what is held is given back by the lease.
         let Some(answer) = self.answer.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (fate, known, shared) = (self.fate.take(), Arc::clone(&self.known), Arc::clone(&self.shared));
-        fate.iter().for_each(|fate| fate.is_followed());
+        let (late_answer, known, shared) = (self.late_answer.take(), Arc::clone(&self.known), Arc::clone(&self.shared));
+        late_answer.iter().for_each(|late_answer| late_answer.mark_pending());
         runtime.spawn(async move {
             // What was fenced ran as well: only its slot was forgotten.
-            let ran = matches!(answer.await, Ok(Outcome::Admitted(..)) | Err(Failure::Fenced));
-            if fate.is_some_and(|fate| fate.is_decided(ran)) {
-                shared.owe_use(&known);
+            let ran = matches!(answer.await, Ok(Outcome::Admitted(..)) | Err(CommandError::Fenced));
+            if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
+                shared.record_unreported(&known);
             }
         });
     }
 }
 
 /// Asks, and keeps the books.
-async fn ask(
+async fn decide_once(
     shared: Arc<Shared>,
     servers: Servers,
-    known: Arc<Known>,
+    known: Arc<CachedKey>,
     verdict: Verdict,
     now: Micros,
-) -> Result<Outcome, Failure> {
-    let telling = match verdict {
+) -> Result<Outcome, CommandError> {
+    let report = match verdict {
         Verdict::Refused(_) | Verdict::Look => None,
-        Verdict::Allowed => match known.account.tell() {
-            Some(telling) => Some(telling),
+        Verdict::Allowed => match known.lease.begin_report() {
+            Some(report) => Some(report),
             None => return Ok(Outcome::Unsettled),
         },
     };
     let debt = known.usage.debt();
     let owed = debt.map_or(0, |debt| debt.total);
-    let question = question::question(&shared.settings, &known, verdict, owed, telling.as_ref(), now);
-    let answer = put(&shared, &servers, &known, &question, debt.map(|debt| debt.name)).await;
+    let question = decide_codec::encode_request(&shared.settings, &known, verdict, owed, report.as_ref(), now);
+    let answer = send_decide(&shared, &servers, &known, &question, debt.map(|debt| debt.name)).await;
     let answer = match answer.and_then(Answer::read) {
         Err(failure) => {
             if failure.did_not_run() {
-                telling.into_iter().for_each(Telling::untold);
+                report.into_iter().for_each(PendingReport::not_sent);
             }
             return Err(failure);
         }
@@ -200,61 +211,61 @@ async fn ask(
         known.usage.paid(debt);
     }
     match answer {
-        Answer::Decided(decided) => Ok(decided_upon(&known, decided, telling)?),
+        Answer::Decided(decided) => Ok(apply_decision(&known, decided, report)?),
         Answer::Stale(records) => {
-            telling.into_iter().for_each(Telling::untold);
+            report.into_iter().for_each(PendingReport::not_sent);
             let (key, org) = *records;
             let usage = Some(Arc::clone(&known.usage));
-            Ok(Outcome::Stale(Box::new(shared.known_of(&known.digest, &key, &org, usage))))
+            Ok(Outcome::Stale(Box::new(shared.cached_key(&known.digest, &key, &org, usage))))
         }
         Answer::Unregistered => {
-            telling.into_iter().for_each(Telling::unknown);
+            report.into_iter().for_each(PendingReport::unregistered);
             Ok(Outcome::Unsettled)
         }
         Answer::Unknown => {
-            telling.into_iter().for_each(Telling::untold);
+            report.into_iter().for_each(PendingReport::not_sent);
             Ok(Outcome::Unknown)
         }
     }
 }
 
 /// Puts the question, with the name of the debt that is part of it, if there is one.
-async fn put(
+async fn send_decide(
     shared: &Shared,
     servers: &Servers,
-    known: &Known,
+    known: &CachedKey,
     question: &[u8],
     debt: Option<[u8; 8]>,
-) -> Result<Value, Failure> {
-    let (slot, decide) = (known.account.slot, &shared.scripts.decide);
-    let (key, org): (&[u8], &[u8]) = (&known.record, &known.account.org);
+) -> Result<Value, CommandError> {
+    let (slot, decide) = (known.lease.slot, &shared.scripts.decide);
+    let (key, org): (&[u8], &[u8]) = (&known.record, &known.lease.org);
     match debt {
         None => servers.run(slot, decide, &[key, org], &[&shared.holder, question]).await,
         Some(name) => {
-            let debts = shared.layout.debts(known.tag());
+            let debts = shared.record_names.debts(known.tag());
             servers.run(slot, decide, &[key, org, debts.as_bytes()], &[&shared.holder, question, &name]).await
         }
     }
 }
 
-fn decided_upon(known: &Known, decided: Decided, telling: Option<Telling>) -> Result<Outcome, Failure> {
+fn apply_decision(known: &CachedKey, decided: Decided, report: Option<PendingReport>) -> Result<Outcome, CommandError> {
     known.usage.heard(decided.level, decided.uses, clock::now());
-    match (decided.refusal, telling) {
-        (None, Some(telling)) => match telling.took(decided.taken, known.concurrent) {
+    match (decided.refusal, report) {
+        (None, Some(report)) => match report.acquired(decided.taken, known.concurrent) {
             Some(permit) => Ok(Outcome::Admitted(decided, permit)),
-            // The account was settled without this slot, which is not ours then.
-            None => Err(Failure::Fenced),
+            // The lease was settled without this slot, which is not ours then.
+            None => Err(CommandError::Fenced),
         },
-        (Some(refusal), telling) => {
-            let early = telling.is_some_and(Telling::refused);
-            let crowded = early && refusal == Refusal::TooManyInFlight;
-            Ok(if crowded { Outcome::Crowded(decided) } else { Outcome::Refused(decided, refusal) })
+        (Some(refusal), report) => {
+            let early = report.is_some_and(PendingReport::denied);
+            let near_limit = early && refusal == Refusal::TooManyInFlight;
+            Ok(if near_limit { Outcome::Crowded(decided) } else { Outcome::Refused(decided, refusal) })
         }
-        (None, None) => Err(Failure::Nonsense),
+        (None, None) => Err(CommandError::UnexpectedReply),
     }
 }
 
-fn admitted(key: &Known, decided: &Decided, permit: Permit) -> Decision {
+fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
         rate_limit: decided.rate_limit_status(key),
@@ -265,7 +276,7 @@ fn admitted(key: &Known, decided: &Decided, permit: Permit) -> Decision {
 }
 
 /// Those who are not authenticated learn nothing of where the key stands.
-fn refused(key: &Known, decided: &Decided, refusal: Refusal) -> Decision {
+fn refused(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
     use Refusal::{Expired, Revoked, Unknown, UserRemoved};
     let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);
     let rate_limit = authenticated.then(|| decided.rate_limit_status(key));
@@ -273,15 +284,21 @@ fn refused(key: &Known, decided: &Decided, refusal: Refusal) -> Decision {
 }
 
 /// Where a key stands, taking nothing; what it owes is paid.
-pub(super) async fn look(redis: &Redis, known: &Arc<Known>, now: Micros) -> Result<Option<RateLimitStatus>, Failure> {
+pub(super) async fn read_status(
+    redis: &Redis,
+    known: &Arc<CachedKey>,
+    now: Micros,
+) -> Result<Option<RateLimitStatus>, CommandError> {
     let mut known = Arc::clone(known);
     for _ in 0..TRIES {
-        match Asking::new(redis, &known, Verdict::Look, now, None).await? {
+        match DecideCall::new(redis, &known, Verdict::Look, now, None).await? {
             Outcome::Refused(decided, _) => return Ok(Some(decided.rate_limit_status(&known))),
             Outcome::Stale(fresh) => known = Arc::from(fresh),
             Outcome::Unknown => return Ok(None),
-            Outcome::Admitted(..) | Outcome::Crowded(_) | Outcome::Unsettled => return Err(Failure::Nonsense),
+            Outcome::Admitted(..) | Outcome::Crowded(_) | Outcome::Unsettled => {
+                return Err(CommandError::UnexpectedReply);
+            }
         }
     }
-    Err(Failure::Overloaded)
+    Err(CommandError::Overloaded)
 }

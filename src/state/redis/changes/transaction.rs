@@ -5,31 +5,31 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::state::redis::Redis;
+use crate::state::redis::client::CommandError;
 use crate::state::redis::script::Script;
-use crate::state::redis::servers::Failure;
 
 /// Letters of versions.
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// What must be so, and what is to be written then; all of it or nothing.
 #[derive(Default)]
-pub(in crate::state::redis) struct Draft {
+pub(in crate::state::redis) struct Transaction {
     records: Vec<String>,
     checks: Vec<serde_json::Value>,
     writes: Vec<serde_json::Value>,
     now: u64,
 }
 
-/// What became of a draft.
-pub(in crate::state::redis) enum Committed {
+/// What became of a transaction.
+pub(in crate::state::redis) enum CommitResult {
     /// It is written, and this many replicas have it, as far as anybody waited for them.
     Written(u32),
     /// This check, counted from 1 in the order in which they were added, failed; nothing was written.
     Failed(u64),
 }
 
-impl Draft {
-    /// An empty draft for a time that its writes take for now; 0 for the server's.
+impl Transaction {
+    /// An empty transaction for a time that its writes take for now; 0 for the server's.
     pub(in crate::state::redis) fn new(now: u64) -> Self {
         Self { now, ..Self::default() }
     }
@@ -84,17 +84,25 @@ impl Draft {
 }
 
 impl Redis {
-    /// Checks and writes a draft, and waits for no replica.
-    pub(in crate::state::redis) async fn commit_at_once(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
-        let (commit, json) = (&self.shared.scripts.commit, draft.json());
-        committed(self.servers.run(slot, commit, &draft.keys(), &[json.as_bytes()]).await?, 0)
+    /// Checks and writes a transaction, and waits for no replica.
+    pub(in crate::state::redis) async fn commit_at_once(
+        &self,
+        slot: u16,
+        transaction: &Transaction,
+    ) -> Result<CommitResult, CommandError> {
+        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        commit_result(self.servers.run(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?, 0)
     }
 
-    /// Checks and writes a draft, and waits for as many replicas as are configured.
-    pub(in crate::state::redis) async fn commit(&self, slot: u16, draft: &Draft) -> Result<Committed, Failure> {
-        let (commit, json) = (&self.shared.scripts.commit, draft.json());
-        let (answer, replicas) = self.run_durably(slot, commit, &draft.keys(), &[json.as_bytes()]).await?;
-        committed(answer, replicas)
+    /// Checks and writes a transaction, and waits for as many replicas as are configured.
+    pub(in crate::state::redis) async fn commit(
+        &self,
+        slot: u16,
+        transaction: &Transaction,
+    ) -> Result<CommitResult, CommandError> {
+        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        let (answer, replicas) = self.run_durably(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
+        commit_result(answer, replicas)
     }
 
     /// Runs a script that writes, waits for as many replicas as are configured, and says how many have it.
@@ -104,7 +112,7 @@ impl Redis {
         script: &Script,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-    ) -> Result<(Value, u32), Failure> {
+    ) -> Result<(Value, u32), CommandError> {
         let durability = self.shared.settings.durability;
         // Who waits for replicas has the connection to themselves.
         let _alone = if durability.replicas > 0 { Some(self.shared.committing.lock().await) } else { None };
@@ -112,11 +120,11 @@ impl Redis {
     }
 }
 
-fn committed(answer: Value, replicas: u32) -> Result<Committed, Failure> {
+fn commit_result(answer: Value, replicas: u32) -> Result<CommitResult, CommandError> {
     match answer {
-        Value::Int(0) => Ok(Committed::Written(replicas)),
-        Value::Int(number) => Ok(Committed::Failed(u64::try_from(number).unwrap_or_default())),
-        _ => Err(Failure::Nonsense),
+        Value::Int(0) => Ok(CommitResult::Written(replicas)),
+        Value::Int(number) => Ok(CommitResult::Failed(u64::try_from(number).unwrap_or_default())),
+        _ => Err(CommandError::UnexpectedReply),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue as _, Value};
 
-use super::servers::Failure;
+use super::client::CommandError;
 use crate::clock::Micros;
 use crate::identity::Permission;
 use crate::key::KeyDigest;
@@ -50,45 +50,45 @@ pub(super) struct Live {
 
 impl Fields {
     /// From the answer to `HGETALL`; none when there is no such hash.
-    pub(super) fn read(answer: Value) -> Result<Option<Self>, Failure> {
-        let fields = HashMap::<String, Vec<u8>>::from_redis_value(answer).map_err(|_| Failure::Nonsense)?;
+    pub(super) fn read(answer: Value) -> Result<Option<Self>, CommandError> {
+        let fields = HashMap::<String, Vec<u8>>::from_redis_value(answer).map_err(|_| CommandError::UnexpectedReply)?;
         Ok((!fields.is_empty()).then_some(Self(fields)))
     }
 
-    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
+    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, CommandError> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
-        let text = std::str::from_utf8(value).map_err(|_| Failure::Nonsense)?;
-        text.parse().map(Some).map_err(|_| Failure::Nonsense)
+        let text = std::str::from_utf8(value).map_err(|_| CommandError::UnexpectedReply)?;
+        text.parse().map(Some).map_err(|_| CommandError::UnexpectedReply)
     }
 
-    fn required<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
-        self.optional(name)?.ok_or(Failure::Nonsense)
+    fn required<T: FromStr>(&self, name: &str) -> Result<T, CommandError> {
+        self.optional(name)?.ok_or(CommandError::UnexpectedReply)
     }
 
-    fn time(&self, name: &str) -> Result<Option<Micros>, Failure> {
+    fn time(&self, name: &str) -> Result<Option<Micros>, CommandError> {
         Ok(self.optional(name)?.map(Micros))
     }
 
-    fn flag(&self, name: &str) -> Result<bool, Failure> {
+    fn flag(&self, name: &str) -> Result<bool, CommandError> {
         Ok(self.required::<u8>(name)? != 0)
     }
 
-    fn digest(&self, name: &str) -> Result<Option<KeyDigest>, Failure> {
+    fn digest(&self, name: &str) -> Result<Option<KeyDigest>, CommandError> {
         let hex: Option<String> = self.optional(name)?;
-        hex.map(|hex| KeyDigest::from_hex(&hex).map_err(|_| Failure::Nonsense)).transpose()
+        hex.map(|hex| KeyDigest::from_hex(&hex).map_err(|_| CommandError::UnexpectedReply)).transpose()
     }
 
-    fn permissions(&self) -> Result<Vec<Permission>, Failure> {
+    fn permissions(&self) -> Result<Vec<Permission>, CommandError> {
         let joined: String = self.required("permissions")?;
         let each = joined.split(',').filter(|permission| !permission.is_empty());
-        each.map(|permission| permission.parse().map_err(|_| Failure::Nonsense)).collect()
+        each.map(|permission| permission.parse().map_err(|_| CommandError::UnexpectedReply)).collect()
     }
 
-    fn live(&self) -> Result<&[u8], Failure> {
-        self.0.get("live").map(Vec::as_slice).ok_or(Failure::Nonsense)
+    fn live(&self) -> Result<&[u8], CommandError> {
+        self.0.get("live").map(Vec::as_slice).ok_or(CommandError::UnexpectedReply)
     }
 
-    pub(super) fn org(&self) -> Result<StoredOrg, Failure> {
+    pub(super) fn org(&self) -> Result<StoredOrg, CommandError> {
         let org = Org {
             id: self.required("id")?,
             tag: self.required("tag")?,
@@ -97,10 +97,10 @@ impl Fields {
             suspended: self.flag("suspended")?,
             concurrent: self.optional("concurrent")?,
         };
-        Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(Failure::Nonsense)? })
+        Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
     }
 
-    pub(super) fn user(&self) -> Result<User, Failure> {
+    pub(super) fn user(&self) -> Result<User, CommandError> {
         Ok(User {
             id: self.required("id")?,
             org: self.required("org")?,
@@ -111,7 +111,7 @@ impl Fields {
         })
     }
 
-    pub(super) fn key(&self) -> Result<StoredKey, Failure> {
+    pub(super) fn key(&self) -> Result<StoredKey, CommandError> {
         let (live, last_used, uses) = live(self.live()?)?;
         let key = Key {
             id: self.required("id")?,
@@ -130,7 +130,7 @@ impl Fields {
         };
         Ok(StoredKey {
             key,
-            digest: self.digest("digest")?.ok_or(Failure::Nonsense)?,
+            digest: self.digest("digest")?.ok_or(CommandError::UnexpectedReply)?,
             previous: self.digest("previous")?,
             permissions: self.permissions()?,
             user_removed: self.time("removed")?.is_some(),
@@ -138,23 +138,23 @@ impl Fields {
         })
     }
 
-    pub(super) fn session(&self) -> Result<Session, Failure> {
-        let record = self.0.get("record").ok_or(Failure::Nonsense)?;
-        let session: Session = serde_json::from_slice(record).map_err(|_| Failure::Nonsense)?;
+    pub(super) fn session(&self) -> Result<Session, CommandError> {
+        let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
+        let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Session { chosen: self.required("chosen")?, seen: Micros(self.required("seen")?), ..session })
     }
 
-    fn quota(&self) -> Result<Option<Quota>, Failure> {
+    fn quota(&self) -> Result<Option<Quota>, CommandError> {
         let Some(requests) = self.optional("requests")? else { return Ok(None) };
         let quota = Quota { requests, per: Duration::from_secs(self.required("per")?), burst: self.required("burst")? };
-        quota.checked().map(Some).map_err(|_| Failure::Nonsense)
+        quota.checked().map(Some).map_err(|_| CommandError::UnexpectedReply)
     }
 }
 
 /// A key's live part, when it was last used, and how often.
-fn live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), Failure> {
-    let (version, numbers) = packed.split_first_chunk().ok_or(Failure::Nonsense)?;
-    let [level, at, per_us, uses, used] = unpack(numbers).ok_or(Failure::Nonsense)?;
+fn live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
+    let (version, numbers) = packed.split_first_chunk().ok_or(CommandError::UnexpectedReply)?;
+    let [level, at, per_us, uses, used] = unpack(numbers).ok_or(CommandError::UnexpectedReply)?;
     let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, per_us };
     Ok((live, Some(Micros(used)).filter(|used| used.0 > 0), uses))
 }

@@ -29,7 +29,7 @@ mod link;
 mod sentinel;
 
 pub use connect::ConnectError;
-pub(super) use failure::Failure;
+pub(super) use failure::CommandError;
 pub use info::Unsuitable;
 
 use cluster::Slots;
@@ -68,7 +68,7 @@ pub(super) struct Common {
     /// Told when the topology may have changed; counts how often.
     changed: watch::Sender<u64>,
     /// How often another server process took over: what it has may be less than what was acknowledged before.
-    pub(super) successions: Arc<AtomicU64>,
+    pub(super) failovers: Arc<AtomicU64>,
 }
 
 impl Common {
@@ -83,7 +83,7 @@ impl Common {
             revocations: Revocations::default(),
             cluster,
             changed: watch::Sender::new(0),
-            successions: Arc::default(),
+            failovers: Arc::default(),
         })
     }
 }
@@ -143,14 +143,14 @@ impl Servers {
     /// Runs a script where its keys are; by its digest, and when the server does not know it, once by its text.
     ///
     /// # Errors
-    /// [`Failure`] says whether it may have run.
+    /// [`CommandError`] says whether it may have run.
     pub(super) async fn run(
         &self,
         slot: u16,
         script: &Script,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CommandError> {
         match self.send(slot, &script.by_digest(keys, arguments)).await {
             Err(failure) if failure.is_no_script() => self.send(slot, &script.by_text(keys, arguments)).await,
             answered => answered,
@@ -160,7 +160,7 @@ impl Servers {
     /// Runs a script, waits for replicas to have what it wrote, and says how many have.
     ///
     /// # Errors
-    /// [`Failure`] says whether it may have run.
+    /// [`CommandError`] says whether it may have run.
     pub(super) async fn run_durably(
         &self,
         slot: u16,
@@ -168,7 +168,7 @@ impl Servers {
         keys: &[&[u8]],
         arguments: &[&[u8]],
         durability: Durability,
-    ) -> Result<(Value, u32), Failure> {
+    ) -> Result<(Value, u32), CommandError> {
         let durability = Some(durability).filter(|durability| durability.replicas > 0);
         let by_digest = script.by_digest(keys, arguments);
         match self.deliver(slot, Message { command: &by_digest, asking: false, durability }).await {
@@ -183,14 +183,14 @@ impl Servers {
     /// Sends a command to the server that has the slot, wherever that is.
     ///
     /// # Errors
-    /// [`Failure`] says whether it may have run.
-    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+    /// [`CommandError`] says whether it may have run.
+    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
         let message = Message { command, asking: false, durability: None };
         self.deliver(slot, message).await.map(|(answer, _)| answer)
     }
 
-    async fn deliver(&self, slot: u16, mut message: Message<'_>) -> Result<(Value, u32), Failure> {
-        let mut link = self.0.slots.load().link(slot).ok_or(Failure::Unreachable)?;
+    async fn deliver(&self, slot: u16, mut message: Message<'_>) -> Result<(Value, u32), CommandError> {
+        let mut link = self.0.slots.load().link(slot).ok_or(CommandError::Unreachable)?;
         let mut answered = link.send(message).await;
         for _ in 0..REDIRECTIONS {
             let Err(failure) = &answered else { break };
@@ -273,7 +273,7 @@ impl Common {
     }
 
     fn succeeded(&self) {
-        self.successions.fetch_add(1, Ordering::AcqRel);
+        self.failovers.fetch_add(1, Ordering::AcqRel);
     }
 
     fn topology_changed(&self) {

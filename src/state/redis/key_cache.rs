@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::account::Account;
-use super::stored::{StoredKey, StoredOrg, Version};
+use super::lease::SlotLease;
+use super::record_codec::{StoredKey, StoredOrg, Version};
 use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
@@ -14,7 +14,7 @@ use crate::state::bucket::Bucket;
 use crate::state::{DecideRequest, Defaults, Refusal};
 
 /// A key and its organization, as of these versions.
-pub(super) struct Known {
+pub(super) struct CachedKey {
     /// The digest that led here.
     pub(super) digest: KeyDigest,
     /// The name of the key's record.
@@ -33,9 +33,9 @@ pub(super) struct Known {
     pub(super) quota: Quota,
     /// The concurrency in force.
     pub(super) concurrent: u32,
-    pub(super) account: Arc<Account>,
+    pub(super) lease: Arc<SlotLease>,
     /// Kept when the rest is read anew.
-    pub(super) usage: Arc<Usage>,
+    pub(super) usage: Arc<CachedUsage>,
 }
 
 /// Which of the key's secrets was presented.
@@ -49,18 +49,18 @@ enum Secret {
 }
 
 /// What Redis last said of the key's bucket.
-pub(super) struct Usage(Mutex<Told>);
+pub(super) struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the quota in force.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct UsageState {
     pub(super) bucket: Bucket,
     pub(super) uses: u64,
     /// When Redis last vouched for the key, by our own clock.
     pub(super) seen: Micros,
     /// The bucket that counts while Redis is away; none while it is not.
     pub(super) share: Option<Bucket>,
-    pub(super) debt: Debt,
+    pub(super) debt: UnreportedUses,
 }
 
 /// Uses that were admitted without Redis, since nothing was owed.
@@ -68,7 +68,7 @@ pub(super) struct Told {
 /// - Redis is told of all that there ever were, under a name that is used for nothing else, and takes what it was not
 ///   told before: so it can be told again when an answer was lost, and no use counts twice.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Debt {
+pub(super) struct UnreportedUses {
     /// The name. When all was paid, the next debt has another one: what Redis noted of this one expires.
     pub(super) name: [u8; 8],
     /// How many there were.
@@ -77,14 +77,14 @@ pub(super) struct Debt {
     pub(super) paid: u64,
 }
 
-impl Debt {
+impl UnreportedUses {
     /// How many Redis does not have.
     pub(super) fn owed(self) -> u64 {
         self.total - self.paid
     }
 }
 
-impl Known {
+impl CachedKey {
     /// What a presented digest leads to.
     pub(super) fn new(
         defaults: Defaults,
@@ -92,8 +92,8 @@ impl Known {
         digest: &KeyDigest,
         key: &StoredKey,
         org: &StoredOrg,
-        account: Arc<Account>,
-        usage: Option<Arc<Usage>>,
+        lease: Arc<SlotLease>,
+        usage: Option<Arc<CachedUsage>>,
     ) -> Self {
         let (user_id, org_id) = (key.key.user, key.key.org);
         let key_id = (!key.key.seat).then_some(key.key.id);
@@ -115,14 +115,14 @@ impl Known {
             defaults,
             quota,
             concurrent: org.org.concurrent.unwrap_or(defaults.concurrent),
-            account,
-            usage: usage.unwrap_or_else(|| Arc::new(Usage::new(key, quota))),
+            lease,
+            usage: usage.unwrap_or_else(|| Arc::new(CachedUsage::new(key, quota))),
         }
     }
 
     /// The tag of its organization.
     pub(super) fn tag(&self) -> OrgTag {
-        self.account.tag
+        self.lease.tag
     }
 
     /// Why the records refuse the request, if they do. Time and what is counted are Redis's to judge.
@@ -166,10 +166,10 @@ impl Secret {
     }
 }
 
-impl Usage {
+impl CachedUsage {
     fn new(key: &StoredKey, quota: Quota) -> Self {
         let (bucket, uses) = (key.live.bucket.converted(key.live.per_us, quota), key.key.uses);
-        Self(Mutex::new(Told { bucket, uses, seen: clock::now(), share: None, debt: Debt::default() }))
+        Self(Mutex::new(UsageState { bucket, uses, seen: clock::now(), share: None, debt: UnreportedUses::default() }))
     }
 
     /// What Redis says now.
@@ -182,12 +182,12 @@ impl Usage {
     }
 
     /// What Redis is to be told of, if there is anything.
-    pub(super) fn debt(&self) -> Option<Debt> {
+    pub(super) fn debt(&self) -> Option<UnreportedUses> {
         Some(self.told().debt).filter(|debt| debt.owed() > 0)
     }
 
     /// Redis has all of a debt as it was told.
-    pub(super) fn paid(&self, debt: Debt) {
+    pub(super) fn paid(&self, debt: UnreportedUses) {
         let mut told = self.told();
         if told.debt.name == debt.name {
             told.debt.paid = told.debt.paid.max(debt.total);
@@ -195,16 +195,16 @@ impl Usage {
     }
 
     /// One more use that Redis does not know of; how many these are now. The name is for a debt that begins with it.
-    pub(super) fn owe(told: &mut Told, name: [u8; 8]) -> u64 {
+    pub(super) fn owe(told: &mut UsageState, name: [u8; 8]) -> u64 {
         if told.debt.owed() == 0 {
-            told.debt = Debt { name, total: 0, paid: 0 };
+            told.debt = UnreportedUses { name, total: 0, paid: 0 };
         }
         told.debt.total += 1;
         told.debt.owed()
     }
 
     /// Nothing that holds this lock can leave it half changed: it only assigns.
-    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+    pub(super) fn told(&self) -> MutexGuard<'_, UsageState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The accounts that the keeper looks after, and how it is woken.
+//! The leases that the keeper looks after, and how it is woken.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::account::Account;
+use super::lease::SlotLease;
 
-/// The accounts of organizations that are in use.
+/// The leases of organizations that are in use.
 #[derive(Default)]
-pub(super) struct Active {
-    accounts: Mutex<Vec<Arc<Account>>>,
+pub(super) struct ActiveLeases {
+    leases: Mutex<Vec<Arc<SlotLease>>>,
     hurried: AtomicBool,
     woken: Notify,
 }
 
-impl Active {
+impl ActiveLeases {
     /// One more to look after. The keeper is woken: it sleeps when there is none.
-    pub(super) fn add(&self, account: Arc<Account>) {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).push(account);
+    pub(super) fn add(&self, lease: Arc<SlotLease>) {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
         self.woken.notify_one();
     }
 
@@ -40,21 +40,21 @@ impl Active {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// All of them, to look at.
-    pub(super) fn all(&self) -> Vec<Arc<Account>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn all(&self) -> Vec<Arc<SlotLease>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forgets these: they rest. One that is in use again already was added once more, behind: that one stays.
-    pub(super) fn remove(&self, resting: &[Arc<Account>]) {
+    pub(super) fn remove(&self, resting: &[Arc<SlotLease>]) {
         if resting.is_empty() {
             return;
         }
-        let mut resting: HashSet<*const Account> = resting.iter().map(Arc::as_ptr).collect();
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        accounts.retain(|account| !resting.remove(&Arc::as_ptr(account)));
+        let mut resting: HashSet<*const SlotLease> = resting.iter().map(Arc::as_ptr).collect();
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.retain(|lease| !resting.remove(&Arc::as_ptr(lease)));
     }
 }

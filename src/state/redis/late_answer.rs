@@ -18,21 +18,21 @@ const ADMITTED: u8 = 4;
 
 /// Shared by the request and the task.
 #[derive(Debug, Default)]
-pub(super) struct Fate(AtomicU8);
+pub(super) struct LateAnswer(AtomicU8);
 
-impl Fate {
+impl LateAnswer {
     /// A task waits for the answer now.
-    pub(super) fn is_followed(&self) {
+    pub(super) fn mark_pending(&self) {
         self.0.store(FOLLOWED, Ordering::Release);
     }
 
     /// The answer came, or never will; whether a provisional use is to be told of.
-    pub(super) fn is_decided(&self, ran: bool) -> bool {
+    pub(super) fn complete(&self, ran: bool) -> bool {
         self.0.swap(if ran { RAN } else { DID_NOT }, Ordering::AcqRel) == ADMITTED && !ran
     }
 
     /// The request was admitted without Redis; whether its use is to be told of, as far as can be known now.
-    pub(super) fn is_admitted(&self) -> bool {
+    pub(super) fn admit_locally(&self) -> bool {
         matches!(self.0.swap(ADMITTED, Ordering::AcqRel), OPEN | DID_NOT)
     }
 }
@@ -43,14 +43,14 @@ mod tests {
 
     /// Whether a use is told of, by the request and by the task.
     fn told(ran: bool, request_first: bool) -> (bool, bool) {
-        let fate = Fate::default();
-        fate.is_followed();
+        let late_answer = LateAnswer::default();
+        late_answer.mark_pending();
         if request_first {
-            let request = fate.is_admitted();
-            (request, fate.is_decided(ran))
+            let request = late_answer.admit_locally();
+            (request, late_answer.complete(ran))
         } else {
-            let task = fate.is_decided(ran);
-            (fate.is_admitted(), task)
+            let task = late_answer.complete(ran);
+            (late_answer.admit_locally(), task)
         }
     }
 
@@ -60,6 +60,6 @@ mod tests {
         assert_eq!(told(true, false), (false, false));
         assert_eq!(told(false, true), (false, true));
         assert_eq!(told(false, false), (true, false));
-        assert!(Fate::default().is_admitted(), "there was no question");
+        assert!(LateAnswer::default().admit_locally(), "there was no question");
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::connect::{ConnectError, Connected, Connector, Driver, Target};
-use super::failure::{Failure, is_disorder, is_routine, is_unfit, takes_no_writes};
+use super::failure::{CommandError, is_disorder, is_routine, is_unfit, takes_no_writes};
 use crate::state::redis::settings::Durability;
 
 /// Commands without an answer on one link. At 100,000 decisions a second and the default deadline, all that can be
@@ -125,9 +125,9 @@ impl Link {
     }
 
     /// Sends a command, waits for its answer, and for replicas to have it, when that is wanted.
-    pub(super) async fn send(&self, message: Message<'_>) -> Result<(Value, u32), Failure> {
+    pub(super) async fn send(&self, message: Message<'_>) -> Result<(Value, u32), CommandError> {
         let _waiting = self.enter()?;
-        let (mut connection, number) = self.connection().ok_or(Failure::Unreachable)?;
+        let (mut connection, number) = self.connection().ok_or(CommandError::Unreachable)?;
         let extra = message.durability.map_or(Duration::ZERO, |durability| durability.timeout);
         if message.is_plain() {
             let answer = connection.send_packed_command(message.command);
@@ -154,7 +154,7 @@ impl Link {
         number: u64,
         extra: Duration,
         answer: impl Future<Output = RedisResult<T>>,
-    ) -> Result<RedisResult<T>, Failure> {
+    ) -> Result<RedisResult<T>, CommandError> {
         let settings = self.connector.settings();
         let mut answer = pin!(answer);
         if let Ok(answer) = timeout(settings.deadline + extra, &mut answer).await {
@@ -162,10 +162,10 @@ impl Link {
             return Ok(answer);
         }
         self.late(number);
-        timeout(settings.lease / 2, answer).await.map_err(|_| Failure::Lost(None))
+        timeout(settings.lease / 2, answer).await.map_err(|_| CommandError::Lost(None))
     }
 
-    fn judge(&self, number: u64, answered: Result<RedisResult<Value>, Failure>) -> Result<Value, Failure> {
+    fn judge(&self, number: u64, answered: Result<RedisResult<Value>, CommandError>) -> Result<Value, CommandError> {
         let error = match answered?.and_then(Value::extract_error) {
             Ok(value) => {
                 if self.refusing.load(Ordering::Relaxed) {
@@ -185,12 +185,12 @@ impl Link {
         if is_disorder(&error) {
             self.connector.common.topology_changed();
         }
-        Err(if broken { Failure::Lost(Some(error)) } else { Failure::Refused(error) })
+        Err(if broken { CommandError::Lost(Some(error)) } else { CommandError::Refused(error) })
     }
 
-    fn enter(&self) -> Result<Waiting<'_>, Failure> {
+    fn enter(&self) -> Result<Waiting<'_>, CommandError> {
         let waiting = Waiting(&self.waiting);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING { Ok(waiting) } else { Err(Failure::Overloaded) }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING { Ok(waiting) } else { Err(CommandError::Overloaded) }
     }
 
     fn connection(&self) -> Option<(MultiplexedConnection, u64)> {

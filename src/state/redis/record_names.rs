@@ -30,16 +30,16 @@ const SLOTS: u16 = 16384;
 
 /// The names of the records of one deployment.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct RecordNames {
     prefix: Box<str>,
 }
 
 /// The slot that a Cluster places a hash tag in: CRC-16/XMODEM modulo 16384 (Redis Cluster specification).
-pub(super) fn slot(hash_tag: &str) -> u16 {
+pub(super) fn hash_slot(hash_tag: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hash_tag.as_bytes()) % SLOTS
 }
 
-impl Layout {
+impl RecordNames {
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
     }
@@ -124,17 +124,17 @@ impl Layout {
 
 /// The slot of the records of all organizations.
 pub(super) fn orgs_slot() -> u16 {
-    slot("orgs")
+    hash_slot("orgs")
 }
 
 /// The slot of the gateways.
 pub(super) fn gateways_slot() -> u16 {
-    slot("gateways")
+    hash_slot("gateways")
 }
 
 /// The slot of the index of sessions.
 pub(super) fn sessions_slot() -> u16 {
-    slot("sessions")
+    hash_slot("sessions")
 }
 
 /// The digest of a token from 64 hexadecimal digits.
@@ -154,16 +154,16 @@ mod tests {
     #[test]
     fn slots_are_as_a_cluster_computes_them() {
         // `CLUSTER KEYSLOT 123456789` and the example of the specification.
-        assert_eq!(slot("123456789"), 0x31C3);
-        assert_eq!(slot("foo"), 12182);
+        assert_eq!(hash_slot("123456789"), 0x31C3);
+        assert_eq!(hash_slot("foo"), 12182);
     }
 
     #[test]
     fn all_of_an_organization_has_its_tag() {
-        let layout = Layout::new("p");
+        let record_names = RecordNames::new("p");
         let tag = OrgTag::generate().unwrap();
         let key = KeyId::generate(tag).unwrap();
-        assert_eq!(layout.org(tag), format!("p:{{{}}}:org", tag.as_str()));
-        assert!(layout.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
+        assert_eq!(record_names.org(tag), format!("p:{{{}}}:org", tag.as_str()));
+        assert!(record_names.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
     }
 }
