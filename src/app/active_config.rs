@@ -13,7 +13,7 @@ use super::worker_pool::ConfigSnapshot;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::audit::Journal;
 use crate::config::{Listener, ListenerRole};
-use crate::dashboard::{self, Dashboard, Sample, Samples};
+use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use crate::forward::TrustedProxies;
 use crate::gateway::{EarlyRejection, Gateway};
 use crate::metrics::Metrics;
@@ -28,7 +28,7 @@ pub(super) struct SharedHandles {
     pub(super) metrics: Metrics,
     pub(super) connection_limiter: ConnectionLimiter,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<dashboard::Shared>,
+    pub(super) dashboard: Option<dashboard::DashboardServices>,
 }
 
 /// What is services of the snapshot that is in force. Clones share it.
@@ -101,10 +101,10 @@ impl SharedHandles {
     fn dashboard(&self, snapshot: &ConfigSnapshot) -> Option<Dashboard> {
         let shared = self.dashboard.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
-        let origin = shared.settings.api.as_ref().unwrap_or(&shared.settings.origin).clone();
-        let paths = snapshot.config.routes.iter().filter_map(sample).collect();
-        let samples = Samples { origin, paths };
-        Some(Dashboard::new(shared, trusted, snapshot.attempts.clone(), samples, self.metrics.clone()))
+        let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
+        let paths = snapshot.config.routes.iter().filter_map(curl_example).collect();
+        let examples = CurlExamples { origin, paths };
+        Some(Dashboard::new(shared, trusted, snapshot.attempts.clone(), examples, self.metrics.clone()))
     }
 
     fn gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
@@ -161,9 +161,9 @@ impl SharedHandles {
 }
 
 /// What of a route can be asked for by `GET` as it stands.
-fn sample(route: &RouteSettings) -> Option<Sample> {
+fn curl_example(route: &RouteSettings) -> Option<CurlExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);
     let is_whole = !path.contains('{');
-    (may_get && is_whole).then(|| Sample { path: path.to_owned(), permission: route.permission.clone() })
+    (may_get && is_whole).then(|| CurlExample { path: path.to_owned(), permission: route.permission.clone() })
 }

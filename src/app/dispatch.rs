@@ -31,10 +31,10 @@ impl ListenerRouter {
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, upgrade_slot, request).await };
-        let is_dashboards = dashboard.is_under(request.uri().path());
+        let is_dashboards = dashboard.contains_path(request.uri().path());
         match (self.serves, is_dashboards) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
-            (ListenerRole::Api, true) => own(dashboard.nothing()),
+            (ListenerRole::Api, true) => own(dashboard.not_found()),
             (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, upgrade_slot, request).await,
         }
     }

@@ -201,10 +201,13 @@ fn join(thread: JoinHandle<()>) {
 }
 
 /// What the workers' dashboards share.
-fn shared(settings: &dashboard::Settings, management: &Arc<Management>) -> anyhow::Result<dashboard::Shared> {
+fn shared(
+    settings: &dashboard::Settings,
+    management: &Arc<Management>,
+) -> anyhow::Result<dashboard::DashboardServices> {
     let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
     let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
-    Ok(dashboard::Shared { settings, providers: Arc::new(providers), management })
+    Ok(dashboard::DashboardServices { settings, providers: Arc::new(providers), management })
 }
 
 /// What the threads share.
@@ -213,7 +216,7 @@ struct Components {
     state: Arc<State>,
     journal: Journal,
     management: Arc<Management>,
-    dashboard: Option<dashboard::Shared>,
+    dashboard: Option<dashboard::DashboardServices>,
     /// Workers that live.
     alive: Arc<AtomicUsize>,
     readiness: Arc<Readiness>,

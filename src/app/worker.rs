@@ -32,7 +32,7 @@ pub(super) struct Worker {
     pub(super) snapshot: ConfigSnapshot,
     pub(super) commands: commands::Receiver<WorkerCommand>,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<dashboard::Shared>,
+    pub(super) dashboard: Option<dashboard::DashboardServices>,
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
     pub(super) metrics: Metrics,

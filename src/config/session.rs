@@ -6,7 +6,7 @@ use http::Uri;
 
 use super::tls;
 use crate::admission::RouteSettings;
-use crate::dashboard::{Claim, People, ProviderSettings, Settings};
+use crate::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
 use crate::identity::Permission;
 use crate::oidc;
 use crate::settings::{Section, Value};
@@ -24,7 +24,7 @@ const LIFETIME: Duration = HOUR.saturating_mul(12);
 pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Option<Settings> {
     let origin = section.required("origin", origin);
     let path = section.optional("path", PATH.to_owned(), path);
-    let api = section.maybe("api", origin_of_api);
+    let api_origin = section.maybe("api", any_origin);
     let idle = section.optional("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
     let lifetime = section.optional("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
     let links = section.optional("links", true, |value| value.boolean());
@@ -36,7 +36,7 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Op
         section.report("providers", "is empty and `links` is off, so nobody could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    Some(Settings { origin: origin?, path, idle, lifetime, links, api, providers })
+    Some(Settings { origin: origin?, path, idle, lifetime, links, api_origin, providers })
 }
 
 /// A route that the dashboard hides.
@@ -52,7 +52,7 @@ fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings
 
 /// An origin that browsers keep session cookies for.
 fn origin(value: &Value<'_>) -> Option<String> {
-    let origin = origin_of_api(value)?;
+    let origin = any_origin(value)?;
     let host = origin.strip_prefix("http://");
     let is_local = |host: &str| host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
     if host.is_some_and(|host| !is_local(host)) {
@@ -63,7 +63,7 @@ fn origin(value: &Value<'_>) -> Option<String> {
 }
 
 /// An origin as browsers write it (RFC 6454, section 6.2): they leave out the scheme's own port.
-fn origin_of_api(value: &Value<'_>) -> Option<String> {
+fn any_origin(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     let uri = text.parse::<Uri>().ok().filter(|uri| uri.path() == "/" && uri.query().is_none());
     let scheme = uri.as_ref().and_then(|uri| uri.scheme_str()).filter(|scheme| ["http", "https"].contains(scheme));
@@ -110,8 +110,8 @@ fn provider(section: &mut Section<'_>) -> Option<ProviderSettings> {
     let client_secret = section.maybe("client_secret", |value| value.secret());
     let scopes = section.optional("scopes", default_scopes(), scopes);
     let tls = section.maybe("tls", |value| value.section(|section| Some(tls::client(section))));
-    let people = section.section("people", people);
-    let claims = people.iter().flat_map(People::claims).collect();
+    let mapping = section.section("people", claim_mapping);
+    let claims = mapping.iter().flat_map(ClaimMapping::claims).collect();
     let name = name?;
     let label = label.unwrap_or_else(|| name.clone());
     let oidc = oidc::Settings {
@@ -124,7 +124,7 @@ fn provider(section: &mut Section<'_>) -> Option<ProviderSettings> {
         claims,
         tls: tls.unwrap_or_default(),
     };
-    Some(ProviderSettings { oidc, people: people? })
+    Some(ProviderSettings { oidc, claim_mapping: mapping? })
 }
 
 /// A provider's name is a part of paths, and of records.
@@ -170,14 +170,14 @@ fn scopes(value: &Value<'_>) -> Option<Vec<String>> {
     Some(scopes)
 }
 
-fn people(section: &mut Section<'_>) -> People {
+fn claim_mapping(section: &mut Section<'_>) -> ClaimMapping {
     let email = section.optional("email", "email".to_owned(), |value| value.text());
-    let unverified = section.optional("unverified_email", false, |value| value.boolean());
+    let accept_unverified = section.optional("unverified_email", false, |value| value.boolean());
     let orgs = section.maybe("organization", |value| value.section(|section| claim(section, |value| value.text())));
     let only = section.maybe("only", |value| value.list(|item| item.text()));
     let granted = |value: &Value<'_>| value.list(permission);
     let permissions = section.maybe("permissions", |value| value.section(|section| claim(section, granted)));
-    People { email, unverified, orgs, only, permissions }
+    ClaimMapping { email, accept_unverified, orgs, only, permissions }
 }
 
 fn claim<T>(section: &mut Section<'_>, mut read: impl FnMut(&Value<'_>) -> Option<T>) -> Option<Claim<T>> {

@@ -25,28 +25,28 @@ use crate::oidc;
 use crate::session;
 
 mod settings;
-mod people;
-mod visit;
-mod answer;
+mod claim_mapping;
+mod request;
+mod response;
 mod return_path;
-mod samples;
+mod curl_examples;
 mod sign_in;
-mod failed;
-mod views;
-mod desk;
+mod error;
+mod public_pages;
+mod handlers;
 mod api;
 pub mod pages;
 mod assets;
 
-pub use people::{Claim, ClaimError, People};
+pub use claim_mapping::{Claim, ClaimError, ClaimMapping};
+pub use curl_examples::{CurlExample, CurlExamples};
 pub use return_path::return_path;
-pub use samples::{Sample, Samples};
 pub use settings::{ProviderSettings, Settings};
 
-use answer::Answer;
 use assets::Asset;
-use failed::Failed;
-use visit::{Unread, Visit};
+use error::DashboardError;
+use request::{DashboardRequest, ReadError};
+use response::DashboardResponse;
 
 /// The metrics' name of all of the dashboard's requests.
 const ROUTE: &str = "dashboard";
@@ -61,14 +61,14 @@ pub struct Dashboard {
     /// How often somebody may begin to sign in, or fail to.
     attempts: Attempts,
     /// The origin of the API, and what may be asked for there.
-    samples: Samples,
+    curl_examples: CurlExamples,
     metrics: Metrics,
     counts: RouteMetrics,
 }
 
 /// What the dashboards of all workers share.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct DashboardServices {
     /// Where it is.
     pub settings: Arc<Settings>,
     /// By whom people sign in.
@@ -79,7 +79,7 @@ pub struct Shared {
 
 /// The identity providers, shared by all workers: what is known of them is fetched once.
 #[derive(Debug)]
-pub struct Providers(Vec<(oidc::Provider, People)>);
+pub struct Providers(Vec<(oidc::Provider, ClaimMapping)>);
 
 impl Providers {
     /// Those of the settings. Nothing is asked of them yet.
@@ -87,12 +87,13 @@ impl Providers {
     /// # Errors
     /// [`oidc::Error`] when one cannot be spoken to as configured, such as for its certificates.
     pub fn new(settings: &Settings) -> Result<Self, oidc::Error> {
-        let provider =
-            |provider: &ProviderSettings| Ok((oidc::Provider::new(provider.oidc.clone())?, provider.people.clone()));
+        let provider = |provider: &ProviderSettings| {
+            Ok((oidc::Provider::new(provider.oidc.clone())?, provider.claim_mapping.clone()))
+        };
         settings.providers.iter().map(provider).collect::<Result<_, _>>().map(Self)
     }
 
-    fn named(&self, name: &str) -> Option<&(oidc::Provider, People)> {
+    fn named(&self, name: &str) -> Option<&(oidc::Provider, ClaimMapping)> {
         self.0.iter().find(|(provider, _)| provider.settings().name == name)
     }
 }
@@ -100,20 +101,20 @@ impl Providers {
 impl Dashboard {
     /// A worker's dashboard.
     pub fn new(
-        shared: Shared,
+        shared: DashboardServices,
         trusted: TrustedProxies,
         attempts: Attempts,
-        samples: Samples,
+        curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
-        let Shared { settings, providers, management } = shared;
+        let DashboardServices { settings, providers, management } = shared;
         let counts = metrics.route(ROUTE);
-        Self { settings, providers, management, trusted, attempts, samples, metrics, counts }
+        Self { settings, providers, management, trusted, attempts, curl_examples, metrics, counts }
     }
 
     /// Whether a path is the dashboard's.
-    pub fn is_under(&self, path: &str) -> bool {
-        self.settings.is_under(path)
+    pub fn contains_path(&self, path: &str) -> bool {
+        self.settings.contains_path(path)
     }
 
     /// Answers one request. Never fails; and what it has begun it ends, also when whoever asked has gone.
@@ -126,7 +127,7 @@ impl Dashboard {
         let mut answer = answering.await.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "the dashboard failed in the middle of a request");
             self.metrics.panics.inc();
-            self.unanswered(id, is_api, Failed::Internal)
+            self.unanswered(id, is_api, DashboardError::Internal)
         });
         answer.headers_mut().insert(X_REQUEST_ID, header(id));
         self.counts.count_response(answer.status());
@@ -141,27 +142,27 @@ impl Dashboard {
     }
 
     /// What is under the dashboard's path at a listener that does not serve it.
-    pub fn nothing(&self) -> Response<Bytes> {
+    pub fn not_found(&self) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        let mut answer = self.failed(id, &Failed::NotFound);
+        let mut answer = self.failed(id, &DashboardError::NotFound);
         answer.headers_mut().insert(X_REQUEST_ID, header(id));
         self.counts.count_response(answer.status());
         answer
     }
 
-    async fn answer(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> DashboardResponse {
         let path = request.uri().path();
         if path == "/" {
-            return answer::see_other(&self.settings.path);
+            return response::see_other(&self.settings.path);
         }
-        if !self.is_under(path) {
-            return self.failed(id, &Failed::NotFound);
+        if !self.contains_path(path) {
+            return self.failed(id, &DashboardError::NotFound);
         }
         let is_api = self.is_api(path);
-        match Visit::read(&self.settings.path, id, peer, &self.trusted, request).await {
-            Ok(visit) => self.answer_visit(&visit).await,
-            Err(Unread::Slow) => self.unanswered(id, is_api, Failed::Slow),
-            Err(Unread::Body) => self.unanswered(id, is_api, Failed::Body),
+        match DashboardRequest::read(&self.settings.path, id, peer, &self.trusted, request).await {
+            Ok(request) => self.answer_request(&request).await,
+            Err(ReadError::TimedOut) => self.unanswered(id, is_api, DashboardError::Slow),
+            Err(ReadError::Body) => self.unanswered(id, is_api, DashboardError::Body),
         }
     }
 
@@ -171,40 +172,40 @@ impl Dashboard {
     }
 
     /// A failure of a request that could not be read or answered: a page, or for programs a problem.
-    fn unanswered(&self, id: Uuid, is_api: bool, failed: Failed) -> Answer {
-        if is_api { api::Refusal::Failed(failed).answer(id) } else { self.failed(id, &failed) }
+    fn unanswered(&self, id: Uuid, is_api: bool, failed: DashboardError) -> DashboardResponse {
+        if is_api { api::ApiError::DashboardError(failed).answer(id) } else { self.failed(id, &failed) }
     }
 
-    async fn answer_visit(&self, visit: &Visit) -> Answer {
-        let segments = visit.segments();
+    async fn answer_request(&self, request: &DashboardRequest) -> DashboardResponse {
+        let segments = request.segments();
         match segments.as_slice() {
             ["assets", name] => match Asset::named(name) {
-                Some(asset) => answer::asset(&asset, &visit.headers),
-                None => self.failed(visit.id, &Failed::NotFound),
+                Some(asset) => response::asset(&asset, &request.headers),
+                None => self.failed(request.id, &DashboardError::NotFound),
             },
-            ["api", rest @ ..] => api::answer(self, visit, rest).await,
-            _ => match self.paged(visit, &segments).await {
+            ["api", rest @ ..] => api::answer(self, request, rest).await,
+            _ => match self.paged(request, &segments).await {
                 Ok(answer) => answer,
-                Err(failed) => self.failed_for(visit, &failed),
+                Err(failed) => self.failed_for(request, &failed),
             },
         }
     }
 
-    async fn paged(&self, visit: &Visit, segments: &[&str]) -> Result<Answer, Failed> {
-        let is_own = session::is_own_doing(&visit.method, &visit.headers, &self.settings.origin);
+    async fn paged(&self, request: &DashboardRequest, segments: &[&str]) -> Result<DashboardResponse, DashboardError> {
+        let is_own = session::is_own_doing(&request.method, &request.headers, &self.settings.origin);
         if !is_own {
-            return Err(Failed::CrossSite);
+            return Err(DashboardError::CrossSite);
         }
-        match sign_in::answer(self, visit, segments).await {
+        match sign_in::answer(self, request, segments).await {
             Some(answer) => answer,
-            None => desk::answer(self, visit, segments).await,
+            None => handlers::answer(self, request, segments).await,
         }
     }
 
     /// The person whose session a request presents.
-    async fn person(&self, visit: &Visit) -> Result<Option<SignedInUser>, Failed> {
-        let Some(digest) = visit.session.map_err(|_| Failed::Ambiguous)? else { return Ok(None) };
-        Ok(self.management.authenticate_session(&digest, visit.origin.clone(), visit.now).await?)
+    async fn person(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
+        let Some(digest) = request.session.map_err(|_| DashboardError::Ambiguous)? else { return Ok(None) };
+        Ok(self.management.authenticate_session(&digest, request.origin.clone(), request.now).await?)
     }
 }
 
@@ -212,7 +213,7 @@ fn header(id: Uuid) -> HeaderValue {
     HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII")
 }
 
-impl From<ManagementError> for Failed {
+impl From<ManagementError> for DashboardError {
     fn from(error: ManagementError) -> Self {
         Self::Management(Box::new(error))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::people::People;
+use super::claim_mapping::ClaimMapping;
 use crate::management::SessionSettings;
 use crate::oidc;
 
@@ -20,7 +20,7 @@ pub struct Settings {
     /// Whether sign-in links are given out, and taken.
     pub links: bool,
     /// The origin of the API, where it is another: for lines to paste.
-    pub api: Option<String>,
+    pub api_origin: Option<String>,
     /// The identity providers, in the order in which they are offered.
     pub providers: Vec<ProviderSettings>,
 }
@@ -31,7 +31,7 @@ pub struct ProviderSettings {
     /// How it is spoken to.
     pub oidc: oidc::Settings,
     /// What is made of what it says.
-    pub people: People,
+    pub claim_mapping: ClaimMapping,
 }
 
 impl Settings {
@@ -46,7 +46,7 @@ impl Settings {
     }
 
     /// Whether a path is the dashboard's.
-    pub fn is_under(&self, path: &str) -> bool {
+    pub fn contains_path(&self, path: &str) -> bool {
         path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }

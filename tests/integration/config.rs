@@ -186,9 +186,9 @@ fn claims_are_mapped_as_configured() {
 ";
     let config = parse(&with_session(session)).unwrap();
     let provider = &config.session.unwrap().providers[0];
-    assert_eq!(provider.people.orgs.as_ref().unwrap().map, [("acme-corp".to_owned(), "Acme".to_owned())]);
-    assert_eq!(provider.people.permissions.as_ref().unwrap().map[0].1.len(), 2);
-    assert_eq!(provider.people.only, Some(vec!["Acme".to_owned()]));
+    assert_eq!(provider.claim_mapping.orgs.as_ref().unwrap().map, [("acme-corp".to_owned(), "Acme".to_owned())]);
+    assert_eq!(provider.claim_mapping.permissions.as_ref().unwrap().map[0].1.len(), 2);
+    assert_eq!(provider.claim_mapping.only, Some(vec!["Acme".to_owned()]));
     assert_eq!(provider.oidc.claims, ["mail", "org", "realm_access"]);
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Route {
 
 /// Where a request leads to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct RouteMatch<'a> {
     pub(super) route: &'static Route,
     /// What stands at the place of the segment in braces.
     pub(super) id: Option<&'a str>,
@@ -41,7 +41,7 @@ pub(super) struct Found<'a> {
 
 /// Why a request leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Astray {
+pub(super) enum RouteError {
     /// There is no such path.
     Path,
     /// There is, for these methods.
@@ -72,12 +72,12 @@ const fn route(method: &'static str, path: &'static str, endpoint: Endpoint, que
 }
 
 /// Where a request with this method (`GET` for `HEAD`) and these segments leads to.
-pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<Found<'a>, Astray> {
+pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<'a>, RouteError> {
     let here = || ROUTES.iter().filter_map(|route| Some((route, route.matches(segments)?)));
     match here().find(|(route, _)| route.method == method) {
-        Some((route, id)) => Ok(Found { route, id }),
-        None if here().next().is_none() => Err(Astray::Path),
-        None => Err(Astray::Method(allowed(here().map(|(route, _)| route.method)))),
+        Some((route, id)) => Ok(RouteMatch { route, id }),
+        None if here().next().is_none() => Err(RouteError::Path),
+        None => Err(RouteError::Method(allowed(here().map(|(route, _)| route.method)))),
     }
 }
 
@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(id("GET", &["keys"]), Ok(None));
         assert_eq!(id("GET", &["keys", "abc", "uses"]), Ok(Some("abc")));
         for nowhere in [&["keys", ""][..], &["key"], &[""], &[], &["keys", "abc", "x"], &["keys", "abc", "uses", ""]] {
-            assert_eq!(id("GET", nowhere), Err(Astray::Path), "{nowhere:?}");
+            assert_eq!(id("GET", nowhere), Err(RouteError::Path), "{nowhere:?}");
         }
-        assert_eq!(id("PUT", &["session"]), Err(Astray::Method("GET, HEAD, PATCH, DELETE".into())));
-        assert_eq!(id("get", &["org"]), Err(Astray::Method("GET, HEAD".into())));
+        assert_eq!(id("PUT", &["session"]), Err(RouteError::Method("GET, HEAD, PATCH, DELETE".into())));
+        assert_eq!(id("get", &["org"]), Err(RouteError::Method("GET, HEAD".into())));
     }
 }

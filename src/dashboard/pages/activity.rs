@@ -1,6 +1,6 @@
 //! The requests and refusals of a key over 24 hours, in numbers and as a picture.
 
-use super::figures::{count, counted};
+use super::numbers::{count, counted};
 use crate::clock::Micros;
 
 /// The picture's size, in its own units: 24 columns of 5, the last of each five left blank.
@@ -13,7 +13,7 @@ const LEAST: f64 = 1.5;
 
 /// One hour of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hour {
+pub struct HourCounts {
     /// When it began.
     pub start: Micros,
     /// Requests admitted in it.
@@ -24,7 +24,7 @@ pub struct Hour {
 
 /// The last hours of a key, oldest first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Activity {
+pub struct ActivityChart {
     /// Requests admitted.
     pub requests: u64,
     /// Requests refused.
@@ -63,9 +63,9 @@ pub struct Bar {
     pub title: String,
 }
 
-impl Activity {
+impl ActivityChart {
     /// The last 24 of these hours, which are in their order.
-    pub fn of(hours: &[Hour]) -> Self {
+    pub fn of(hours: &[HourCounts]) -> Self {
         let hours = &hours[hours.len().saturating_sub(24)..];
         let most = hours.iter().map(|hour| hour.requests.saturating_add(hour.refusals)).max().unwrap_or(0);
         let blank = 24 - hours.len() as u32;
@@ -126,7 +126,7 @@ impl Activity {
 }
 
 impl HourRow {
-    fn of(hour: &Hour) -> Self {
+    fn of(hour: &HourCounts) -> Self {
         let seconds = i64::try_from(hour.start.0 / 1_000_000).unwrap_or(i64::MAX);
         let start = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
         Self {
@@ -139,7 +139,7 @@ impl HourRow {
 }
 
 impl Bar {
-    fn of(hour: &Hour, x: u32, most: u64) -> Self {
+    fn of(hour: &HourCounts, x: u32, most: u64) -> Self {
         let refused = high(hour.refusals, most);
         let admitted = high(hour.requests, most).min(HEIGHT - refused);
         let (requests, refusals) = (counted(hour.requests, "request"), counted(hour.refusals, "refusal"));
@@ -165,8 +165,8 @@ fn tenth(number: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn hours(counts: &[(u64, u64)]) -> Vec<Hour> {
-        let hour = |(index, (requests, refusals)): (usize, &(u64, u64))| Hour {
+    fn hours(counts: &[(u64, u64)]) -> Vec<HourCounts> {
+        let hour = |(index, (requests, refusals)): (usize, &(u64, u64))| HourCounts {
             start: Micros(1_699_999_200_000_000 + index as u64 * 3_600_000_000),
             requests: *requests,
             refusals: *refusals,
@@ -176,17 +176,17 @@ mod tests {
 
     #[test]
     fn hours_are_summed_and_said() {
-        let activity = Activity::of(&hours(&[(1_200, 0), (4, 3)]));
+        let activity = ActivityChart::of(&hours(&[(1_200, 0), (4, 3)]));
         assert_eq!(activity.sentence(), "1,204 requests, 3 refusals in the last 24 hours");
         assert_eq!(activity.bars[1].title, "14 Nov, 23:00 UTC: 4 requests, 3 refusals");
-        assert_eq!(Activity::of(&hours(&[(1, 1)])).sentence(), "1 request, 1 refusal in the last 24 hours");
-        assert!(Activity::of(&[]).is_quiet());
+        assert_eq!(ActivityChart::of(&hours(&[(1, 1)])).sentence(), "1 request, 1 refusal in the last 24 hours");
+        assert!(ActivityChart::of(&[]).is_quiet());
     }
 
     #[test]
     fn bars_stay_in_the_picture_and_can_be_seen() {
         let many: Vec<(u64, u64)> = (0..30).map(|hour| (hour * 1_000_000, hour % 3)).chain([(u64::MAX, 9)]).collect();
-        let activity = Activity::of(&hours(&many));
+        let activity = ActivityChart::of(&hours(&many));
         assert_eq!(activity.bars.len(), 24);
         for (bar, (requests, refusals)) in activity.bars.iter().zip(&many[7..]) {
             assert!(bar.x + BAR <= WIDTH);
@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(bar.admitted.1 > 0.0, *requests > 0, "{bar:?}");
             assert_eq!(bar.refused.1 > 0.0, *refusals > 0, "{bar:?}");
         }
-        let newest = Activity::of(&hours(&[(1, 0)]));
+        let newest = ActivityChart::of(&hours(&[(1, 0)]));
         assert_eq!(newest.bars[0].x, WIDTH - COLUMN, "the newest hour is at the right");
     }
 }

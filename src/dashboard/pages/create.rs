@@ -2,18 +2,18 @@
 
 use askama::Template;
 
-use super::frame::Frame;
+use super::layout::Layout;
 
 /// The form: fields `name` and, where there is a choice, `owner`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "create.html")]
 pub struct CreatePage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// The name, as it was typed.
     pub name: String,
     /// Whose key it will be.
-    pub owner: Owner,
+    pub owner: OwnerInput,
     /// What is wrong with the name.
     pub name_error: Option<String>,
     /// What is wrong with the owner.
@@ -22,13 +22,13 @@ pub struct CreatePage {
 
 /// Whose key it will be.
 #[derive(Clone, Debug)]
-pub enum Owner {
+pub enum OwnerInput {
     /// The person's own: there is no choice.
-    Oneself,
+    Fixed,
     /// One of these.
-    Among(Vec<OwnerChoice>),
+    Select(Vec<OwnerChoice>),
     /// Whoever has this email, typed so far.
-    Typed(String),
+    Text(String),
 }
 
 /// A user that a key can be made for.

@@ -2,21 +2,21 @@
 
 use askama::Template;
 
-use super::activity::Activity;
-use super::figures::count;
-use super::frame::Frame;
+use super::activity::ActivityChart;
 use super::key_state::KeyState;
-use super::keys::LastUse;
-use super::outcome::Outcome;
-use super::standing::{Limits, Standing};
-use super::when::When;
+use super::keys::LastUseCell;
+use super::layout::Layout;
+use super::limits::{KeyLimits, LimitUsage};
+use super::numbers::count;
+use super::outcome::OutcomeText;
+use super::timestamp::Timestamp;
 
 /// A key.
 #[derive(Clone, Debug, Template)]
 #[template(path = "key.html")]
 pub struct KeyPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// The key id.
     pub id: String,
     /// Its name.
@@ -30,33 +30,33 @@ pub struct KeyPage {
     /// Its state.
     pub state: KeyState,
     /// When it was made.
-    pub created: When,
+    pub created: Timestamp,
     /// Whether it came from an older system.
     pub imported: bool,
     /// Its last use; none when it was never used.
-    pub last_use: Option<LastUse>,
+    pub last_use: Option<LastUseCell>,
     /// How often it was used, ever.
     pub uses_ever: u64,
     /// When its secret was last replaced.
-    pub rotated: Option<When>,
+    pub rotated: Option<Timestamp>,
     /// Until when the secret before that works; none when it does not.
-    pub previous_until: Option<When>,
+    pub previous_until: Option<Timestamp>,
     /// When it was revoked.
-    pub revoked: Option<When>,
+    pub revoked: Option<Timestamp>,
     /// The limits in force.
-    pub limits: Limits,
+    pub limits: KeyLimits,
     /// Where it stands in them; none when it is revoked, or that could not be asked.
-    pub standing: Option<Standing>,
+    pub standing: Option<LimitUsage>,
     /// What a request would meet now.
     pub verdict: Verdict,
     /// Its last 24 hours; none when they could not be read.
-    pub activity: Option<Activity>,
+    pub activity: Option<ActivityChart>,
     /// The last requests that were refused, newest first.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedUse>,
     /// The address of what may hold older ones, which were not looked for.
     pub older_refusals: Option<String>,
     /// Its uses, newest first; none when they could not be read.
-    pub uses: Option<Vec<Use>>,
+    pub uses: Option<Vec<UseRow>>,
     /// Which uses are shown.
     pub filter: UseFilter,
     /// The address of newer uses.
@@ -78,11 +78,11 @@ pub struct Verdict {
 
 /// A request that was refused.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct RefusedUse {
     /// When.
-    pub when: When,
+    pub when: Timestamp,
     /// Why.
-    pub outcome: &'static Outcome,
+    pub outcome: &'static OutcomeText,
     /// The status it was answered with.
     pub status: Option<u16>,
     /// What it asked for: the route's name, or method and path.
@@ -93,15 +93,15 @@ pub struct Refusal {
 
 /// A use of the key.
 #[derive(Clone, Debug)]
-pub struct Use {
+pub struct UseRow {
     /// When.
-    pub when: When,
+    pub when: Timestamp,
     /// What it asked for: the route's name, or method and path.
     pub action: String,
     /// The status it was answered with; none when there was no answer, or not yet.
     pub status: Option<u16>,
     /// How it ended.
-    pub outcome: &'static Outcome,
+    pub outcome: &'static OutcomeText,
     /// The client's IP address.
     pub ip: String,
     /// The client's user agent; none when it sent none.
@@ -112,14 +112,14 @@ pub struct Use {
 #[derive(Clone, Copy, Debug)]
 pub struct UseFilter {
     /// Admitted ones, refused ones, or both.
-    pub show: Show,
+    pub show: AdmissionFilter,
     /// Those that ended like this; none: any.
-    pub outcome: Option<&'static Outcome>,
+    pub outcome: Option<&'static OutcomeText>,
 }
 
 /// Admitted uses, refused ones, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum AdmissionFilter {
     /// Both.
     All,
     /// Those that were forwarded.
@@ -140,13 +140,13 @@ impl KeyPage {
     }
 
     /// The outcomes that can be asked for.
-    pub fn outcomes(&self) -> &'static [Outcome] {
-        Outcome::all()
+    pub fn outcomes(&self) -> &'static [OutcomeText] {
+        OutcomeText::all()
     }
 
     /// What can be shown.
-    pub fn shows(&self) -> [Show; 3] {
-        Show::ALL
+    pub fn shows(&self) -> [AdmissionFilter; 3] {
+        AdmissionFilter::ALL
     }
 }
 
@@ -161,20 +161,20 @@ impl Verdict {
 
 impl UseFilter {
     /// All uses.
-    pub const ANY: Self = Self { show: Show::All, outcome: None };
+    pub const ANY: Self = Self { show: AdmissionFilter::All, outcome: None };
 
     /// Whether all uses are shown.
     pub fn is_any(&self) -> bool {
-        self.show == Show::All && self.outcome.is_none()
+        self.show == AdmissionFilter::All && self.outcome.is_none()
     }
 
     /// Whether this outcome is the one asked for.
-    pub fn asks(&self, outcome: &Outcome) -> bool {
+    pub fn asks(&self, outcome: &OutcomeText) -> bool {
         self.outcome == Some(outcome)
     }
 }
 
-impl Show {
+impl AdmissionFilter {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::All, Self::Admitted, Self::Refused];
 

@@ -22,7 +22,7 @@ impl KeyState {
         match self {
             Self::Active => "Active",
             Self::Revoked => "Revoked",
-            Self::OwnerRemoved => "Owner removed",
+            Self::OwnerRemoved => "OwnerInput removed",
             Self::OrgSuspended => "Organization suspended",
         }
     }

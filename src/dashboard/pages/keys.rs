@@ -2,19 +2,19 @@
 
 use askama::Template;
 
-use super::activity::Activity;
-use super::figures::{count, counted};
-use super::frame::Frame;
+use super::activity::ActivityChart;
 use super::key_state::KeyState;
+use super::layout::Layout;
+use super::numbers::{count, counted};
 use super::paging::Paging;
-use super::when::When;
+use super::timestamp::Timestamp;
 
 /// The keys of the organization, or the person's own.
 #[derive(Clone, Debug, Template)]
 #[template(path = "keys.html")]
 pub struct KeysPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// Whether keys of others are shown too, as admins see them.
     pub all: bool,
     /// Whether the organization is suspended.
@@ -54,27 +54,27 @@ pub struct KeyRow {
     /// Whether the owner is the reader.
     pub own: bool,
     /// When it was made.
-    pub created: When,
+    pub created: Timestamp,
     /// Its last use; none when it was never used.
-    pub last_use: Option<LastUse>,
+    pub last_use: Option<LastUseCell>,
     /// Its state.
     pub state: KeyState,
     /// Its last 24 hours; none when they could not be read.
-    pub activity: Option<Activity>,
+    pub activity: Option<ActivityChart>,
 }
 
 /// The last use of a key.
 #[derive(Clone, Debug)]
-pub struct LastUse {
+pub struct LastUseCell {
     /// When it was.
-    pub when: When,
+    pub when: Timestamp,
     /// Where it came from; none when this gateway has no record of it.
-    pub details: Option<Details>,
+    pub details: Option<UseSource>,
 }
 
 /// Where a use came from.
 #[derive(Clone, Debug)]
-pub struct Details {
+pub struct UseSource {
     /// The client's IP address.
     pub ip: String,
     /// The client's user agent; none when it sent none.

@@ -8,10 +8,10 @@
 //!   for styles, scripts, images and forms is enough.
 //! - Every page works without scripts. The script among the assets adds copy buttons, and dates in the
 //!   reader's language and time zone.
-//! - Links and forms lead below [`Frame::base`].
+//! - Links and forms lead below [`Layout::base`].
 
 // What is on every page.
-mod frame;
+mod layout;
 // The pages.
 mod keys;
 mod create;
@@ -21,32 +21,32 @@ mod revoke;
 mod rotate;
 mod sessions;
 mod sign_in;
-mod message;
+mod error;
 // What they are made of.
 mod key_state;
 mod activity;
-mod standing;
+mod limits;
 mod outcome;
 mod paging;
-mod when;
-mod figures;
+mod timestamp;
+mod numbers;
 #[cfg(test)]
-mod samples;
+mod tests;
 
-pub use self::activity::{Activity, Hour};
-pub use self::create::{CreatePage, Owner, OwnerChoice};
-pub use self::figures::{count, counted, duration};
-pub use self::frame::{Frame, OrgChoice, Person, Section};
-pub use self::key::{KeyPage, Refusal, Show, Use, UseFilter, Verdict};
+pub use self::activity::{ActivityChart, HourCounts};
+pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
+pub use self::error::{ErrorPage, NextStep};
+pub use self::key::{AdmissionFilter, KeyPage, RefusedUse, UseFilter, UseRow, Verdict};
 pub use self::key_state::KeyState;
-pub use self::keys::{Details, KeyFilter, KeyRow, KeysPage, LastUse};
-pub use self::message::{Back, MessagePage};
-pub use self::new_key::{Made, NewKeyPage};
-pub use self::outcome::Outcome;
+pub use self::keys::{KeyFilter, KeyRow, KeysPage, LastUseCell, UseSource};
+pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
+pub use self::limits::{Gauge, KeyLimits, LimitUsage};
+pub use self::new_key::{Issuance, NewKeyPage};
+pub use self::numbers::{count, counted, duration};
+pub use self::outcome::OutcomeText;
 pub use self::paging::{Paging, link};
 pub use self::revoke::RevokePage;
 pub use self::rotate::{Overlap, RotatePage};
 pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
-pub use self::standing::{Gauge, Limits, Standing};
-pub use self::when::When;
+pub use self::timestamp::Timestamp;

@@ -2,8 +2,8 @@
 
 use askama::Template;
 
-use super::frame::Frame;
-use super::when::When;
+use super::layout::Layout;
+use super::timestamp::Timestamp;
 use crate::secret::Secret;
 
 /// A new key in the clear. The only page with a secret on it.
@@ -11,9 +11,9 @@ use crate::secret::Secret;
 #[template(path = "new_key.html")]
 pub struct NewKeyPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// How it came to be.
-    pub made: Made,
+    pub made: Issuance,
     /// The key id.
     pub id: String,
     /// Its name.
@@ -28,9 +28,9 @@ pub struct NewKeyPage {
 
 /// How a secret came to be.
 #[derive(Clone, Debug)]
-pub enum Made {
+pub enum Issuance {
     /// With the key.
     Created,
     /// In place of another, which works until then; none: it works no longer.
-    Rotated(Option<When>),
+    Rotated(Option<Timestamp>),
 }

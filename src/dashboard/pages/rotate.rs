@@ -2,14 +2,14 @@
 
 use askama::Template;
 
-use super::frame::Frame;
+use super::layout::Layout;
 
 /// The form: field `overlap`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "rotate.html")]
 pub struct RotatePage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// The key id.
     pub id: String,
     /// Its name.

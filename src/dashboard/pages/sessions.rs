@@ -2,16 +2,16 @@
 
 use askama::Template;
 
-use super::frame::Frame;
+use super::layout::Layout;
 use super::paging::Paging;
-use super::when::When;
+use super::timestamp::Timestamp;
 
 /// The sessions of the organization, or the person's own.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sessions.html")]
 pub struct SessionsPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// Whether sessions of others are shown too, as admins see them.
     pub all: bool,
     /// The sessions.
@@ -30,9 +30,9 @@ pub struct SessionRow {
     /// Whether it is the one that asks.
     pub current: bool,
     /// When the person signed in.
-    pub signed_in: When,
+    pub signed_in: Timestamp,
     /// When it was last used.
-    pub seen: When,
+    pub seen: Timestamp,
     /// The IP address it was made from.
     pub ip: Option<String>,
     /// The browser it was made by.

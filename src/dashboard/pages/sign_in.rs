@@ -2,15 +2,15 @@
 
 use askama::Template;
 
-use super::frame::Frame;
-use super::when::When;
+use super::layout::Layout;
+use super::timestamp::Timestamp;
 
 /// Where a person chooses how to sign in: one button per provider, field `return_to`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sign_in.html")]
 pub struct SignInPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// The providers, in the order of the configuration.
     pub providers: Vec<ProviderChoice>,
     /// Whether sign-in links are made here.
@@ -34,7 +34,7 @@ pub struct ProviderChoice {
 #[template(path = "leaving.html")]
 pub struct LeavingPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// What people call the place.
     pub label: String,
     /// Its address.
@@ -49,13 +49,13 @@ pub struct LeavingPage {
 #[template(path = "link.html")]
 pub struct LinkPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// Who would be signed in.
     pub email: String,
     /// To which organization.
     pub org: String,
     /// Until when the link works.
-    pub expires: When,
+    pub expires: Timestamp,
 }
 
 /// The end.
@@ -63,5 +63,5 @@ pub struct LinkPage {
 #[template(path = "signed_out.html")]
 pub struct SignedOutPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
 }

@@ -1,8 +1,6 @@
 //! A point in time, as a page shows it.
 
-use jiff::Timestamp;
-
-use super::figures::duration;
+use super::numbers::duration;
 use crate::clock::Micros;
 
 /// Below this, in microseconds, a time is now: nobody reads faster.
@@ -10,7 +8,7 @@ const NOW_US: u64 = 5_000_000;
 
 /// A point in time, ready to be shown. All of it is UTC; where scripts run, the reader's own zone replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct When {
+pub struct Timestamp {
     /// For programs: RFC 3339 to the second.
     pub iso: String,
     /// To the second: `21 Nov 2026, 18:24:09 UTC`.
@@ -21,11 +19,11 @@ pub struct When {
     pub relative: String,
 }
 
-impl When {
+impl Timestamp {
     /// `time`, seen from `now`.
     pub fn of(time: Micros, now: Micros) -> Self {
         let seconds = i64::try_from(time.0 / 1_000_000).unwrap_or(i64::MAX);
-        let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
+        let at = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
         Self {
             iso: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             exact: at.strftime("%-d %b %Y, %H:%M:%S UTC").to_string(),
@@ -54,12 +52,12 @@ mod tests {
 
     #[test]
     fn a_time_is_shown_exactly() {
-        let when = When::of(NOW, NOW);
+        let when = Timestamp::of(NOW, NOW);
         assert_eq!(when.iso, "2023-11-14T22:13:20Z");
         assert_eq!(when.exact, "14 Nov 2023, 22:13:20 UTC");
         assert_eq!(when.day, "14 Nov 2023");
-        assert_eq!(When::of(Micros(0), NOW).exact, "1 Jan 1970, 00:00:00 UTC");
-        assert!(When::of(Micros(u64::MAX), NOW).iso.starts_with("9999-"));
+        assert_eq!(Timestamp::of(Micros(0), NOW).exact, "1 Jan 1970, 00:00:00 UTC");
+        assert!(Timestamp::of(Micros(u64::MAX), NOW).iso.starts_with("9999-"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The limits of a key, and where it stands in them.
 
-use super::figures::{count, counted};
-use super::when::When;
+use super::numbers::{count, counted};
+use super::timestamp::Timestamp;
 
 /// The limits in force for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct KeyLimits {
     /// Requests that flow into the bucket during one `per`.
     pub requests: u64,
     /// That time, such as `hour` or `90 seconds`.
@@ -20,13 +20,13 @@ pub struct Limits {
 
 /// Where a key and its organization stand.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct LimitUsage {
     /// Requests left in the bucket.
     pub bucket: Gauge,
     /// When there is a request left again; none when there is one.
-    pub next: Option<When>,
+    pub next: Option<Timestamp>,
     /// When the bucket is full; none when it is.
-    pub full: Option<When>,
+    pub full: Option<Timestamp>,
     /// Requests that the organization has in flight.
     pub in_flight: Gauge,
 }
@@ -38,7 +38,7 @@ pub struct Gauge {
     whole: u64,
 }
 
-impl Limits {
+impl KeyLimits {
     /// The rate: `1,000 requests per hour`.
     pub fn rate(&self) -> String {
         format!("{} per {}", counted(self.requests, "request"), self.per)

@@ -15,7 +15,7 @@ use super::assets::Asset;
 use crate::session::{COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
 
 /// An answer, whole.
-pub(super) type Answer = Response<Bytes>;
+pub(super) type DashboardResponse = Response<Bytes>;
 
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
@@ -25,7 +25,7 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// An answer with a body of this type.
-pub(super) fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> DashboardResponse {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -42,7 +42,7 @@ pub(super) fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>)
 }
 
 /// A part of the binary that pages refer to. Browsers keep it for a while, and then ask whether it is still the same.
-pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> Answer {
+pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> DashboardResponse {
     let tag = format!("\"{:08x}\"", crc32fast::hash(asset.content.as_bytes()));
     let same = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let (status, content) = if same { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, asset.content) };
@@ -54,12 +54,12 @@ pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> Answer {
 }
 
 /// A page.
-pub(super) fn page(status: StatusCode, html: String) -> Answer {
+pub(super) fn page(status: StatusCode, html: String) -> DashboardResponse {
     of(status, "text/html; charset=utf-8", html)
 }
 
 /// Sends the browser to a path of this origin, by `GET` (RFC 9110, section 15.4.4).
-pub(super) fn see_other(path: &str) -> Answer {
+pub(super) fn see_other(path: &str) -> DashboardResponse {
     let mut answer = of(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("See {path}\n"));
     let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/"));
     answer.headers_mut().insert(LOCATION, path);
@@ -67,45 +67,45 @@ pub(super) fn see_other(path: &str) -> Answer {
 }
 
 /// The same answer, naming the methods that there are (RFC 9110, section 10.2.1).
-pub(super) fn allowing(mut answer: Answer, methods: &'static str) -> Answer {
+pub(super) fn allowing(mut answer: DashboardResponse, methods: &'static str) -> DashboardResponse {
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     answer
 }
 
 /// The same answer, for so many seconds.
-pub(super) fn retrying(mut answer: Answer, seconds: u64) -> Answer {
+pub(super) fn retrying(mut answer: DashboardResponse, seconds: u64) -> DashboardResponse {
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     answer
 }
 
 /// The same answer, to somebody who is nobody here. There is no registered scheme for cookies, and 401 must name one
 /// (RFC 9110, section 11.6.1); browsers show no dialog for one that they do not know.
-pub(super) fn challenging(mut answer: Answer) -> Answer {
+pub(super) fn challenging(mut answer: DashboardResponse) -> DashboardResponse {
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie realm=\"keygate\""));
     answer
 }
 
 /// The same answer, with a session for the browser to hold.
-pub(super) fn with_session(answer: Answer, token: &Token, seconds: u64) -> Answer {
+pub(super) fn with_session(answer: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
     with_cookie(answer, COOKIE_NAME, token.expose(), seconds)
 }
 
 /// The same answer, after which the browser holds no session.
-pub(super) fn without_session(answer: Answer) -> Answer {
+pub(super) fn without_session(answer: DashboardResponse) -> DashboardResponse {
     with_cookie(answer, COOKIE_NAME, "", 0)
 }
 
 /// The same answer, with what binds a sign-in to this browser.
-pub(super) fn with_sign_in(answer: Answer, token: &Token, seconds: u64) -> Answer {
+pub(super) fn with_sign_in(answer: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
     with_cookie(answer, SIGN_IN_COOKIE_NAME, token.expose(), seconds)
 }
 
 /// The same answer, after which no sign-in is under way.
-pub(super) fn without_sign_in(answer: Answer) -> Answer {
+pub(super) fn without_sign_in(answer: DashboardResponse) -> DashboardResponse {
     with_cookie(answer, SIGN_IN_COOKIE_NAME, "", 0)
 }
 
-fn with_cookie(mut answer: Answer, name: &str, value: &str, seconds: u64) -> Answer {
+fn with_cookie(mut answer: DashboardResponse, name: &str, value: &str, seconds: u64) -> DashboardResponse {
     let age = cookie::time::Duration::seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
     let cookie =
         Cookie::build((name, value)).path("/").secure(true).http_only(true).same_site(SameSite::Lax).max_age(age);

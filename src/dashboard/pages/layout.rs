@@ -2,20 +2,20 @@
 
 /// What is around a page.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct Layout {
     /// The path that all pages are below, such as `/settings`; without a slash at its end.
     pub base: String,
     /// Who is signed in, and where; none leaves the navigation away.
-    pub person: Option<Person>,
+    pub person: Option<Viewer>,
     /// Which entry of the navigation the page belongs to.
-    pub section: Section,
+    pub section: NavEntry,
     /// What has just been done, such as `The key laptop is revoked.`; shown above the page.
     pub notice: Option<String>,
 }
 
 /// A person in an organization.
 #[derive(Clone, Debug)]
-pub struct Person {
+pub struct Viewer {
     /// The email address.
     pub email: String,
     /// Whether all of the organization is theirs to manage, or what they own.
@@ -39,7 +39,7 @@ pub struct OrgChoice {
 
 /// An entry of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub enum NavEntry {
     /// API Keys.
     Keys,
     /// Sessions.
@@ -48,7 +48,7 @@ pub enum Section {
     Elsewhere,
 }
 
-impl Person {
+impl Viewer {
     /// What the person may do, in a word.
     pub fn role(&self) -> &'static str {
         if self.admin { "Admin" } else { "Member" }

@@ -4,15 +4,15 @@ use http::header::ALLOW;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
-use super::super::answer::{self, Answer};
-use super::super::failed::{Failed, RETRY_SOON};
-use super::routes::Astray;
+use super::super::error::{DashboardError, RETRY_SOON};
+use super::super::response::{self, DashboardResponse};
+use super::routes::RouteError;
 use crate::management::ManagementError;
 use crate::problem::{self, Problem};
 
 /// Why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
-pub(in super::super) enum Refusal {
+pub(in super::super) enum ApiError {
     #[error("there is nothing at this address")]
     Nowhere,
     #[error("this address is for {0} only")]
@@ -34,10 +34,10 @@ pub(in super::super) enum Refusal {
     #[error("there is no session with this id")]
     NoSuchSession,
     #[error(transparent)]
-    Failed(#[from] Failed),
+    DashboardError(#[from] DashboardError),
 }
 
-impl Refusal {
+impl ApiError {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
@@ -49,35 +49,35 @@ impl Refusal {
             Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
-            Self::Failed(failed) => (failed.words().status, failed.words().code),
+            Self::DashboardError(failed) => (failed.words().status, failed.words().code),
         }
     }
 
     /// What was wrong, and what to do, as sentences. Causes are for the log of whoever runs the gateway.
     fn detail(&self) -> String {
         match self {
-            Self::Failed(failed @ Failed::Management(_)) => failed.words().happened,
-            Self::Failed(failed) => format!("{} {}", failed.words().happened, failed.words().advice),
+            Self::DashboardError(failed @ DashboardError::Management(_)) => failed.words().happened,
+            Self::DashboardError(failed) => format!("{} {}", failed.words().happened, failed.words().advice),
             refusal => sentence(&refusal.to_string()),
         }
     }
 
     /// The answer to the request with this id.
-    pub(in super::super) fn answer(&self, id: Uuid) -> Answer {
+    pub(in super::super) fn answer(&self, id: Uuid) -> DashboardResponse {
         let (status, code) = self.status_and_code();
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
-        let mut answer = answer::of(status, problem::MEDIA_TYPE, problem.to_json());
+        let mut answer = response::of(status, problem::MEDIA_TYPE, problem.to_json());
         if status == StatusCode::UNAUTHORIZED {
-            answer = answer::challenging(answer);
+            answer = response::challenging(answer);
         }
         if let Self::Method(methods) = self {
             let methods = HeaderValue::try_from(methods).expect("methods are visible ASCII");
             answer.headers_mut().insert(ALLOW, methods);
         }
-        if let Self::Failed(failed) = self {
+        if let Self::DashboardError(failed) = self {
             failed.log(id, status);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE { answer::retrying(answer, RETRY_SOON) } else { answer }
+        if status == StatusCode::SERVICE_UNAVAILABLE { response::retrying(answer, RETRY_SOON) } else { answer }
     }
 }
 
@@ -87,17 +87,17 @@ fn sentence(text: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-impl From<ManagementError> for Refusal {
+impl From<ManagementError> for ApiError {
     fn from(error: ManagementError) -> Self {
-        Self::Failed(error.into())
+        Self::DashboardError(error.into())
     }
 }
 
-impl From<Astray> for Refusal {
-    fn from(astray: Astray) -> Self {
+impl From<RouteError> for ApiError {
+    fn from(astray: RouteError) -> Self {
         match astray {
-            Astray::Path => Self::Nowhere,
-            Astray::Method(methods) => Self::Method(methods),
+            RouteError::Path => Self::Nowhere,
+            RouteError::Method(methods) => Self::Method(methods),
         }
     }
 }
@@ -117,12 +117,18 @@ mod tests {
     /// What is answered before the dashboard sees a request, or while it is read: the transport's.
     const TRANSPORT: [(u64, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
 
-    fn refusals() -> Vec<Refusal> {
+    fn refusals() -> Vec<ApiError> {
         let id = "aB3dE6gH9".parse().unwrap();
-        let own = [Refusal::NoSession, Refusal::KeysDoNotManage, Refusal::EndedSession, Refusal::MediaType];
-        let own = own.into_iter().chain([Refusal::NoKey, Refusal::NoSuchSession]);
-        let own = own.chain([Refusal::Parameter(String::new()), Refusal::Body(String::new())]);
-        let failed = [Failed::CrossSite, Failed::Ambiguous, Failed::Body, Failed::Slow, Failed::Internal];
+        let own = [ApiError::NoSession, ApiError::KeysDoNotManage, ApiError::EndedSession, ApiError::MediaType];
+        let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession]);
+        let own = own.chain([ApiError::Parameter(String::new()), ApiError::Body(String::new())]);
+        let failed = [
+            DashboardError::CrossSite,
+            DashboardError::Ambiguous,
+            DashboardError::Body,
+            DashboardError::Slow,
+            DashboardError::Internal,
+        ];
         let errors = [
             Error::Name,
             Error::Overlap,
@@ -139,7 +145,7 @@ mod tests {
             Error::StateAway(Unavailable::Late),
             Error::Randomness(getrandom::Error::UNSUPPORTED),
         ];
-        own.chain(failed.map(Refusal::from)).chain(errors.map(Refusal::from)).collect()
+        own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()
     }
 
     /// The statuses and codes that a schema, or one that it refers to, allows.
@@ -158,7 +164,7 @@ mod tests {
     fn every_documented_refusal_exists_and_every_refusal_is_documented() {
         let mut written = BTreeSet::new();
         documented(&serde_json::from_str(DOCUMENT).unwrap(), &mut written);
-        let code = |refusal: &Refusal| {
+        let code = |refusal: &ApiError| {
             let (status, code) = refusal.status_and_code();
             (u64::from(status.as_u16()), code.to_owned())
         };

@@ -3,11 +3,11 @@
 use http::StatusCode;
 use uuid::Uuid;
 
-use super::answer::{self, Answer};
-use super::pages::Back;
-use super::people::ClaimError;
-use super::visit::Visit;
-use super::{Dashboard, views};
+use super::claim_mapping::ClaimError;
+use super::pages::NextStep;
+use super::request::DashboardRequest;
+use super::response::{self, DashboardResponse};
+use super::{Dashboard, public_pages};
 use crate::management::{ErrorKind, ManagementError};
 use crate::oidc;
 
@@ -16,7 +16,7 @@ pub(super) const RETRY_SOON: u64 = 5;
 
 /// Why a request is not answered with what it asked for.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failed {
+pub(super) enum DashboardError {
     #[error("not signed in")]
     SignedOut,
     #[error("there is nothing at this address")]
@@ -34,7 +34,7 @@ pub(super) enum Failed {
     #[error("too many attempts to sign in came from this address")]
     TooOften(u64),
     #[error(transparent)]
-    Refused(Refused),
+    SignIn(SignInError),
     #[error(transparent)]
     Provider(Box<oidc::Error>),
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub(super) enum Failed {
 
 /// Why somebody who comes back from a provider is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum SignInError {
     #[error("there is no state in the answer")]
     NoState,
     #[error("no sign-in with this state is under way: it was used, has expired, or never was")]
@@ -63,7 +63,7 @@ pub(super) enum Refused {
 }
 
 /// What a page says of a failure.
-pub(super) struct Words {
+pub(super) struct ErrorText {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) title: &'static str,
@@ -73,11 +73,11 @@ pub(super) struct Words {
     pub(super) advice: &'static str,
 }
 
-impl Failed {
+impl DashboardError {
     /// Whether the way on is to sign in, and not back to the keys.
     pub(super) fn is_about_sign_in(&self) -> bool {
         match self {
-            Self::SignedOut | Self::TooOften(_) | Self::Refused(_) | Self::Provider(_) => true,
+            Self::SignedOut | Self::TooOften(_) | Self::SignIn(_) | Self::Provider(_) => true,
             Self::Management(error) => {
                 matches!(
                     **error,
@@ -115,9 +115,9 @@ impl Failed {
     }
 
     #[rustfmt::skip]
-    pub(super) fn words(&self) -> Words {
+    pub(super) fn words(&self) -> ErrorText {
         let words = |status, code, title, happened: &str, advice| {
-            Words { status, code, title, happened: happened.to_owned(), advice }
+            ErrorText { status, code, title, happened: happened.to_owned(), advice }
         };
         match self {
             Self::SignedOut => words(StatusCode::UNAUTHORIZED, "unauthenticated", "You are signed out",
@@ -137,7 +137,7 @@ impl Failed {
                 "What was sent did not arrive in time.", "Try again."),
             Self::TooOften(_) => words(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", "Too many attempts",
                 "Too many attempts to sign in came from your address.", "Wait a minute, then try again."),
-            Self::Refused(refused) => refused.words(),
+            Self::SignIn(error) => error.words(),
             Self::Provider(error) => provider_words(error),
             Self::Management(error) => management_words(error),
             Self::Randomness(_) | Self::Page(_) | Self::Internal => words(StatusCode::INTERNAL_SERVER_ERROR, "internal_error",
@@ -147,9 +147,9 @@ impl Failed {
     }
 }
 
-impl Refused {
+impl SignInError {
     #[rustfmt::skip]
-    fn words(self) -> Words {
+    fn words(self) -> ErrorText {
         let (status, code, happened) = match self {
             Self::NoState => (StatusCode::BAD_REQUEST, "no_state", "The answer of the identity provider is incomplete."),
             Self::UnknownState => (StatusCode::BAD_REQUEST, "unknown_state",
@@ -167,11 +167,11 @@ impl Refused {
             Self::Claims(_) => "Ask an administrator of your organization.",
             _ => "Sign in once more, from here.",
         };
-        Words { status, code, title: "You could not be signed in", happened: happened.to_owned(), advice }
+        ErrorText { status, code, title: "You could not be signed in", happened: happened.to_owned(), advice }
     }
 }
 
-fn provider_words(error: &oidc::Error) -> Words {
+fn provider_words(error: &oidc::Error) -> ErrorText {
     let (status, title, happened, advice) = match error.fault() {
         oidc::Fault::ProviderUnavailable => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -204,10 +204,10 @@ fn provider_words(error: &oidc::Error) -> Words {
             "Sign in once more. If that does not help, tell whoever runs this gateway the number below.",
         ),
     };
-    Words { status, code: error.reason(), title, happened: happened.to_owned(), advice }
+    ErrorText { status, code: error.reason(), title, happened: happened.to_owned(), advice }
 }
 
-fn management_words(error: &ManagementError) -> Words {
+fn management_words(error: &ManagementError) -> ErrorText {
     let (title, happened, advice) = match error {
         ManagementError::StateAway(_) | ManagementError::State(_) => (
             "The gateway's state does not answer",
@@ -236,7 +236,7 @@ fn management_words(error: &ManagementError) -> Words {
         ),
         error => (said(error.kind()), sentence(error), "Go back and try again."),
     };
-    Words { status: error.kind().status(), code: error.code(), title, happened, advice }
+    ErrorText { status: error.kind().status(), code: error.code(), title, happened, advice }
 }
 
 fn said(kind: ErrorKind) -> &'static str {
@@ -260,35 +260,35 @@ fn sentence(error: &ManagementError) -> String {
 
 impl Dashboard {
     /// The page for a failure of a request that could not be read.
-    pub(super) fn failed(&self, id: Uuid, failed: &Failed) -> Answer {
+    pub(super) fn failed(&self, id: Uuid, failed: &DashboardError) -> DashboardResponse {
         let words = failed.words();
         failed.log(id, words.status);
-        let back = if failed.is_about_sign_in() { Back::SignIn } else { Back::Keys };
-        let page = views::failure(&self.settings.path, &words, back, id);
+        let back = if failed.is_about_sign_in() { NextStep::SignIn } else { NextStep::Keys };
+        let page = public_pages::failure(&self.settings.path, &words, back, id);
         match page {
-            Ok(page) => answer::page(words.status, page),
-            Err(_) => answer::of(words.status, "text/plain; charset=utf-8", format!("{}\n", words.happened)),
+            Ok(page) => response::page(words.status, page),
+            Err(_) => response::of(words.status, "text/plain; charset=utf-8", format!("{}\n", words.happened)),
         }
     }
 
     /// The page for a failure: for those who are signed out, the way to sign in and back.
-    pub(super) fn failed_for(&self, visit: &Visit, failed: &Failed) -> Answer {
-        let answer = self.failed(visit.id, failed);
+    pub(super) fn failed_for(&self, request: &DashboardRequest, failed: &DashboardError) -> DashboardResponse {
+        let answer = self.failed(request.id, failed);
         match failed {
-            Failed::SignedOut if visit.verb() == "GET" => answer::see_other(&self.way_back(visit)),
-            Failed::Method(methods) => answer::allowing(answer, methods),
-            Failed::TooOften(seconds) => answer::retrying(answer, *seconds),
-            Failed::SignedOut => answer::challenging(answer),
-            _ if answer.status() == StatusCode::SERVICE_UNAVAILABLE => answer::retrying(answer, RETRY_SOON),
+            DashboardError::SignedOut if request.verb() == "GET" => response::see_other(&self.way_back(request)),
+            DashboardError::Method(methods) => response::allowing(answer, methods),
+            DashboardError::TooOften(seconds) => response::retrying(answer, *seconds),
+            DashboardError::SignedOut => response::challenging(answer),
+            _ if answer.status() == StatusCode::SERVICE_UNAVAILABLE => response::retrying(answer, RETRY_SOON),
             _ => answer,
         }
     }
 
-    fn way_back(&self, visit: &Visit) -> String {
+    fn way_back(&self, request: &DashboardRequest) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        let mut target = format!("{}/{}", self.settings.path, visit.path);
-        if !visit.query.is_empty() {
-            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&visit.query).finish();
+        let mut target = format!("{}/{}", self.settings.path, request.path);
+        if !request.query.is_empty() {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&request.query).finish();
             target = format!("{target}?{query}");
         }
         query.append_pair("return_to", &target);

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGENT: usize = 1000;
 
 /// A request to the dashboard.
-pub(super) struct Visit {
+pub(super) struct DashboardRequest {
     /// Its id, for the log and for people who ask.
     pub(super) id: Uuid,
     /// When it came.
@@ -45,14 +45,14 @@ pub(super) struct Visit {
 
 /// Why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(super) enum ReadError {
     /// Its body is too large, or broke off.
     Body,
     /// Its body took too long.
-    Slow,
+    TimedOut,
 }
 
-impl Visit {
+impl DashboardRequest {
     /// Reads a request whose path is under `base`.
     pub(super) async fn read(
         base: &str,
@@ -60,10 +60,10 @@ impl Visit {
         peer: &Peer,
         trusted: &TrustedProxies,
         request: Request<Incoming>,
-    ) -> Result<Self, Unread> {
+    ) -> Result<Self, ReadError> {
         let (head, body) = request.into_parts();
         let reading = tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect());
-        let body = reading.await.map_err(|_| Unread::Slow)?.map_err(|_| Unread::Body)?.to_bytes();
+        let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
         Ok(Self::of(base, id, peer, trusted, head, body))
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::answer::Answer;
-use super::super::failed::Failed;
+use super::super::error::DashboardError;
 use super::super::pages::{
-    self, Activity, Details, Hour, KeyFilter, KeyRow, KeyState, KeysPage, LastUse, Paging, Section, link,
+    self, ActivityChart, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, Paging, UseSource,
+    link,
 };
-use super::{Desk, page};
+use super::super::response::DashboardResponse;
+use super::{PageContext, page};
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::management::{self, Key, KeyStatus, Operation, Reply};
@@ -21,10 +22,10 @@ pub(super) struct Lately {
     pub(super) gateway: String,
 }
 
-impl Desk<'_> {
-    pub(super) async fn keys(&self) -> Result<Answer, Failed> {
+impl PageContext<'_> {
+    pub(super) async fn keys(&self) -> Result<DashboardResponse, DashboardError> {
         let Reply::Keys { keys } = self.perform(Operation::ListKeys { org: self.org() }).await? else {
-            return Err(Failed::Internal);
+            return Err(DashboardError::Internal);
         };
         let filter = self.filter();
         let total = keys.len() as u64;
@@ -38,7 +39,7 @@ impl Desk<'_> {
         let lately = self.activity(shown.iter().map(|key| key.id).collect()).await?;
         let rows = shown.into_iter().map(|key| self.row(key, lately.as_ref())).collect();
         page(&KeysPage {
-            frame: self.frame(Section::Keys).await?,
+            layout: self.layout(NavEntry::Keys).await?,
             all: self.person.is_admin(),
             suspended: self.person.org.suspended,
             rows,
@@ -51,12 +52,12 @@ impl Desk<'_> {
     }
 
     fn filter(&self) -> KeyFilter {
-        let text = self.visit.parameter("q").unwrap_or_default().trim().chars().take(100).collect();
-        KeyFilter { text, state: self.visit.parameter("state").and_then(KeyState::named) }
+        let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(100).collect();
+        KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::named) }
     }
 
     fn paging(&self, found: u64, filter: &KeyFilter) -> Paging {
-        let asked = self.visit.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1);
+        let asked = self.request.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1);
         let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
         let address = |page: u64| {
             let page = if page == 1 { String::new() } else { page.to_string() };
@@ -66,11 +67,11 @@ impl Desk<'_> {
     }
 
     /// What happened with these keys lately; none when the journal cannot be read.
-    pub(super) async fn activity(&self, keys: Vec<KeyId>) -> Result<Option<Lately>, Failed> {
+    pub(super) async fn activity(&self, keys: Vec<KeyId>) -> Result<Option<Lately>, DashboardError> {
         let asked = self.perform(Operation::Activity { org: self.org(), keys }).await;
         match self.if_readable(asked, "the activity of keys")? {
             Some(Reply::Activity { keys, gateway }) => Ok(Some(Lately { keys, gateway })),
-            Some(_) => Err(Failed::Internal),
+            Some(_) => Err(DashboardError::Internal),
             None => Ok(None),
         }
     }
@@ -90,23 +91,26 @@ impl Desk<'_> {
     }
 
     /// The last use. The state knows when it was; the journal of this gateway may know more of it.
-    pub(super) fn last_use(&self, key: &Key, activity: Option<&management::Activity>) -> Option<LastUse> {
+    pub(super) fn last_use(&self, key: &Key, activity: Option<&management::Activity>) -> Option<LastUseCell> {
         let time = key.last_used.as_deref()?;
         let recorded = activity.and_then(|activity| activity.last.as_ref());
-        let details = recorded.filter(|last| is_same_use(&last.time, time)).map(|last| Details {
+        let details = recorded.filter(|last| is_same_use(&last.time, time)).map(|last| UseSource {
             ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
             user_agent: last.user_agent.clone(),
         });
-        Some(LastUse { when: self.when(time), details })
+        Some(LastUseCell { when: self.when(time), details })
     }
 }
 
 /// The last 24 hours of a key.
-pub(super) fn day(activity: &management::Activity) -> Activity {
+pub(super) fn day(activity: &management::Activity) -> ActivityChart {
     let time = |text: &str| text.parse().unwrap_or(Micros(0));
-    let hour =
-        |hour: &management::Hour| Hour { start: time(&hour.start), requests: hour.requests, refusals: hour.refusals };
-    Activity::of(&activity.hours.iter().map(hour).collect::<Vec<_>>())
+    let hour = |hour: &management::Hour| HourCounts {
+        start: time(&hour.start),
+        requests: hour.requests,
+        refusals: hour.refusals,
+    };
+    ActivityChart::of(&activity.hours.iter().map(hour).collect::<Vec<_>>())
 }
 
 /// Whether the journal's last use is the state's, whose clock may be another one.

@@ -10,11 +10,11 @@ use crate::management::Entitlements;
 
 /// How a provider's claims are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct People {
+pub struct ClaimMapping {
     /// The claim of the email address.
     pub email: String,
     /// Whether an address is believed that the provider does not call verified.
-    pub unverified: bool,
+    pub accept_unverified: bool,
     /// Where people belong to, by their claims; none: by the directory.
     pub orgs: Option<Claim<String>>,
     /// The organizations, by name or id, that the provider may speak for; none: all.
@@ -44,7 +44,7 @@ pub enum ClaimError {
     Unverified,
 }
 
-impl People {
+impl ClaimMapping {
     /// The email address that the claims show.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl People {
         let verified = claims.get("email_verified").is_some_and(|verified| *verified == true || *verified == "true");
         // It speaks of `email` alone (OpenID Connect Core 1.0, section 5.1), and not of another claim's address.
         let is_it = claims.get("email").is_some_and(|spoken_of| spoken_of == email);
-        if (verified && is_it) || self.unverified { Ok(email.to_owned()) } else { Err(ClaimError::Unverified) }
+        if (verified && is_it) || self.accept_unverified { Ok(email.to_owned()) } else { Err(ClaimError::Unverified) }
     }
 
     /// The claims that are read, each by the name that it has at the top.
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn people() -> People {
-        People { email: "email".into(), unverified: false, orgs: None, only: None, permissions: None }
+    fn mapping() -> ClaimMapping {
+        ClaimMapping { email: "email".into(), accept_unverified: false, orgs: None, only: None, permissions: None }
     }
 
     fn claims(value: &Value) -> Map<String, Value> {
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn only_a_verified_address_is_believed() {
-        let of = |value| people().email(&claims(&value));
+        let of = |value| mapping().email(&claims(&value));
         assert_eq!(of(json!({"email": "a@b", "email_verified": true})), Ok("a@b".into()));
         assert_eq!(of(json!({"email": "a@b", "email_verified": "true"})), Ok("a@b".into()));
         for unverified in [json!({"email": "a@b"}), json!({"email": "a@b", "email_verified": false})] {
             assert_eq!(of(unverified.clone()), Err(ClaimError::Unverified));
-            let believing = People { unverified: true, ..people() };
+            let believing = ClaimMapping { accept_unverified: true, ..mapping() };
             assert_eq!(believing.email(&claims(&unverified)), Ok("a@b".into()));
         }
         assert_eq!(of(json!({"email_verified": true})), Err(ClaimError::NoEmail));
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_one_address_is_not_believed_of_another() {
-        let people = People { email: "upn".into(), ..people() };
-        let of = |value| people.email(&claims(&value));
+        let mapping = ClaimMapping { email: "upn".into(), ..mapping() };
+        let of = |value| mapping.email(&claims(&value));
         for other in [
             json!({"upn": "boss@b", "email": "a@b", "email_verified": true}),
             json!({"upn": "boss@b", "email_verified": true}),
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(of(other), Err(ClaimError::Unverified));
         }
         assert_eq!(of(json!({"upn": "a@b", "email": "a@b", "email_verified": true})), Ok("a@b".into()));
-        let believing = People { unverified: true, ..people.clone() };
+        let believing = ClaimMapping { accept_unverified: true, ..mapping.clone() };
         assert_eq!(believing.email(&claims(&json!({"upn": "boss@b", "email": "a@b"}))), Ok("boss@b".into()));
     }
 
@@ -163,13 +163,13 @@ mod tests {
     fn claims_stand_for_organizations_and_permissions() {
         let read: Permission = "queries:read".parse().unwrap();
         let admin: Permission = "org:admin".parse().unwrap();
-        let mapped = People {
+        let mapped = ClaimMapping {
             orgs: Some(Claim { name: "org".into(), map: vec![("acme-corp".into(), "Acme".into())] }),
             permissions: Some(Claim {
                 name: "/realm_access/roles".into(),
                 map: vec![("boss".into(), vec![admin.clone(), read.clone()])],
             }),
-            ..people()
+            ..mapping()
         };
         let given = claims(&json!({"org": ["acme-corp", "Other", 7], "realm_access": {"roles": ["boss", "nothing"]}}));
         let entitlements = mapped.entitlements(&given);
@@ -178,9 +178,9 @@ mod tests {
         let nothing = mapped.entitlements(&Map::new());
         assert_eq!((nothing.orgs, nothing.permissions), (Some(vec![]), Some(vec![])));
         let plain = Claim { name: "https://example.com/roles".into(), map: vec![] };
-        let plain = People { permissions: Some(plain), ..people() };
+        let plain = ClaimMapping { permissions: Some(plain), ..mapping() };
         let given = claims(&json!({"https://example.com/roles": ["queries:read", "Not A Permission"]}));
         assert_eq!(plain.entitlements(&given).permissions, Some(vec![read]));
-        assert_eq!(people().entitlements(&given), Entitlements::default());
+        assert_eq!(mapping().entitlements(&given), Entitlements::default());
     }
 }

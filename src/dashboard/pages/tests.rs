@@ -21,12 +21,12 @@ const LONG: &str =
     "Ingest of the nightly warehouse snapshots for the whole of Europe, Middle East and Africa (region 4)";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0";
 
-fn ago(seconds: u64) -> When {
-    When::of(Micros(NOW.0 - seconds * 1_000_000), NOW)
+fn ago(seconds: u64) -> Timestamp {
+    Timestamp::of(Micros(NOW.0 - seconds * 1_000_000), NOW)
 }
 
-fn coming(seconds: u64) -> When {
-    When::of(Micros(NOW.0 + seconds * 1_000_000), NOW)
+fn coming(seconds: u64) -> Timestamp {
+    Timestamp::of(Micros(NOW.0 + seconds * 1_000_000), NOW)
 }
 
 fn org(id: &str, name: &str, current: bool) -> OrgChoice {
@@ -41,33 +41,33 @@ fn orgs() -> Vec<OrgChoice> {
     ]
 }
 
-fn frame(section: Section, admin: bool) -> Frame {
+fn layout(section: NavEntry, admin: bool) -> Layout {
     let email = "ada.lovelace@acme.example".into();
     let orgs = if admin { orgs() } else { vec![org("org_1", "Acme Analytics", true)] };
-    let person = Person { email, admin, org: "Acme Analytics".into(), orgs };
-    Frame { base: "/settings".into(), person: Some(person), section, notice: None }
+    let person = Viewer { email, admin, org: "Acme Analytics".into(), orgs };
+    Layout { base: "/settings".into(), person: Some(person), section, notice: None }
 }
 
-fn outside() -> Frame {
-    Frame { base: "/settings".into(), person: None, section: Section::Elsewhere, notice: None }
+fn outside() -> Layout {
+    Layout { base: "/settings".into(), person: None, section: NavEntry::Elsewhere, notice: None }
 }
 
-fn activity(seed: u64) -> Activity {
+fn activity(seed: u64) -> ActivityChart {
     let hour = |hour: u64| {
         let noise = (hour * 2_654_435_761 + seed * 40_503) % 97;
         let busy = if (6..19).contains(&hour) { 3 } else { 1 };
         let refusals = if seed % 4 == 1 && hour % 5 == 2 { noise / 6 } else { 0 };
-        Hour { start: Micros(NOW.0 - (23 - hour) * 3_600_000_000), requests: noise * busy * (seed % 5), refusals }
+        HourCounts { start: Micros(NOW.0 - (23 - hour) * 3_600_000_000), requests: noise * busy * (seed % 5), refusals }
     };
-    Activity::of(&(0..24).map(hour).collect::<Vec<_>>())
+    ActivityChart::of(&(0..24).map(hour).collect::<Vec<_>>())
 }
 
-fn last_use(seconds: u64, user_agent: Option<&str>) -> Option<LastUse> {
-    let details = Details { ip: "203.0.113.87".into(), user_agent: user_agent.map(Into::into) };
-    Some(LastUse { when: ago(seconds), details: Some(details) })
+fn last_use(seconds: u64, user_agent: Option<&str>) -> Option<LastUseCell> {
+    let details = UseSource { ip: "203.0.113.87".into(), user_agent: user_agent.map(Into::into) };
+    Some(LastUseCell { when: ago(seconds), details: Some(details) })
 }
 
-fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUse>, state: KeyState) -> KeyRow {
+fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, state: KeyState) -> KeyRow {
     KeyRow {
         id: format!("aC3{:06}", number * 7919 % 1_000_000),
         name: name.into(),
@@ -83,8 +83,8 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUse>, state: K
 fn rows() -> Vec<KeyRow> {
     use KeyState::{Active, OrgSuspended, OwnerRemoved, Revoked};
     let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
-    let unrecorded = Some(LastUse { when: ago(2 * DAY), details: None });
-    let v6 = Details { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
+    let unrecorded = Some(LastUseCell { when: ago(2 * DAY), details: None });
+    let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
     vec![
         row(1, "Nightly report", ada, last_use(184, Some("python-requests/2.32.3")), Active),
         row(2, "CI pipeline", grace, last_use(9, Some("curl/8.5.0")), Active),
@@ -92,16 +92,16 @@ fn rows() -> Vec<KeyRow> {
         row(4, LONG, "a.person.with.a.rather.long.name@subsidiary.department.acme.example", unrecorded, Active),
         row(5, "Отчёты · 集計 · نسخة", grace, last_use(26 * HOUR, Some(FIREFOX)), Revoked),
         row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), OwnerRemoved),
-        row(7, HOSTILE, grace, Some(LastUse { when: ago(3 * HOUR), details: Some(v6) }), Active),
+        row(7, HOSTILE, grace, Some(LastUseCell { when: ago(3 * HOUR), details: Some(v6) }), Active),
         row(9, "Partner feed", grace, last_use(40 * DAY, Some("Java-http-client/21.0.2")), OrgSuspended),
     ]
 }
 
 fn keys(rows: Vec<KeyRow>, total: u64) -> KeysPage {
     let paging = Paging::of(1, total, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
-    let frame = frame(Section::Keys, true);
+    let layout = layout(NavEntry::Keys, true);
     let (filter, gateway) = (KeyFilter::default(), Some("gateway-1".into()));
-    KeysPage { frame, all: true, suspended: false, rows, filter, found: total, total, paging, gateway }
+    KeysPage { layout, all: true, suspended: false, rows, filter, found: total, total, paging, gateway }
 }
 
 fn many() -> KeysPage {
@@ -116,7 +116,7 @@ fn many() -> KeysPage {
     };
     let mut page = keys((26..51).map(row).collect(), 60);
     page.paging = Paging::of(2, 60, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
-    page.frame.notice = Some(format!("The key {HOSTILE} is revoked."));
+    page.layout.notice = Some(format!("The key {HOSTILE} is revoked."));
     page
 }
 
@@ -126,23 +126,23 @@ fn searched(rows: Vec<KeyRow>) -> KeysPage {
 }
 
 fn member_without_keys() -> KeysPage {
-    KeysPage { frame: frame(Section::Keys, false), all: false, ..keys(vec![], 0) }
+    KeysPage { layout: layout(NavEntry::Keys, false), all: false, ..keys(vec![], 0) }
 }
 
-fn create(owner: Owner) -> CreatePage {
-    CreatePage { frame: frame(Section::Keys, true), name: String::new(), owner, name_error: None, owner_error: None }
+fn create(owner: OwnerInput) -> CreatePage {
+    CreatePage { layout: layout(NavEntry::Keys, true), name: String::new(), owner, name_error: None, owner_error: None }
 }
 
-fn owners() -> Owner {
+fn owners() -> OwnerInput {
     let choice = |email: &str, selected| OwnerChoice { value: email.into(), label: email.into(), selected };
-    Owner::Among(vec![choice("ada.lovelace@acme.example", true), choice("grace@acme.example", false)])
+    OwnerInput::Select(vec![choice("ada.lovelace@acme.example", true), choice("grace@acme.example", false)])
 }
 
 fn create_wrong() -> CreatePage {
     CreatePage {
         name_error: Some("Give the key a name of 1 to 100 characters.".into()),
         owner_error: Some(format!("{HOSTILE} is not a user of this organization.")),
-        ..create(Owner::Typed(HOSTILE.into()))
+        ..create(OwnerInput::Text(HOSTILE.into()))
     }
 }
 
@@ -151,19 +151,19 @@ fn no_key() -> String {
     format!("sk_live_{}_{}", "aC3007919", "x".repeat(49))
 }
 
-fn new_key(made: Made) -> NewKeyPage {
+fn new_key(made: Issuance) -> NewKeyPage {
     let curl = format!("curl https://gateway.example/api/queries \\\n  -H 'Authorization: Bearer {}'", no_key());
     let (name, owner) = ("Nightly report".into(), "ada.lovelace@acme.example".into());
     let (api_key, curl) = (Secret::new(no_key()), Secret::new(curl));
-    NewKeyPage { frame: frame(Section::Keys, true), made, id: "aC3007919".into(), name, owner, api_key, curl }
+    NewKeyPage { layout: layout(NavEntry::Keys, true), made, id: "aC3007919".into(), name, owner, api_key, curl }
 }
 
-fn uses() -> Vec<Use> {
-    let entry = |(index, name): (usize, &str)| Use {
+fn uses() -> Vec<UseRow> {
+    let entry = |(index, name): (usize, &str)| UseRow {
         when: ago(index as u64 * 47 + 12),
         action: if index % 4 == 3 { "GET /api/queries/0193f2".into() } else { "queries.list".into() },
         status: [Some(200), Some(429), Some(403), Some(502), None][index % 5],
-        outcome: Outcome::named(name).expect("the samples name outcomes that there are"),
+        outcome: OutcomeText::named(name).expect("the samples name outcomes that there are"),
         ip: if index == 2 { "2001:db8:85a3:8d3:1319:8a2e:370:7348".into() } else { "203.0.113.87".into() },
         user_agent: [Some("python-requests/2.32.3"), Some(HOSTILE), None, Some(FIREFOX)][index % 4].map(Into::into),
     };
@@ -171,11 +171,11 @@ fn uses() -> Vec<Use> {
     names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
 }
 
-fn refusals() -> Vec<Refusal> {
-    let refused = |entry: Use| entry.outcome.is_refused();
-    let refusal = |entry: Use| {
-        let Use { when, outcome, status, action, ip, .. } = entry;
-        Refusal { when, outcome, status, action, ip }
+fn refusals() -> Vec<RefusedUse> {
+    let refused = |entry: UseRow| entry.outcome.is_refused();
+    let refusal = |entry: UseRow| {
+        let UseRow { when, outcome, status, action, ip, .. } = entry;
+        RefusedUse { when, outcome, status, action, ip }
     };
     uses().into_iter().filter(|entry| refused(entry.clone())).map(refusal).collect()
 }
@@ -183,7 +183,7 @@ fn refusals() -> Vec<Refusal> {
 fn key() -> KeyPage {
     let sentence = "requests are admitted, to routes with these permissions: queries:read, queries:write".into();
     KeyPage {
-        frame: frame(Section::Keys, true),
+        layout: layout(NavEntry::Keys, true),
         id: "aC3007919".into(),
         name: "Nightly report".into(),
         owner: "ada.lovelace@acme.example".into(),
@@ -197,8 +197,8 @@ fn key() -> KeyPage {
         rotated: Some(ago(2 * HOUR)),
         previous_until: Some(coming(22 * HOUR)),
         revoked: None,
-        limits: Limits { requests: 1_000, per: "hour".into(), burst: 1_000, own: false, concurrent: 100 },
-        standing: Some(Standing {
+        limits: KeyLimits { requests: 1_000, per: "hour".into(), burst: 1_000, own: false, concurrent: 100 },
+        standing: Some(LimitUsage {
             bucket: Gauge::of(873, 1_000),
             next: None,
             full: Some(coming(457)),
@@ -217,7 +217,7 @@ fn key() -> KeyPage {
 }
 
 fn key_empty() -> KeyPage {
-    let standing = Standing {
+    let standing = LimitUsage {
         bucket: Gauge::of(0, 10),
         next: Some(coming(7)),
         full: Some(coming(3_600)),
@@ -230,7 +230,7 @@ fn key_empty() -> KeyPage {
         imported: true,
         last_use: None,
         uses_ever: 0,
-        limits: Limits { requests: 10, per: "hour".into(), burst: 10, own: true, concurrent: 100 },
+        limits: KeyLimits { requests: 10, per: "hour".into(), burst: 10, own: true, concurrent: 100 },
         standing: Some(standing),
         verdict: Verdict { admitted: false, sentence },
         activity: Some(activity(0)),
@@ -258,7 +258,7 @@ fn key_revoked() -> KeyPage {
 }
 
 fn key_filtered() -> KeyPage {
-    let filter = UseFilter { show: Show::Refused, outcome: Outcome::named("rate_limited") };
+    let filter = UseFilter { show: AdmissionFilter::Refused, outcome: OutcomeText::named("rate_limited") };
     KeyPage { filter, uses: Some(vec![]), newer: Some("/settings/keys/aC3007919".into()), older: None, ..key() }
 }
 
@@ -271,13 +271,13 @@ fn key_sought() -> KeyPage {
 fn revoke(name: &str, error: Option<&str>) -> RevokePage {
     let (id, owner) = ("aC3007919".into(), "ada.lovelace@acme.example".into());
     let (last_use, error) = (last_use(184, Some(FIREFOX)), error.map(Into::into));
-    RevokePage { frame: frame(Section::Keys, true), id, name: name.into(), owner, last_use, error }
+    RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, error }
 }
 
 fn rotate(error: Option<&str>) -> RotatePage {
     let (id, owner, name) = ("aC3007919".into(), "ada.lovelace@acme.example".into(), "Nightly report".into());
     let error = error.map(Into::into);
-    RotatePage { frame: frame(Section::Keys, true), id, name, owner, overlap: Overlap::Day, error }
+    RotatePage { layout: layout(NavEntry::Keys, true), id, name, owner, overlap: Overlap::Day, error }
 }
 
 fn sessions(all: bool) -> SessionsPage {
@@ -297,34 +297,34 @@ fn sessions(all: bool) -> SessionsPage {
         rows.push(session(2, "grace@acme.example", None, HOSTILE));
     }
     let paging = Paging::of(1, 3, 25, |page| page.to_string());
-    SessionsPage { frame: frame(Section::Sessions, all), all, rows, paging }
+    SessionsPage { layout: layout(NavEntry::Sessions, all), all, rows, paging }
 }
 
 fn sign_in(labels: &[&str]) -> SignInPage {
     let provider = |label: &&str| ProviderChoice { name: "sso".into(), label: (*label).into() };
     let return_to = format!("/settings/keys?q={HOSTILE}");
-    SignInPage { frame: outside(), providers: labels.iter().map(provider).collect(), links: true, return_to }
+    SignInPage { layout: outside(), providers: labels.iter().map(provider).collect(), links: true, return_to }
 }
 
 fn leaving() -> LeavingPage {
     let url = "https://id.example/authorize?a=1&b=\"><script>2".into();
-    LeavingPage { frame: outside(), label: "Acme SSO".into(), url, signing_out: false }
+    LeavingPage { layout: outside(), label: "Acme SSO".into(), url, signing_out: false }
 }
 
 fn link_page() -> LinkPage {
-    LinkPage { frame: outside(), email: "ada@acme.example".into(), org: HOSTILE.into(), expires: coming(300) }
+    LinkPage { layout: outside(), email: "ada@acme.example".into(), org: HOSTILE.into(), expires: coming(300) }
 }
 
 fn messages() -> Vec<(String, String)> {
-    let page = |name: &str, frame: Frame, status, happened: &str, back| {
+    let page = |name: &str, layout: Layout, status, happened: &str, back| {
         let (title, advice) = ("This is not possible any more".into(), "Look at how things are now.".into());
         let request_id = "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into();
-        let message = MessagePage { frame, status, title, happened: happened.into(), advice, back, request_id };
+        let message = ErrorPage { layout, status, title, happened: happened.into(), advice, back, request_id };
         (format!("message-{name}"), message.render().unwrap())
     };
     vec![
-        page("inside", frame(Section::Elsewhere, false), 409, HOSTILE, Back::Keys),
-        page("outside", outside(), 403, "Your email address is not verified.", Back::SignIn),
+        page("inside", layout(NavEntry::Elsewhere, false), 409, HOSTILE, NextStep::Keys),
+        page("outside", outside(), 403, "Your email address is not verified.", NextStep::SignIn),
     ]
 }
 
@@ -339,11 +339,11 @@ fn all() -> Vec<(String, String)> {
         ("keys-empty-member", member_without_keys().render()),
         ("keys-suspended", KeysPage { suspended: true, ..keys(rows()[7..].to_vec(), 1) }.render()),
         ("create", create(owners()).render()),
-        ("create-member", create(Owner::Oneself).render()),
+        ("create-member", create(OwnerInput::Fixed).render()),
         ("create-wrong", create_wrong().render()),
-        ("new-key", new_key(Made::Created).render()),
-        ("new-key-rotated", new_key(Made::Rotated(Some(coming(DAY)))).render()),
-        ("new-key-replaced", new_key(Made::Rotated(None)).render()),
+        ("new-key", new_key(Issuance::Created).render()),
+        ("new-key-rotated", new_key(Issuance::Rotated(Some(coming(DAY)))).render()),
+        ("new-key-replaced", new_key(Issuance::Rotated(None)).render()),
         ("key", key().render()),
         ("key-empty", key_empty().render()),
         ("key-revoked", key_revoked().render()),
@@ -359,7 +359,7 @@ fn all() -> Vec<(String, String)> {
         ("sign-in-none", sign_in(&[]).render()),
         ("leaving", leaving().render()),
         ("link", link_page().render()),
-        ("signed-out", SignedOutPage { frame: outside() }.render()),
+        ("signed-out", SignedOutPage { layout: outside() }.render()),
     ];
     let pages = pages.into_iter().map(|(name, html)| (name.to_owned(), html.unwrap()));
     pages.chain(messages()).collect()
@@ -441,7 +441,7 @@ fn what_was_not_found_so_far_is_not_said_to_be_nowhere() {
 
 #[test]
 fn a_new_key_is_on_its_page_and_in_no_debug() {
-    let page = new_key(Made::Created);
+    let page = new_key(Issuance::Created);
     assert!(page.render().unwrap().contains(&no_key()));
     assert!(!format!("{page:?}").contains(&no_key()));
 }

@@ -1,12 +1,13 @@
 //! The page of one key.
 
-use super::super::answer::Answer;
-use super::super::failed::Failed;
+use super::super::error::DashboardError;
 use super::super::pages::{
-    Gauge, KeyPage, KeyState, Limits, Outcome, Refusal, Section, Show, Standing, Use, UseFilter, Verdict, link,
+    AdmissionFilter, Gauge, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse, UseFilter,
+    UseRow, Verdict, link,
 };
+use super::super::response::DashboardResponse;
 use super::keys::{day, state};
-use super::{Desk, page};
+use super::{PageContext, page};
 use crate::audit::Record;
 use crate::key::KeyId;
 use crate::management::{self, Explanation, KeyStatus, Operation, Reply, UseQuery};
@@ -25,34 +26,34 @@ struct Recorded {
     gateway: String,
 }
 
-impl Desk<'_> {
+impl PageContext<'_> {
     /// A key id of an address; one that cannot be is that of no key.
-    pub(super) fn key_id(id: &str) -> Result<KeyId, Failed> {
-        id.parse().map_err(|_| Failed::NotFound)
+    pub(super) fn key_id(id: &str) -> Result<KeyId, DashboardError> {
+        id.parse().map_err(|_| DashboardError::NotFound)
     }
 
-    pub(super) async fn explanation(&self, id: &str) -> Result<Box<Explanation>, Failed> {
+    pub(super) async fn explanation(&self, id: &str) -> Result<Box<Explanation>, DashboardError> {
         match self.perform(Operation::Explain { key: Self::key_id(id)? }).await? {
             Reply::Explanation { explanation } => Ok(explanation),
-            _ => Err(Failed::Internal),
+            _ => Err(DashboardError::Internal),
         }
     }
 
-    pub(super) async fn key(&self, id: &str) -> Result<Answer, Failed> {
+    pub(super) async fn key(&self, id: &str) -> Result<DashboardResponse, DashboardError> {
         let Explanation { verdict, key, user, org, standing } = *self.explanation(id).await?;
         let lately = self.activity(vec![key.id]).await?;
         let own = lately.as_ref().and_then(|lately| lately.keys.get(&key.id));
         let filter = self.use_filter();
-        let before = self.visit.parameter("before").map(str::to_owned);
+        let before = self.request.parameter("before").map(str::to_owned);
         let wanted = UseQuery { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
         let uses = self.uses(key.id, wanted).await?;
         let refused = UseQuery { refused: Some(true), limit: Some(REFUSALS), ..UseQuery::default() };
         let refusals = self.uses(key.id, refused).await?.unwrap_or_default();
         let address = |filter: UseFilter, before: &str| self.address(&key.id.to_string(), filter, before);
         let gateway = uses.as_ref().map(|uses| uses.gateway.clone());
-        let only_refused = UseFilter { show: Show::Refused, outcome: None };
+        let only_refused = UseFilter { show: AdmissionFilter::Refused, outcome: None };
         page(&KeyPage {
-            frame: self.frame(Section::Keys).await?,
+            layout: self.layout(NavEntry::Keys).await?,
             id: key.id.to_string(),
             name: key.name.clone(),
             owner: key.email.clone(),
@@ -81,9 +82,9 @@ impl Desk<'_> {
     }
 
     fn use_filter(&self) -> UseFilter {
-        let parameter = |name| self.visit.parameter(name).unwrap_or_default();
-        let outcome = Outcome::named(parameter("outcome"));
-        UseFilter { show: Show::named(parameter("show")).unwrap_or(Show::All), outcome }
+        let parameter = |name| self.request.parameter(name).unwrap_or_default();
+        let outcome = OutcomeText::named(parameter("outcome"));
+        UseFilter { show: AdmissionFilter::named(parameter("show")).unwrap_or(AdmissionFilter::All), outcome }
     }
 
     fn address(&self, id: &str, filter: UseFilter, before: &str) -> String {
@@ -93,24 +94,24 @@ impl Desk<'_> {
     }
 
     /// Uses; none when the journal cannot be read.
-    async fn uses(&self, key: KeyId, uses: UseQuery) -> Result<Option<Recorded>, Failed> {
+    async fn uses(&self, key: KeyId, uses: UseQuery) -> Result<Option<Recorded>, DashboardError> {
         let asked = self.perform(Operation::ListUses { key, uses }).await;
         match self.if_readable(asked, "what a key was used for")? {
             Some(Reply::Uses { uses, next, gateway }) => Ok(Some(Recorded { records: uses, next, gateway })),
-            Some(_) => Err(Failed::Internal),
+            Some(_) => Err(DashboardError::Internal),
             None => Ok(None),
         }
     }
 
     /// Until when the secret before the last rotation works, while it does.
-    fn overlap(&self, key: &management::Key) -> Option<super::super::pages::When> {
+    fn overlap(&self, key: &management::Key) -> Option<super::super::pages::Timestamp> {
         let until = key.previous_until.as_deref()?;
-        let is_on = until.parse::<crate::clock::Micros>().is_ok_and(|until| until > self.visit.now);
+        let is_on = until.parse::<crate::clock::Micros>().is_ok_and(|until| until > self.request.now);
         is_on.then(|| self.when(until))
     }
 
-    fn standing(&self, standing: &management::LimitStatus) -> Standing {
-        Standing {
+    fn standing(&self, standing: &management::LimitStatus) -> LimitUsage {
+        LimitUsage {
             bucket: Gauge::of(standing.remaining.into(), standing.burst.into()),
             next: standing.next_token.as_deref().map(|time| self.when(time)),
             full: standing.full.as_deref().map(|time| self.when(time)),
@@ -118,8 +119,8 @@ impl Desk<'_> {
         }
     }
 
-    fn refusal(&self, record: &Record) -> Refusal {
-        Refusal {
+    fn refusal(&self, record: &Record) -> RefusedUse {
+        RefusedUse {
             when: self.when(&record.time),
             outcome: outcome(record),
             status: record.status,
@@ -128,8 +129,8 @@ impl Desk<'_> {
         }
     }
 
-    fn use_(&self, record: &Record) -> Use {
-        Use {
+    fn use_(&self, record: &Record) -> UseRow {
+        UseRow {
             when: self.when(&record.time),
             action: record.action.clone(),
             status: record.status,
@@ -143,17 +144,17 @@ impl Desk<'_> {
 /// What management is asked for.
 fn asked(filter: UseFilter) -> UseQuery {
     let refused = match filter.show {
-        Show::All => None,
-        Show::Admitted => Some(false),
-        Show::Refused => Some(true),
+        AdmissionFilter::All => None,
+        AdmissionFilter::Admitted => Some(false),
+        AdmissionFilter::Refused => Some(true),
     };
     let outcome = filter.outcome.and_then(|outcome| serde_json::from_value(outcome.name.into()).ok());
     UseQuery { refused, outcome, ..UseQuery::default() }
 }
 
-fn outcome(record: &Record) -> &'static Outcome {
+fn outcome(record: &Record) -> &'static OutcomeText {
     let name = serde_json::to_value(record.outcome).ok();
-    let named = name.as_ref().and_then(serde_json::Value::as_str).and_then(Outcome::named);
+    let named = name.as_ref().and_then(serde_json::Value::as_str).and_then(OutcomeText::named);
     named.expect("every outcome has words; a test holds it")
 }
 
@@ -161,8 +162,8 @@ fn ip(record: &Record) -> String {
     record.ip.map(|ip| ip.to_string()).unwrap_or_default()
 }
 
-fn limits(key: &management::Key, org: &management::Org) -> Limits {
-    Limits {
+fn limits(key: &management::Key, org: &management::Org) -> KeyLimits {
+    KeyLimits {
         requests: key.limits.requests.into(),
         per: per(&key.limits.per),
         burst: key.limits.burst.into(),
@@ -195,7 +196,7 @@ mod tests {
     fn every_outcome_has_words() {
         for outcome in crate::audit::Outcome::ALL {
             let name = serde_json::to_value(outcome).unwrap();
-            let words = Outcome::named(name.as_str().unwrap()).unwrap();
+            let words = OutcomeText::named(name.as_str().unwrap()).unwrap();
             assert_eq!(words.is_refused(), outcome.is_refusal() || words.name == "unknown", "{name}");
         }
     }

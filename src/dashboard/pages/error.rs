@@ -2,14 +2,14 @@
 
 use askama::Template;
 
-use super::frame::Frame;
+use super::layout::Layout;
 
 /// A page that says why there is no other.
 #[derive(Clone, Debug, Template)]
-#[template(path = "message.html")]
-pub struct MessagePage {
+#[template(path = "error.html")]
+pub struct ErrorPage {
     /// What is around it.
-    pub frame: Frame,
+    pub layout: Layout,
     /// The status that it goes with.
     pub status: u16,
     /// In a few words.
@@ -19,21 +19,21 @@ pub struct MessagePage {
     /// What to do.
     pub advice: String,
     /// Where to go on.
-    pub back: Back,
+    pub back: NextStep,
     /// The request's id, to be named to whoever can look it up.
     pub request_id: String,
 }
 
 /// Where to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
+pub enum NextStep {
     /// The table of keys.
     Keys,
     /// Where to sign in.
     SignIn,
 }
 
-impl Back {
+impl NextStep {
     /// Whether it is where to sign in.
     pub fn is_sign_in(self) -> bool {
         self == Self::SignIn
