@@ -35,7 +35,7 @@ const SCHEMA: &str = "
 ";
 
 /// Opens the index for writing; one that is new or of another version is made first.
-pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let database = connect(path)?;
     if version(&database)? == VERSION {
         return Ok(database);
@@ -45,7 +45,7 @@ pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Makes the index anew, empty.
-pub(super) fn make(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn make(path: &Path) -> rusqlite::Result<Connection> {
     discard(path);
     let database = connect(path)?;
     database.execute_batch(SCHEMA)?;
@@ -62,7 +62,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Removes the index.
-pub(super) fn discard(path: &Path) {
+pub(crate) fn discard(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
@@ -72,7 +72,7 @@ pub(super) fn discard(path: &Path) {
 }
 
 /// Opens the index for reading; none when it is of another version.
-pub(super) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
+pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(directory.join(FILE), flags)?;
     let known = version(&database)? == VERSION;

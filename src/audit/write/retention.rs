@@ -5,12 +5,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::index::Indexer;
-use super::segment::{self, Segment};
-use super::writer::Shared;
+use crate::audit::format::segment::{self, Segment};
+use crate::audit::index::Indexer;
+use crate::audit::write::writer::Shared;
 
 /// Removes what is no longer kept, and its rows in the index.
-pub(super) fn apply(shared: &Shared, current: u64, indexer: &mut Indexer) {
+pub(crate) fn apply(shared: &Shared, current: u64, indexer: &mut Indexer) {
     let settings = &shared.settings;
     if settings.retention_age.is_none() && settings.retention_size.is_none() {
         return;

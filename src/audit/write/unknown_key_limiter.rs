@@ -7,20 +7,20 @@ const ATTEMPT: u64 = 1_000_000;
 
 /// A token bucket that holds one second's worth.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     per_second: u64,
     level: u64,
     at: Micros,
 }
 
 impl Limiter {
-    pub(super) fn new(per_second: u32) -> Self {
+    pub(crate) fn new(per_second: u32) -> Self {
         let per_second = u64::from(per_second);
         Self { per_second, level: per_second * ATTEMPT, at: Micros(0) }
     }
 
     /// Whether one more may be recorded now.
-    pub(super) fn admit(&mut self, now: Micros) -> bool {
+    pub(crate) fn admit(&mut self, now: Micros) -> bool {
         let inflow = now.since(self.at).min(ATTEMPT) * self.per_second;
         self.level = (self.level + inflow).min(self.per_second * ATTEMPT);
         self.at = self.at.max(now);

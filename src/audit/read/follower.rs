@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Header, Kind, UseEvent};
-use super::frame;
-use super::index::Point;
-use super::join;
-use super::reader::Filter;
-use super::segment::{self, Block};
-use super::{Outcome, Record};
+use crate::audit::filter::Filter;
+use crate::audit::format::event::{Header, UseEvent};
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::record::{Outcome, Record};
+use crate::audit::format::segment::Point;
+use crate::audit::format::segment::{self, Block};
+use crate::audit::read::join;
 
 /// A place in a journal that moves on with it, and the uses open there.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub struct Follower {
     gateway: String,
     open: FxHashMap<u128, (UseEvent<'static>, String)>,
     /// What the first poll gives.
-    pub(super) first: Vec<Record>,
+    pub(crate) first: Vec<Record>,
 }
 
 impl Follower {
     /// At the end of a journal as it is now.
-    pub(super) fn at_end(directory: PathBuf, filter: Filter) -> io::Result<Self> {
+    pub(crate) fn at_end(directory: PathBuf, filter: Filter) -> io::Result<Self> {
         let last = segment::list(&directory)?.last().map_or(0, |segment| segment.number);
         let from = oldest_open(&directory, last)?;
         let mut follow = Self {
@@ -56,7 +56,7 @@ impl Follower {
     }
 
     /// Whether a listed record will not be given by a poll: it was complete before this place.
-    pub(super) fn has_passed(&self, point: Point, record: &Record) -> bool {
+    pub(crate) fn has_passed(&self, point: Point, record: &Record) -> bool {
         record.outcome != Outcome::InProgress && point < self.at && !self.open.contains_key(&record.id.as_u128())
     }
 
@@ -77,7 +77,7 @@ impl Follower {
                 if whole == 0 {
                     break;
                 }
-                frame::lines(&piece[..whole]).for_each(|(_, line)| self.line(line, each));
+                line::lines(&piece[..whole]).for_each(|(_, line)| self.line(line, each));
                 self.at.1 += whole as u64;
             }
         }
@@ -85,7 +85,7 @@ impl Follower {
     }
 
     fn line(&mut self, line: &[u8], each: &mut dyn FnMut(Record)) {
-        match frame::kind(line) {
+        match line::kind(line) {
             Some(Kind::Use) => {
                 if let Some(begun) = join::wanted(line, &self.filter) {
                     self.open.insert(begun.id.as_u128(), (begun, self.gateway.clone()));
@@ -97,7 +97,7 @@ impl Follower {
                 }
             }
             Some(Kind::Outcome) => {
-                let begun = frame::id(line).and_then(|id| self.open.remove(&id));
+                let begun = line::id(line).and_then(|id| self.open.remove(&id));
                 if let Some((begun, gateway)) = begun {
                     each(begun.joined(join::outcome(line).as_ref(), &gateway));
                 }
@@ -116,7 +116,7 @@ impl Follower {
 fn oldest_open(directory: &std::path::Path, last: u64) -> io::Result<u64> {
     let mut piece = Vec::new();
     segment::read(directory, Block { segment: last, start: 0, end: 1 }, &mut piece)?;
-    let header = frame::lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok());
+    let header = line::lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok());
     let open = header.map(|header| header.open).unwrap_or_default();
     Ok(open.iter().map(|open| open.segment).min().unwrap_or(last).min(last))
 }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::pending::{Fate, Phase};
-use super::writer::Shared;
+use crate::audit::write::pending::{Fate, Phase};
+use crate::audit::write::writer::Shared;
 
 /// How long an outcome may wait for company. A kill loses no more of them than this.
 const TICK: Duration = Duration::from_millis(10);
@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Runs until the journal is closed; then writes and syncs what is left.
-pub(super) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &Shared) {
     while wait(shared) != Phase::Closed {
         // A failure was logged, and told to whoever waits for these lines; the next round tries again.
         if shared.flush(&mut shared.output()).is_err() {

@@ -11,31 +11,31 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event::{Glance, Kind};
-use super::frame;
-use super::reader::Filter;
-use super::segment::{self, Block};
-use super::tally::{self, Tally, Whose};
+use crate::audit::filter::Filter;
+use crate::audit::format::event::Glance;
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::segment::{self, Block, Point};
+use crate::audit::index::usage_counts::{Tally, Whose};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
-mod file;
-mod counts;
+mod database;
 
-pub(super) const FILE: &str = "index.db";
+use database as file;
+mod usage_rows;
+pub(crate) mod usage_counts;
+
+pub(crate) const FILE: &str = "index.db";
 /// Blocks indexed in one transaction: 16 MiB of journal, a fraction of a second.
 const ROUND: usize = 64;
 /// Hours whose counts are kept before the one that is going on: those that readers show, and one for a reader whose
 /// hour has just ended.
 const HOURS_KEPT: u64 = 24;
 
-/// A point in the journal: a segment and an offset in it.
-pub(super) type Point = (u64, u64);
-
 /// The one who writes the index.
 #[derive(Debug)]
-pub(super) struct Indexer {
+pub(crate) struct Indexer {
     directory: PathBuf,
     /// None after a failure: it is made anew in the next round.
     database: Option<Connection>,
@@ -49,7 +49,7 @@ pub(super) struct Indexer {
 
 impl Indexer {
     /// Opens the index of a journal that ends at `end`; nothing of the journal is read yet.
-    pub(super) fn new(directory: &Path, end: Point) -> Self {
+    pub(crate) fn new(directory: &Path, end: Point) -> Self {
         let directory = directory.to_owned();
         let mut indexer =
             Self { directory, database: None, covered: (0, 0), open: FxHashMap::default(), first_hour: 0 };
@@ -61,7 +61,7 @@ impl Indexer {
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
         let path = self.directory.join(FILE);
         let found =
-            file::open(&path).and_then(|database| Ok((covered(&database)?, counts::open(&database)?, database)));
+            file::open(&path).and_then(|database| Ok((covered(&database)?, usage_rows::open(&database)?, database)));
         let (covered, open, database) = match found {
             Ok((covered, open, database)) if covered.is_none_or(|covered| covered <= end) => (covered, open, database),
             _ => (None, FxHashMap::default(), file::make(&path)?),
@@ -80,7 +80,7 @@ impl Indexer {
     }
 
     /// Indexes what is complete of a journal that ends at `end`, up to so many blocks; whether there is more.
-    pub(super) fn catch_up(&mut self, end: Point, now: Micros) -> bool {
+    pub(crate) fn catch_up(&mut self, end: Point, now: Micros) -> bool {
         let round = match &self.database {
             Some(_) => Ok(()),
             None => self.reopen(end),
@@ -98,7 +98,7 @@ impl Indexer {
             return Ok(false);
         }
         let transaction = database.transaction()?;
-        let first_hour = tally::hour(now).saturating_sub(HOURS_KEPT);
+        let first_hour = usage_counts::hour(now).saturating_sub(HOURS_KEPT);
         let mut tally = Tally::new(first_hour, self.open.clone());
         let mut piece = Vec::new();
         let mut covered = self.covered;
@@ -108,9 +108,9 @@ impl Indexer {
             insert(&transaction, Block { segment: block.segment, start, end }, &Members::of(&piece, &mut tally))?;
             covered = (block.segment, end.max(block.end));
         }
-        counts::add(&transaction, &tally)?;
+        usage_rows::add(&transaction, &tally)?;
         if first_hour > self.first_hour {
-            counts::forget_before(&transaction, first_hour)?;
+            usage_rows::forget_before(&transaction, first_hour)?;
         }
         cover(&transaction, covered)?;
         transaction.commit()?;
@@ -121,7 +121,7 @@ impl Indexer {
     }
 
     /// Removes the rows of a segment that is gone. What it says of keys stays counted.
-    pub(super) fn forget(&mut self, number: u64) {
+    pub(crate) fn forget(&mut self, number: u64) {
         let Some(database) = &self.database else { return };
         let members = "DELETE FROM member WHERE block IN (SELECT id FROM block WHERE segment = ?1)";
         let forgotten = database
@@ -163,8 +163,8 @@ impl Members {
     /// Reads a block, which follows on what was counted.
     fn of(piece: &[u8], tally: &mut Tally) -> Self {
         let mut members = Self::default();
-        for (_, line) in frame::lines(piece) {
-            match frame::kind(line) {
+        for (_, line) in line::lines(piece) {
+            match line::kind(line) {
                 Some(Kind::Use | Kind::Record) => {
                     if let Some(glance) = Glance::at(line) {
                         members.add(&glance);
@@ -229,7 +229,7 @@ fn cover(database: &Connection, (segment, end): Point) -> rusqlite::Result<()> {
 ///
 /// # Errors
 /// When there is no index, or it is damaged: everything is to be scanned then.
-pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<Option<(Vec<Block>, Point)>> {
+pub(crate) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<Option<(Vec<Block>, Point)>> {
     let Some(mut database) = file::open_for_reading(directory)? else { return Ok(None) };
     let transaction = database.transaction()?;
     let Some(point) = covered(&transaction)? else { return Ok(None) };
@@ -260,7 +260,7 @@ pub(super) fn candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<
 ///
 /// # Errors
 /// As [`candidates`].
-pub(super) fn counted(
+pub(crate) fn counted(
     directory: &Path,
     org: OrgId,
     keys: &FxHashSet<KeyId>,
@@ -269,5 +269,5 @@ pub(super) fn counted(
     let Some(mut database) = file::open_for_reading(directory)? else { return Ok(None) };
     let transaction = database.transaction()?;
     let Some(point) = covered(&transaction)? else { return Ok(None) };
-    Ok(Some((counts::of(&transaction, org, keys, first)?, point)))
+    Ok(Some((usage_rows::of(&transaction, org, keys, first)?, point)))
 }

@@ -12,16 +12,16 @@ use std::fmt::Write as _;
 use crate::key;
 
 /// Bytes kept of a user agent: longer than any browser's, and the records stay small.
-pub(super) const USER_AGENT_CAP: usize = 256;
+pub(crate) const USER_AGENT_CAP: usize = 256;
 /// Bytes kept of an action: a route's name, or a method and the beginning of a path.
-pub(super) const ACTION_CAP: usize = 256;
+pub(crate) const ACTION_CAP: usize = 256;
 /// Bytes kept of a method: the longest registered one (RFC 9110, IANA) has 17.
-pub(super) const METHOD_CAP: usize = 32;
+pub(crate) const METHOD_CAP: usize = 32;
 /// Bytes kept of a path.
-pub(super) const PATH_CAP: usize = 1024;
+pub(crate) const PATH_CAP: usize = 1024;
 
 /// `text` as it may be written and shown, at most `cap` bytes and an ellipsis.
-pub(super) fn visible(text: &[u8], cap: usize) -> Cow<'_, str> {
+pub(crate) fn visible(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {
         Ok(plain) if text.len() <= cap && is_plain(plain) && !may_hold_key(plain) => Cow::Borrowed(plain),
         _ => Cow::Owned(escaped(&key::redacted(text), cap)),

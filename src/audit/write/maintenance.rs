@@ -8,17 +8,19 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use super::frame;
-use super::index::Indexer;
-use super::writer::{Output, Shared};
-use super::{event, retention, seal};
+use crate::audit::format::event;
+use crate::audit::format::frame;
+use crate::audit::format::seal;
+use crate::audit::index::Indexer;
+use crate::audit::write::retention;
+use crate::audit::write::writer::{Output, Shared};
 use crate::clock;
 
 /// How often house is kept.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until the other end of `stop` is gone.
-pub(super) fn run(shared: &Shared, mut indexer: Indexer, stop: &Receiver<()>) {
+pub(crate) fn run(shared: &Shared, mut indexer: Indexer, stop: &Receiver<()>) {
     loop {
         keep_house(shared, &mut indexer, stop);
         if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {

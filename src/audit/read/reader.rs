@@ -7,24 +7,21 @@
 //! - The order is that of the journal, which is that in which uses were decided, as near as several threads have one.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use uuid::Uuid;
-
-use super::activity::{self, KeyActivity};
-use super::event::{self, UseEvent};
-use super::follow::Follower;
-use super::frame;
-use super::index::{self, Point};
-use super::join::Scan;
-use super::segment::{self, Block};
-use super::verify::{self, VerifyReport};
-use super::{Outcome, Record};
+use crate::audit::filter::Filter;
+use crate::audit::format::record::Record;
+use crate::audit::format::segment::Point;
+use crate::audit::format::segment::{self, Block};
+use crate::audit::index;
+use crate::audit::read::activity::{self, KeyActivity};
+use crate::audit::read::cursor::JournalCursor;
+use crate::audit::read::follower::Follower;
+use crate::audit::read::join::Scan;
+use crate::audit::read::verify::{self, VerifyReport};
 use crate::clock::Micros;
-use crate::identity::{OrgId, UserId};
+use crate::identity::OrgId;
 use crate::key::KeyId;
 
 /// A journal's directory, for reading.
@@ -32,40 +29,6 @@ use crate::key::KeyId;
 pub struct Reader {
     directory: PathBuf,
 }
-
-/// Which records are wanted: those that satisfy all that is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Uses of this key.
-    pub key: Option<KeyId>,
-    /// Uses by this user.
-    pub user: Option<UserId>,
-    /// Uses within this organization.
-    pub org: Option<OrgId>,
-    /// Begun at this time or later.
-    pub since: Option<Micros>,
-    /// Begun before this time.
-    pub until: Option<Micros>,
-    /// The one with this id, which is that of its request.
-    pub id: Option<Uuid>,
-    /// Ended, or not yet, like this.
-    pub outcome: Option<Outcome>,
-    /// Requests, and no changes made by management, on its socket or in a session.
-    pub requests_only: bool,
-    /// Only those that were refused, or only the others; see [`Outcome::is_refusal`].
-    pub refused: Option<bool>,
-}
-
-/// A place in the journal: all that is newer was listed already. Text form `SEGMENT-OFFSET`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JournalCursor {
-    pub(super) point: Point,
-}
-
-/// The text is not a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a cursor of the form SEGMENT-OFFSET")]
-pub struct InvalidJournalCursor;
 
 /// A record and its place.
 type Placed = (Point, Record);
@@ -77,29 +40,6 @@ pub struct RecordPage {
     pub records: Vec<Record>,
     /// Where to go on for older ones; none when there are none.
     pub next: Option<JournalCursor>,
-}
-
-impl Filter {
-    /// Whether a use is wanted, as far as its beginning tells.
-    pub(super) fn admits(&self, begun: &UseEvent<'_>) -> bool {
-        self.since.is_none_or(|since| begun.time >= since)
-            && self.until.is_none_or(|until| begun.time < until)
-            && (self.key.is_none() || self.key == begun.key_id)
-            && (self.user.is_none() || self.user == begun.user_id)
-            && (self.org.is_none() || self.org == begun.org_id)
-            && !(self.requests_only && event::is_change(begun.auth_method, &begun.method))
-            && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
-    }
-
-    /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.
-    pub(super) fn admits_id(&self, line: &[u8]) -> bool {
-        self.id.is_none_or(|id| frame::id(line) == Some(id.as_u128()))
-    }
-
-    /// Whether a record is wanted, by its end.
-    pub(super) fn admits_end(&self, record: &Record) -> bool {
-        self.outcome.is_none_or(|outcome| record.outcome == outcome)
-    }
 }
 
 impl Reader {
@@ -231,20 +171,4 @@ fn clip(block: Block, before: Option<JournalCursor>) -> Option<Block> {
     let Some(JournalCursor { point }) = before else { return Some(block) };
     let end = if block.segment == point.0 { block.end.min(point.1) } else { block.end };
     ((block.segment, block.start) < point).then_some(Block { end, ..block })
-}
-
-impl fmt::Display for JournalCursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.point.0, self.point.1)
-    }
-}
-
-impl FromStr for JournalCursor {
-    type Err = InvalidJournalCursor;
-
-    fn from_str(text: &str) -> Result<Self, InvalidJournalCursor> {
-        let (segment, offset) = text.split_once('-').ok_or(InvalidJournalCursor)?;
-        let number = |text: &str| text.parse().map_err(|_| InvalidJournalCursor);
-        Ok(Self { point: (number(segment)?, number(offset)?) })
-    }
 }

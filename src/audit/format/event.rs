@@ -8,150 +8,135 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::escape::{self, visible};
-use super::frame;
-use super::record::{Outcome, Record, Use, UseEnd};
+use crate::audit::format::escape::{self, visible};
+use crate::audit::format::frame;
+use crate::audit::format::line::Kind;
+use crate::audit::format::record::{Outcome, Record, Use, UseEnd};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
-
-/// What a line says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
-    /// The first line of a segment.
-    Header,
-    /// A use began.
-    Use,
-    /// A use ended.
-    Outcome,
-    /// A use that ended where it began.
-    Record,
-    /// The digest of an earlier segment.
-    Seal,
-}
 
 /// What the records of changes have for a method: no request was made.
 const CHANGE: &str = "ADMIN";
 
 /// The first line of a segment: all that recovery needs to know of the earlier ones.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Header<'a> {
-    pub(super) e: Kind,
-    pub(super) segment: u64,
-    pub(super) created: Micros,
+pub(crate) struct Header<'a> {
+    pub(crate) e: Kind,
+    pub(crate) segment: u64,
+    pub(crate) created: Micros,
     /// The gateway that writes this segment, for the records in it.
-    pub(super) gateway: Cow<'a, str>,
+    pub(crate) gateway: Cow<'a, str>,
     /// Closed segments whose seal was not written yet.
-    pub(super) unsealed: Cow<'a, [u64]>,
+    pub(crate) unsealed: Cow<'a, [u64]>,
     /// The uses that earlier segments began and that were open when this one began.
-    pub(super) open: Vec<Open>,
+    pub(crate) open: Vec<Open>,
 }
 
 /// A use that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Open {
-    pub(super) id: Uuid,
+pub(crate) struct Open {
+    pub(crate) id: Uuid,
     /// The segment that its use event is in, which must stay as long as it is open.
     #[serde(default)]
-    pub(super) segment: u64,
-    pub(super) time: Micros,
+    pub(crate) segment: u64,
+    pub(crate) time: Micros,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) number: Option<u64>,
+    pub(crate) number: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key_id: Option<KeyId>,
+    pub(crate) key_id: Option<KeyId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) user_id: Option<UserId>,
+    pub(crate) user_id: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) org_id: Option<OrgId>,
+    pub(crate) org_id: Option<OrgId>,
 }
 
 /// The beginning of a use; with its end too, a `record`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct UseEvent<'a> {
-    pub(super) e: Kind,
-    pub(super) id: Uuid,
-    pub(super) time: Micros,
+pub(crate) struct UseEvent<'a> {
+    pub(crate) e: Kind,
+    pub(crate) id: Uuid,
+    pub(crate) time: Micros,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) number: Option<u64>,
+    pub(crate) number: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key_id: Option<KeyId>,
+    pub(crate) key_id: Option<KeyId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) user_id: Option<UserId>,
+    pub(crate) user_id: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) org_id: Option<OrgId>,
-    pub(super) auth_method: AuthMethod,
+    pub(crate) org_id: Option<OrgId>,
+    pub(crate) auth_method: AuthMethod,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ip: Option<IpAddr>,
+    pub(crate) ip: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) user_agent: Option<Cow<'a, str>>,
-    pub(super) action: Cow<'a, str>,
-    pub(super) method: Cow<'a, str>,
-    pub(super) path: Cow<'a, str>,
+    pub(crate) user_agent: Option<Cow<'a, str>>,
+    pub(crate) action: Cow<'a, str>,
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) path: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) provisional: bool,
+    pub(crate) provisional: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) status: Option<u16>,
+    pub(crate) status: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) duration_us: Option<u64>,
+    pub(crate) duration_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) request_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) response_bytes: Option<u64>,
+    pub(crate) response_bytes: Option<u64>,
 }
 
 /// What the index needs to know of a use.
 #[derive(Debug, Deserialize)]
-pub(super) struct Glance {
-    pub(super) id: Uuid,
-    pub(super) time: Micros,
+pub(crate) struct Glance {
+    pub(crate) id: Uuid,
+    pub(crate) time: Micros,
     #[serde(default)]
-    pub(super) key_id: Option<KeyId>,
+    pub(crate) key_id: Option<KeyId>,
     #[serde(default)]
-    pub(super) user_id: Option<UserId>,
+    pub(crate) user_id: Option<UserId>,
     #[serde(default)]
-    pub(super) org_id: Option<OrgId>,
+    pub(crate) org_id: Option<OrgId>,
     auth_method: AuthMethod,
     #[serde(default)]
-    pub(super) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<Outcome>,
 }
 
 /// The end of a use. It repeats whose use it was, so that lines can be filtered one by one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct OutcomeEvent {
-    pub(super) e: Kind,
-    pub(super) id: Uuid,
+pub(crate) struct OutcomeEvent {
+    pub(crate) e: Kind,
+    pub(crate) id: Uuid,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key_id: Option<KeyId>,
+    pub(crate) key_id: Option<KeyId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) user_id: Option<UserId>,
+    pub(crate) user_id: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) org_id: Option<OrgId>,
-    pub(super) outcome: Outcome,
+    pub(crate) org_id: Option<OrgId>,
+    pub(crate) outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) status: Option<u16>,
+    pub(crate) status: Option<u16>,
     /// None when nobody was there to measure it: the gateway died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) duration_us: Option<u64>,
+    pub(crate) duration_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) request_bytes: Option<u64>,
+    pub(crate) request_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) response_bytes: Option<u64>,
+    pub(crate) response_bytes: Option<u64>,
 }
 
 /// The digest of a closed segment, so that a later change of it is found.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seal<'a> {
-    pub(super) e: Kind,
-    pub(super) segment: u64,
-    pub(super) lines: u64,
-    pub(super) sha256: Cow<'a, str>,
+pub(crate) struct Seal<'a> {
+    pub(crate) e: Kind,
+    pub(crate) segment: u64,
+    pub(crate) lines: u64,
+    pub(crate) sha256: Cow<'a, str>,
 }
 
 impl<'a> UseEvent<'a> {
-    pub(super) fn opening(opening: &Use<'a>) -> Self {
+    pub(crate) fn opening(opening: &Use<'a>) -> Self {
         Self {
             e: Kind::Use,
             id: opening.id,
@@ -176,7 +161,7 @@ impl<'a> UseEvent<'a> {
     }
 
     /// A use and its end in one.
-    pub(super) fn whole(opening: &Use<'a>, end: UseEnd) -> Self {
+    pub(crate) fn whole(opening: &Use<'a>, end: UseEnd) -> Self {
         Self {
             e: Kind::Record,
             outcome: Some(end.outcome),
@@ -189,7 +174,7 @@ impl<'a> UseEvent<'a> {
     }
 
     /// The record this event, the outcome that ended it and its segment's gateway make.
-    pub(super) fn joined(self, end: Option<&OutcomeEvent>, gateway: &str) -> Record {
+    pub(crate) fn joined(self, end: Option<&OutcomeEvent>, gateway: &str) -> Record {
         let ended = end.map(|end| end.outcome).or(self.outcome);
         Record {
             id: self.id,
@@ -216,37 +201,37 @@ impl<'a> UseEvent<'a> {
 
 impl Glance {
     /// The use that begins in a line, when the line is good.
-    pub(super) fn at(line: &[u8]) -> Option<Self> {
+    pub(crate) fn at(line: &[u8]) -> Option<Self> {
         frame::check(line)?;
         serde_json::from_slice(line).ok()
     }
 
     /// The key that was used, and whose it is; none for sessions and for changes.
-    pub(super) fn key(&self) -> Option<(OrgId, KeyId)> {
+    pub(crate) fn key(&self) -> Option<(OrgId, KeyId)> {
         (self.auth_method == AuthMethod::ApiKey).then_some(())?;
         Some((self.org_id?, self.key_id?))
     }
 
     /// Whether it was refused where it began.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.outcome.is_some_and(Outcome::is_refusal)
     }
 }
 
 /// Whether it is a change made by management, and no request. Keys change nothing: what one is used for is a request,
 /// whatever its client calls the method.
-pub(super) fn is_change(by: AuthMethod, method: &str) -> bool {
+pub(crate) fn is_change(by: AuthMethod, method: &str) -> bool {
     by != AuthMethod::ApiKey && method == CHANGE
 }
 
 impl Open {
     /// The use that an opening begins; its segment is set when its line is appended.
-    pub(super) fn of(opening: &Use<'_>) -> Self {
+    pub(crate) fn of(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
         Self { id, segment: 0, time, number, key_id, user_id, org_id }
     }
 
-    pub(super) fn ended(&self, end: UseEnd) -> OutcomeEvent {
+    pub(crate) fn ended(&self, end: UseEnd) -> OutcomeEvent {
         OutcomeEvent {
             status: end.status,
             duration_us: Some(end.duration_us),
@@ -257,7 +242,7 @@ impl Open {
     }
 
     /// The end of a use of which nothing is known but that it is over.
-    pub(super) fn aborted(&self, outcome: Outcome) -> OutcomeEvent {
+    pub(crate) fn aborted(&self, outcome: Outcome) -> OutcomeEvent {
         OutcomeEvent {
             e: Kind::Outcome,
             id: self.id,

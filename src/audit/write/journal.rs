@@ -3,14 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::event::{Open, OutcomeEvent, UseEvent};
-use super::frame;
-use super::limiter::Limiter;
-use super::pending::{Fate, Pending, Phase, Ticket};
-use super::segment;
-use super::startup::{self, Running};
-use super::writer::Shared;
-use super::{Durability, OnUnavailable, OpenError, Outcome, ReplayEntry, Settings, Unavailable, Use, UseEnd};
+use crate::audit::error::{OpenError, Unavailable};
+use crate::audit::format::event::{Open, OutcomeEvent, UseEvent};
+use crate::audit::format::frame;
+use crate::audit::format::record::{Outcome, Use, UseEnd};
+use crate::audit::format::segment;
+use crate::audit::read::replay::{self, ReplayEntry};
+use crate::audit::settings::{Durability, OnUnavailable, Settings};
+use crate::audit::write::open::{self, Running};
+use crate::audit::write::pending::{Fate, Pending, Phase, Ticket};
+use crate::audit::write::unknown_key_limiter::Limiter;
+use crate::audit::write::writer::Shared;
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
 
@@ -50,11 +53,11 @@ impl Journal {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
         segment::create_directory(&path).map_err(failed)?;
-        let lock = startup::lock(&path)?;
+        let lock = open::lock(&path)?;
         let attempts = Mutex::new(Limiter::new(settings.unknown_per_second));
-        let (shared, end) = startup::resume(settings, metrics).map_err(failed)?;
+        let (shared, end) = open::resume(settings, metrics).map_err(failed)?;
         let shared = Arc::new(shared);
-        let running = Mutex::new(Some(startup::start(&shared, end, lock).map_err(failed)?));
+        let running = Mutex::new(Some(open::start(&shared, end, lock).map_err(failed)?));
         Ok(Self { handle: Arc::new(Handle { shared, attempts, running }) })
     }
 
@@ -68,7 +71,7 @@ impl Journal {
         let path = &shared.settings.path;
         // What fails here stays pending; it was told to whoever waits for it.
         let _ = shared.flush(&mut shared.output());
-        super::uses::since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+        replay::since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
     }
 
     /// Records the beginning of a use; returns when it is as durable as configured. The request may then be forwarded.

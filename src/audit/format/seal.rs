@@ -6,11 +6,12 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::event::{Kind, Seal};
-use super::segment;
+use crate::audit::format::event::Seal;
+use crate::audit::format::line::Kind;
+use crate::audit::format::segment;
 
 /// Reads a segment and digests it; none when it is gone.
-pub(super) fn of(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
+pub(crate) fn of(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
     let mut file = match File::open(segment::path(directory, number)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,

@@ -9,30 +9,31 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Header, Kind, Open, Seal};
-use super::frame;
-use super::segment;
+use crate::audit::format::event::{Header, Open, Seal};
+use crate::audit::format::frame;
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::segment;
 use crate::clock::Micros;
 
 /// Where a journal goes on.
 #[derive(Debug, Default)]
-pub(super) struct Recovered {
+pub(crate) struct Recovered {
     /// The last segment, open for writing; none in a new journal.
-    pub(super) file: Option<File>,
-    pub(super) number: u64,
-    pub(super) length: u64,
-    pub(super) created: Micros,
-    pub(super) gateway: String,
+    pub(crate) file: Option<File>,
+    pub(crate) number: u64,
+    pub(crate) length: u64,
+    pub(crate) created: Micros,
+    pub(crate) gateway: String,
     /// The number of the next line.
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// Whether there are lines beyond the header.
-    pub(super) has_events: bool,
-    pub(super) open: FxHashMap<u128, Open>,
-    pub(super) unsealed: Vec<u64>,
+    pub(crate) has_events: bool,
+    pub(crate) open: FxHashMap<u128, Open>,
+    pub(crate) unsealed: Vec<u64>,
 }
 
 /// Finds the end of the journal in a directory and cuts off what is torn.
-pub(super) fn recover(directory: &Path) -> io::Result<Recovered> {
+pub(crate) fn recover(directory: &Path) -> io::Result<Recovered> {
     for last in segment::list(directory)?.iter().rev() {
         let path = segment::path(directory, last.number);
         let bytes = std::fs::read(&path)?;
@@ -66,12 +67,12 @@ fn read(number: u64, bytes: &[u8]) -> Option<Recovered> {
     let mut found = Recovered { number, ..Recovered::default() };
     // Most uses have ended: their lines are looked at again only if they have not.
     let mut begun: FxHashMap<u128, &[u8]> = FxHashMap::default();
-    for (at, line) in frame::lines(bytes) {
+    for (at, line) in line::lines(bytes) {
         let Some(n) = frame::check(line) else { continue };
         found.next = n + 1;
         found.length = (at + line.len() + 1) as u64;
         found.has_events |= at > 0;
-        match (frame::kind(line), frame::id(line)) {
+        match (line::kind(line), line::id(line)) {
             (Some(Kind::Use), Some(id)) => drop(begun.insert(id, line)),
             (Some(Kind::Outcome), Some(id)) => {
                 begun.remove(&id);

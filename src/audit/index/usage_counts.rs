@@ -5,62 +5,63 @@
 
 use rustc_hash::FxHashMap;
 
-use super::event::Glance;
-use super::frame;
+use crate::audit::format::event::Glance;
+use crate::audit::format::frame;
+use crate::audit::format::line;
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
 
 /// Microseconds of an hour. Hours are numbered from the epoch.
-pub(super) const HOUR: u64 = 3_600_000_000;
+pub(crate) const HOUR: u64 = 3_600_000_000;
 
 /// A key, and whose it is.
-pub(super) type Whose = (OrgId, KeyId);
+pub(crate) type Whose = (OrgId, KeyId);
 
 /// What a stretch of the journal says that keys did.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Hours before this one are not counted.
     first: u64,
-    pub(super) hours: FxHashMap<(Whose, u64), Counts>,
+    pub(crate) hours: FxHashMap<(Whose, u64), Counts>,
     /// The last use of each key that was admitted.
-    pub(super) last: FxHashMap<Whose, Last>,
+    pub(crate) last: FxHashMap<Whose, Last>,
     /// The uses that have not ended, those of earlier stretches too.
-    pub(super) open: FxHashMap<u128, Whose>,
+    pub(crate) open: FxHashMap<u128, Whose>,
     /// The ends of uses that may be the last of keys that have none in this stretch.
-    pub(super) ended: Vec<(Whose, u128, Vec<u8>)>,
+    pub(crate) ended: Vec<(Whose, u128, Vec<u8>)>,
 }
 
 /// How often, within an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) requests: u64,
-    pub(super) refusals: u64,
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) refusals: u64,
 }
 
 /// A use, as the journal has it.
 #[derive(Debug)]
-pub(super) struct Last {
-    pub(super) id: u128,
+pub(crate) struct Last {
+    pub(crate) id: u128,
     /// The line of its beginning.
-    pub(super) begun: Vec<u8>,
+    pub(crate) begun: Vec<u8>,
     /// That of its end, unless the first says it too.
-    pub(super) ended: Option<Vec<u8>>,
+    pub(crate) ended: Option<Vec<u8>>,
 }
 
 /// The hour that a time is in.
-pub(super) fn hour(time: Micros) -> u64 {
+pub(crate) fn hour(time: Micros) -> u64 {
     time.0 / HOUR
 }
 
 impl Tally {
     /// Nothing yet; hours before `first` are not counted, and `open` are the uses that earlier stretches left open.
-    pub(super) fn new(first: u64, open: FxHashMap<u128, Whose>) -> Self {
+    pub(crate) fn new(first: u64, open: FxHashMap<u128, Whose>) -> Self {
         Self { first, open, ..Self::default() }
     }
 
     /// Counts a use, if it is one of a key; `line` is where it begins.
-    pub(super) fn begun(&mut self, glance: &Glance, line: &[u8]) {
+    pub(crate) fn begun(&mut self, glance: &Glance, line: &[u8]) {
         let Some(whose) = glance.key() else { return };
         let refused = glance.is_refused();
         let hour = hour(glance.time);
@@ -87,8 +88,8 @@ impl Tally {
     }
 
     /// Notes the end of a use. Most ends are those of uses that are not the last any more, and are not parsed.
-    pub(super) fn ended(&mut self, line: &[u8]) {
-        let Some(id) = frame::id(line) else { return };
+    pub(crate) fn ended(&mut self, line: &[u8]) {
+        let Some(id) = line::id(line) else { return };
         let Some(whose) = self.open.get(&id).copied() else { return };
         match self.last.get_mut(&whose) {
             Some(last) if last.id != id => {}

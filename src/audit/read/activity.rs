@@ -13,11 +13,13 @@ use std::path::Path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uuid::Uuid;
 
-use super::event::{Glance, Kind, UseEvent};
-use super::index;
-use super::segment::{self, Block};
-use super::tally::{self, Counts, HOUR, Last, Tally};
-use super::{Outcome, frame, join};
+use crate::audit::format::event::{Glance, UseEvent};
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::record::Outcome;
+use crate::audit::format::segment::{self, Block};
+use crate::audit::index;
+use crate::audit::index::usage_counts::{self, Counts, HOUR, Last, Tally};
+use crate::audit::read::join;
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
@@ -91,9 +93,9 @@ impl Wanted {
 }
 
 /// The activity of these keys of an organization, in the hour of `now` and those before it.
-pub(super) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
+pub(crate) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
     let wanted = Wanted { org, keys: keys.iter().copied().collect() };
-    let first = (tally::hour(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
+    let first = (usage_counts::hour(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
     let counted = index::counted(directory, org, &wanted.keys, first).unwrap_or_else(|error| {
         tracing::debug!(%error, "the audit journal is counted without its index");
         None
@@ -119,8 +121,8 @@ pub(super) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> i
 /// Counts the uses of the wanted keys in a block.
 fn count(directory: &Path, block: Block, wanted: &Wanted, piece: &mut Vec<u8>, tally: &mut Tally) -> io::Result<()> {
     segment::read(directory, block, piece)?;
-    for (_, line) in frame::lines(piece) {
-        match frame::kind(line) {
+    for (_, line) in line::lines(piece) {
+        match line::kind(line) {
             Some(Kind::Use | Kind::Record) => {
                 if let Some(glance) = Glance::at(line).filter(|glance| wanted.has(glance)) {
                     tally.begun(&glance, line);

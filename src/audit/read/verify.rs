@@ -10,12 +10,13 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::event::{Header, Kind, OutcomeEvent, Seal, UseEvent};
-use super::frame;
-use super::index;
-use super::seal;
-use super::segment::{self, Segment};
-use super::startup::LOCK;
+use crate::audit::format::event::{Header, OutcomeEvent, Seal, UseEvent};
+use crate::audit::format::frame;
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::seal;
+use crate::audit::format::segment::LOCK;
+use crate::audit::format::segment::{self, Segment};
+use crate::audit::index;
 
 /// Problems reported one by one; the rest is only counted, as a journal may have as many as lines.
 const REPORTED: usize = 1000;
@@ -65,7 +66,7 @@ struct Check {
 }
 
 /// Reads and checks every line of a journal.
-pub(super) fn verify(directory: &Path) -> io::Result<VerifyReport> {
+pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
     let mut check = Check { in_use: in_use(directory), ..Check::default() };
     let segments = segment::list(directory)?;
     // Writing begins with a segment, and the last one is never removed.
@@ -97,7 +98,7 @@ impl Check {
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
             segment::read(directory, block, &mut piece)?;
-            for (_, line) in frame::lines(&piece) {
+            for (_, line) in line::lines(&piece) {
                 self.line += 1;
                 self.line(line);
             }
@@ -121,14 +122,14 @@ impl Check {
             self.problem("the number does not follow that of the line before");
         }
         self.next = Some(n + 1);
-        if (self.line == 1) != (frame::kind(line) == Some(Kind::Header)) {
+        if (self.line == 1) != (line::kind(line) == Some(Kind::Header)) {
             self.problem("a segment begins with its header, and has only one");
         }
         self.event(line).unwrap_or_else(|_| self.problem("the line is not an event"));
     }
 
     fn event(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        match frame::kind(line) {
+        match line::kind(line) {
             Some(Kind::Header) => self.header(&serde_json::from_slice(line)?),
             Some(Kind::Use) => self.begun(&serde_json::from_slice(line)?),
             Some(Kind::Outcome) => self.ended(&serde_json::from_slice(line)?),

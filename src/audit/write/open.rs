@@ -10,33 +10,36 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::index::{Indexer, Point};
-use super::pending::Pending;
-use super::recovery::{self, Recovered};
-use super::writer::{Output, Shared};
-use super::{OpenError, Outcome, Settings, committer, keeper};
+use crate::audit::error::OpenError;
+use crate::audit::format::record::Outcome;
+use crate::audit::format::segment::{self, Point};
+use crate::audit::index::Indexer;
+use crate::audit::settings::Settings;
+use crate::audit::write::committer;
+use crate::audit::write::maintenance;
+use crate::audit::write::pending::Pending;
+use crate::audit::write::recovery::{self, Recovered};
+use crate::audit::write::writer::{Output, Shared};
 use crate::clock;
 use crate::metrics::AuditMetrics;
 
-/// The file that the one writing process has locked.
-pub(super) const LOCK: &str = "lock";
 /// A reader holds the lock for an instant to see whether a gateway does; so try this often, 50 ms apart.
 const LOCK_ATTEMPTS: u32 = 20;
 
 /// The threads and the lock of a journal that is not closed.
 #[derive(Debug)]
-pub(super) struct Running {
-    pub(super) keeper: JoinHandle<()>,
+pub(crate) struct Running {
+    pub(crate) keeper: JoinHandle<()>,
     /// The keeper ends when this is dropped.
-    pub(super) stop_keeper: Sender<()>,
-    pub(super) committer: JoinHandle<()>,
+    pub(crate) stop_keeper: Sender<()>,
+    pub(crate) committer: JoinHandle<()>,
     /// Held until both have ended.
-    pub(super) lock: File,
+    pub(crate) lock: File,
 }
 
 /// Locks the journal against other writers.
-pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
-    let path = directory.join(LOCK);
+pub(crate) fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(segment::LOCK);
     let failed = |source| OpenError::Io { path: path.clone(), source };
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     for _ in 0..LOCK_ATTEMPTS {
@@ -51,7 +54,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
 
 /// Goes on where the journal ends: closes what is open as aborted, and begins a segment when this gateway has another
 /// name than the last. Gives too where the journal ended before that.
-pub(super) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<(Shared, Point)> {
+pub(crate) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<(Shared, Point)> {
     let Recovered { file, number, length, created, gateway, next, has_events, open, unsealed } =
         recovery::recover(&settings.path)?;
     let begins = file.is_none() || gateway != settings.gateway;
@@ -82,13 +85,13 @@ pub(super) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<(S
 }
 
 /// Starts the threads of a journal that ended at `end` when it was found.
-pub(super) fn start(shared: &Arc<Shared>, end: Point, lock: File) -> io::Result<Running> {
+pub(crate) fn start(shared: &Arc<Shared>, end: Point, lock: File) -> io::Result<Running> {
     let indexer = Indexer::new(&shared.settings.path, end);
     let (stop_keeper, stopped) = mpsc::channel();
     let for_committer = Arc::clone(shared);
     let for_keeper = Arc::clone(shared);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
-    let keeper = thread("audit-keep").spawn(move || keeper::run(&for_keeper, indexer, &stopped))?;
+    let keeper = thread("audit-keep").spawn(move || maintenance::run(&for_keeper, indexer, &stopped))?;
     Ok(Running { keeper, stop_keeper, committer, lock })
 }

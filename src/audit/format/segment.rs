@@ -7,44 +7,50 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Bytes of a block: what the index points to and readers read at once. Some hundred records.
-pub(super) const BLOCK: u64 = 256 * 1024;
+pub(crate) const BLOCK: u64 = 256 * 1024;
+
+/// The file that the one writing process has locked.
+pub(crate) const LOCK: &str = "lock";
+
+/// A point in the journal: a segment and an offset in it.
+pub(crate) type Point = (u64, u64);
 
 /// A segment as the directory shows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    pub(super) number: u64,
+pub(crate) struct Segment {
+    pub(crate) number: u64,
     /// Bytes, when it was listed.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// When it was written to last.
-    pub(super) modified: SystemTime,
+    pub(crate) modified: SystemTime,
 }
 
 /// The lines of a segment that *begin* at `start` or after, and before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) segment: u64,
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Block {
+    pub(crate) segment: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// Creates the journal's directory, mode 0700, unless it is there.
-pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Where a segment is.
-pub(super) fn path(directory: &Path, number: u64) -> PathBuf {
+pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:010}.jsonl"))
 }
 
 /// Creates a segment, or empties one whose creation had failed half-way.
-pub(super) fn create(directory: &Path, number: u64) -> io::Result<File> {
+pub(crate) fn create(directory: &Path, number: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(path(directory, number))
 }
 
 /// The segments of a journal, oldest first.
-pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -58,13 +64,13 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
 }
 
 /// Syncs the directory itself, so that the name of a new segment survives the machine's death.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
 /// Reads the whole lines of a block into `piece`, and gives the offset of the first of them. A segment that retention
 /// has removed reads as empty.
-pub(super) fn read(directory: &Path, block: Block, piece: &mut Vec<u8>) -> io::Result<u64> {
+pub(crate) fn read(directory: &Path, block: Block, piece: &mut Vec<u8>) -> io::Result<u64> {
     piece.clear();
     let file = match File::open(path(directory, block.segment)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(block.start),
@@ -106,13 +112,13 @@ fn append(file: &File, from: u64, length: u64, piece: &mut Vec<u8>) -> io::Resul
 }
 
 /// Whether a journal has a point, or had it in a segment that retention has removed since.
-pub(super) fn reach(segments: &[Segment], (number, offset): (u64, u64)) -> bool {
+pub(crate) fn reach(segments: &[Segment], (number, offset): (u64, u64)) -> bool {
     let at = segments.partition_point(|segment| segment.number < number);
     segments.get(at).is_some_and(|segment| segment.length >= offset || (segment.number > number && at == 0))
 }
 
 /// What lies beyond a point of a journal, in blocks, oldest first.
-pub(super) fn beyond(segments: &[Segment], (number, offset): (u64, u64)) -> impl Iterator<Item = Block> {
+pub(crate) fn beyond(segments: &[Segment], (number, offset): (u64, u64)) -> impl Iterator<Item = Block> {
     segments.iter().filter(move |segment| segment.number >= number).flat_map(move |segment| {
         let from = if segment.number == number { offset } else { 0 };
         blocks(segment.number, from, segment.length)
@@ -120,7 +126,7 @@ pub(super) fn beyond(segments: &[Segment], (number, offset): (u64, u64)) -> impl
 }
 
 /// Cuts a stretch of a segment into blocks, oldest first.
-pub(super) fn blocks(segment: u64, from: u64, to: u64) -> impl DoubleEndedIterator<Item = Block> {
+pub(crate) fn blocks(segment: u64, from: u64, to: u64) -> impl DoubleEndedIterator<Item = Block> {
     let count = to.saturating_sub(from).div_ceil(BLOCK);
     (0..count).map(move |i| Block { segment, start: from + i * BLOCK, end: to.min(from + (i + 1) * BLOCK) })
 }

@@ -14,16 +14,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::event::{Header, Kind, Open, OutcomeEvent};
-use super::frame;
-use super::frame::Body;
+use crate::audit::format::event::{Header, Open, OutcomeEvent};
+use crate::audit::format::frame;
+use crate::audit::format::frame::Body;
+use crate::audit::format::line::{self, Kind};
 
 /// Bytes of outcomes kept while the file cannot be written: some 200,000 requests that were in flight when it failed.
-pub(super) const KEPT: usize = 64 << 20;
+pub(crate) const KEPT: usize = 64 << 20;
 
 /// Whether lines are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     Running,
     /// A sync has failed: what the kernel said it had may be gone, and no later sync would tell. Until a restart.
     Poisoned,
@@ -32,57 +33,57 @@ pub(super) enum Phase {
 
 /// What becomes of the lines that are written together; each that waits for one of them holds it.
 #[derive(Debug, Default)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     state: AtomicU8,
     done: Notify,
 }
 
 /// What became of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     Written,
     Failed,
 }
 
 /// The lines that were taken to be written together.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) lines: Vec<u8>,
+pub(crate) struct Batch {
+    pub(crate) lines: Vec<u8>,
     /// The number of the first.
     first: u64,
-    pub(super) events: i64,
+    pub(crate) events: i64,
     /// Whether they begin with a header, and so with a new segment.
-    pub(super) header: bool,
-    pub(super) attempts: u64,
-    pub(super) ticket: Arc<Ticket>,
+    pub(crate) header: bool,
+    pub(crate) attempts: u64,
+    pub(crate) ticket: Arc<Ticket>,
 }
 
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) phase: Phase,
+pub(crate) struct Pending {
+    pub(crate) phase: Phase,
     lines: Vec<u8>,
     /// The number of the first pending line, and of the next one to be appended.
     first: u64,
     next: u64,
-    pub(super) events: i64,
+    pub(crate) events: i64,
     /// Attempts among the events: nobody waits to learn of them, they are counted by what becomes of the batch.
     attempts: u64,
     /// Whether the pending lines begin with a header.
     header: bool,
     /// The segment the pending lines will be in.
-    pub(super) segment: u64,
+    pub(crate) segment: u64,
     /// Closed segments without a seal.
-    pub(super) unsealed: Vec<u64>,
-    pub(super) open: FxHashMap<u128, Open>,
+    pub(crate) unsealed: Vec<u64>,
+    pub(crate) open: FxHashMap<u128, Open>,
     ticket: Arc<Ticket>,
     /// The committer waits for the first event.
-    pub(super) asleep: bool,
+    pub(crate) asleep: bool,
     /// Somebody waits for a sync.
-    pub(super) urgent: bool,
+    pub(crate) urgent: bool,
 }
 
 impl Ticket {
-    pub(super) fn fate(&self) -> Option<Fate> {
+    pub(crate) fn fate(&self) -> Option<Fate> {
         match self.state.load(Ordering::Acquire) {
             1 => Some(Fate::Written),
             2 => Some(Fate::Failed),
@@ -90,13 +91,13 @@ impl Ticket {
         }
     }
 
-    pub(super) fn resolve(&self, fate: Fate) {
+    pub(crate) fn resolve(&self, fate: Fate) {
         self.state.store(if fate == Fate::Written { 1 } else { 2 }, Ordering::Release);
         self.done.notify_waiters();
     }
 
     /// Waits until the fate is known.
-    pub(super) async fn resolved(&self) -> Fate {
+    pub(crate) async fn resolved(&self) -> Fate {
         loop {
             let mut done = std::pin::pin!(self.done.notified());
             done.as_mut().enable();
@@ -110,7 +111,7 @@ impl Ticket {
 
 impl Pending {
     /// Nothing pending, where the journal goes on.
-    pub(super) fn new(segment: u64, next: u64, open: FxHashMap<u128, Open>, unsealed: Vec<u64>) -> Self {
+    pub(crate) fn new(segment: u64, next: u64, open: FxHashMap<u128, Open>, unsealed: Vec<u64>) -> Self {
         Self {
             phase: Phase::Running,
             lines: Vec::new(),
@@ -128,7 +129,7 @@ impl Pending {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
@@ -139,7 +140,7 @@ impl Pending {
     }
 
     /// Appends the beginning of a use, which is open from now on.
-    pub(super) fn begin(&mut self, body: Body<'_>, open: Open) -> Option<Arc<Ticket>> {
+    pub(crate) fn begin(&mut self, body: Body<'_>, open: Open) -> Option<Arc<Ticket>> {
         let segment = self.segment;
         let ticket = self.append(body)?;
         self.open.insert(open.id.as_u128(), Open { segment, ..open });
@@ -147,21 +148,21 @@ impl Pending {
     }
 
     /// Appends a line that opens nothing; none when no lines are taken any more.
-    pub(super) fn append(&mut self, body: Body<'_>) -> Option<Arc<Ticket>> {
+    pub(crate) fn append(&mut self, body: Body<'_>) -> Option<Arc<Ticket>> {
         (self.phase == Phase::Running).then_some(())?;
         self.push(body);
         Some(Arc::clone(&self.ticket))
     }
 
     /// Appends an attempt.
-    pub(super) fn attempt(&mut self, body: Body<'_>) -> bool {
+    pub(crate) fn attempt(&mut self, body: Body<'_>) -> bool {
         let appended = self.append(body).is_some();
         self.attempts += u64::from(appended);
         appended
     }
 
     /// Appends the end of a use if it is open. False when there is no room for it: it stays open until a restart.
-    pub(super) fn end(&mut self, body: Body<'_>, id: Uuid) -> bool {
+    pub(crate) fn end(&mut self, body: Body<'_>, id: Uuid) -> bool {
         if self.phase != Phase::Running {
             return true;
         }
@@ -175,7 +176,7 @@ impl Pending {
     }
 
     /// Takes all that is pending, in exchange for an empty buffer.
-    pub(super) fn take(&mut self, spare: Vec<u8>) -> Batch {
+    pub(crate) fn take(&mut self, spare: Vec<u8>) -> Batch {
         self.urgent = false;
         Batch {
             lines: mem::replace(&mut self.lines, spare),
@@ -188,7 +189,7 @@ impl Pending {
     }
 
     /// Begins a new segment: what is appended from now on is in it. Only when nothing is pending.
-    pub(super) fn begin_segment(&mut self, gateway: &str, created: crate::clock::Micros) {
+    pub(crate) fn begin_segment(&mut self, gateway: &str, created: crate::clock::Micros) {
         debug_assert!(self.is_empty(), "a header is the first line of its segment");
         if self.segment > 0 {
             self.unsealed.push(self.segment);
@@ -208,7 +209,7 @@ impl Pending {
 
     /// Takes back a batch that was not written. Whoever waits for a use or a record in it learns that by its ticket;
     /// their lines are withdrawn. What ends a use that is in the journal is kept.
-    pub(super) fn put_back(&mut self, batch: &Batch) {
+    pub(crate) fn put_back(&mut self, batch: &Batch) {
         let withdrawn = self.withdraw(&batch.lines);
         let newer = mem::take(&mut self.lines);
         self.next = batch.first;
@@ -234,8 +235,8 @@ impl Pending {
 
     /// Forgets the uses that begin in these lines.
     fn withdraw(&mut self, lines: &[u8]) -> FxHashSet<u128> {
-        let uses = frame::lines(lines).filter(|(_, line)| frame::kind(line) == Some(Kind::Use));
-        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| frame::id(line)).collect();
+        let uses = line::lines(lines).filter(|(_, line)| line::kind(line) == Some(Kind::Use));
+        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| line::id(line)).collect();
         for id in &ids {
             self.open.remove(id);
         }
@@ -251,8 +252,8 @@ impl Pending {
     }
 
     fn keep(&mut self, lines: &[u8], wanted: impl Fn(Kind, Option<u128>) -> bool) {
-        for (_, line) in frame::lines(lines) {
-            let kept = frame::kind(line).is_some_and(|kind| wanted(kind, frame::id(line)));
+        for (_, line) in line::lines(lines) {
+            let kept = line::kind(line).is_some_and(|kind| wanted(kind, line::id(line)));
             if let Some(body) = frame::body(line).filter(|_| kept) {
                 self.push(body);
             }
@@ -260,7 +261,7 @@ impl Pending {
     }
 
     /// Appends the end of every open use: their gateway is gone.
-    pub(super) fn abort_all(&mut self, ended: impl Fn(&Open) -> OutcomeEvent) -> usize {
+    pub(crate) fn abort_all(&mut self, ended: impl Fn(&Open) -> OutcomeEvent) -> usize {
         let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_unstable_by_key(|open| open.time);
         for open in &open {

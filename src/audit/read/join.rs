@@ -11,22 +11,23 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Record;
-use super::event::{Header, Kind, OutcomeEvent, UseEvent};
-use super::frame;
-use super::index::Point;
-use super::reader::Filter;
-use super::segment::{self, Block, Segment};
+use crate::audit::filter::Filter;
+use crate::audit::format::event::{Header, OutcomeEvent, UseEvent};
+use crate::audit::format::frame;
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::record::Record;
+use crate::audit::format::segment::Point;
+use crate::audit::format::segment::{self, Block, Segment};
 
 /// A journal as it was listed, being read.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     directory: PathBuf,
     segments: Vec<Segment>,
     headers: FxHashMap<u64, Rc<Begin>>,
     piece: Vec<u8>,
     /// How many were read.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What a segment's header says.
@@ -44,17 +45,17 @@ struct Found {
 }
 
 impl Scan {
-    pub(super) fn new(directory: PathBuf, segments: Vec<Segment>) -> Self {
+    pub(crate) fn new(directory: PathBuf, segments: Vec<Segment>) -> Self {
         Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), bytes: 0 }
     }
 
     /// The wanted records whose uses are in a block, oldest first, with their places.
-    pub(super) fn records(&mut self, block: Block, filter: &Filter) -> io::Result<Vec<(Point, Record)>> {
+    pub(crate) fn records(&mut self, block: Block, filter: &Filter) -> io::Result<Vec<(Point, Record)>> {
         let start = self.read(block)?;
         let mut found: Vec<Found> = Vec::new();
         let mut waiting: FxHashMap<u128, usize> = FxHashMap::default();
-        for (at, line) in frame::lines(&self.piece) {
-            match frame::kind(line) {
+        for (at, line) in line::lines(&self.piece) {
+            match line::kind(line) {
                 Some(Kind::Use | Kind::Record) => {
                     let Some(begun) = wanted(line, filter) else { continue };
                     if begun.e == Kind::Use {
@@ -87,8 +88,8 @@ impl Scan {
             let start = if segment.number == from.0 { from.1 } else { 0 };
             for block in segment::blocks(segment.number, start, segment.length) {
                 self.read(block)?;
-                for (_, line) in frame::lines(&self.piece) {
-                    if frame::kind(line) == Some(Kind::Outcome) {
+                for (_, line) in line::lines(&self.piece) {
+                    if line::kind(line) == Some(Kind::Outcome) {
                         settle(line, waiting, found);
                     }
                 }
@@ -119,7 +120,7 @@ impl Scan {
             Entry::Vacant(vacant) => {
                 segment::read(&self.directory, Block { segment, start: 0, end: 1 }, &mut self.piece)?;
                 self.bytes += self.piece.len() as u64;
-                let header = frame::lines(&self.piece).next().and_then(|(_, line)| header(line));
+                let header = line::lines(&self.piece).next().and_then(|(_, line)| header(line));
                 Ok(Rc::clone(vacant.insert(Rc::new(header.unwrap_or_default()))))
             }
         }
@@ -134,7 +135,7 @@ fn header(line: &[u8]) -> Option<Begin> {
 }
 
 /// The use in a line, when it is good and wanted.
-pub(super) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> {
+pub(crate) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> {
     if !filter.admits_id(line) {
         return None;
     }
@@ -145,7 +146,7 @@ pub(super) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> 
 
 /// Gives an outcome to the use that waits for it, if one does.
 fn settle(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]) {
-    let Some(id) = frame::id(line) else { return };
+    let Some(id) = line::id(line) else { return };
     let Entry::Occupied(waits) = waiting.entry(id) else { return };
     if let Some(ended) = outcome(line) {
         found[waits.remove()].ended = Some(ended);
@@ -153,7 +154,7 @@ fn settle(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]
 }
 
 /// The outcome in a line, when it is good.
-pub(super) fn outcome(line: &[u8]) -> Option<OutcomeEvent> {
+pub(crate) fn outcome(line: &[u8]) -> Option<OutcomeEvent> {
     frame::check(line)?;
     serde_json::from_slice(line).ok()
 }

@@ -5,16 +5,36 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::event::{Header, Kind};
-use super::frame;
-use super::segment::{self, Block};
-use super::{ReplayEntry, UsedBy};
+use crate::audit::format::event::Header;
+use crate::audit::format::frame;
+use crate::audit::format::line::{self, Kind};
+use crate::audit::format::segment::{self, Block};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
 use crate::key::KeyId;
 
+/// The credential with which a numbered use was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsedBy {
+    /// This key.
+    Key(KeyId),
+    /// A session of this user.
+    Session(UserId),
+}
+
+/// A numbered use that the journal holds, for the replay at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayEntry {
+    /// The key or session user.
+    pub by: UsedBy,
+    /// When.
+    pub time: Micros,
+    /// The number of the use.
+    pub number: u64,
+}
+
 /// The numbered uses at or after `since`, oldest first.
-pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
+pub(crate) fn since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
     let segments = segment::list(directory)?;
     let mut seen = Vec::new();
     let mut piece = Vec::new();
@@ -26,7 +46,7 @@ pub(super) fn since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEnt
         }
         for block in segment::blocks(segment.number, 0, segment.length) {
             segment::read(directory, block, &mut piece)?;
-            seen.extend(frame::lines(&piece).filter_map(|(_, line)| numbered(line)).filter(|seen| seen.time >= since));
+            seen.extend(line::lines(&piece).filter_map(|(_, line)| numbered(line)).filter(|seen| seen.time >= since));
         }
     }
     Ok(seen)
@@ -43,7 +63,7 @@ struct Opening {
 }
 
 fn numbered(line: &[u8]) -> Option<ReplayEntry> {
-    matches!(frame::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
+    matches!(line::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
     frame::check(line)?;
     let opening: Opening = serde_json::from_slice(line).ok()?;
     let by = match opening.auth_method {
@@ -58,6 +78,6 @@ fn numbered(line: &[u8]) -> Option<ReplayEntry> {
 fn created(directory: &Path, segment: u64) -> io::Result<Option<Micros>> {
     let mut piece = Vec::new();
     segment::read(directory, Block { segment, start: 0, end: 1 }, &mut piece)?;
-    let line = frame::lines(&piece).next();
+    let line = line::lines(&piece).next();
     Ok(line.and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok()).map(|header| header.created))
 }

@@ -12,40 +12,41 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::pending::{Batch, Fate, Pending, Phase};
-use super::{Durability, Settings, segment};
+use crate::audit::format::segment;
+use crate::audit::settings::{Durability, Settings};
+use crate::audit::write::pending::{Batch, Fate, Pending, Phase};
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
 
 /// What the journal's handles and its committer share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) settings: Settings,
-    pub(super) metrics: AuditMetrics,
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) metrics: AuditMetrics,
     /// Locked after `output` where both are.
-    pub(super) pending: Mutex<Pending>,
+    pub(crate) pending: Mutex<Pending>,
     /// Wakes the committer: something is pending, or urgent, or it is over.
-    pub(super) wake: Condvar,
-    pub(super) output: Mutex<Output>,
+    pub(crate) wake: Condvar,
+    pub(crate) output: Mutex<Output>,
     /// The last write failed.
-    pub(super) failing: AtomicBool,
+    pub(crate) failing: AtomicBool,
     /// A sync has failed.
-    pub(super) poisoned: AtomicBool,
+    pub(crate) poisoned: AtomicBool,
 }
 
 /// The segment being written.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     /// None before the first segment.
-    pub(super) file: Option<File>,
-    pub(super) number: u64,
+    pub(crate) file: Option<File>,
+    pub(crate) number: u64,
     /// Bytes written and good.
-    pub(super) length: u64,
-    pub(super) created: Micros,
+    pub(crate) length: u64,
+    pub(crate) created: Micros,
     /// Lines beyond the header; a segment without any is not closed.
-    pub(super) has_events: bool,
+    pub(crate) has_events: bool,
     /// There may be something beyond `length`.
-    pub(super) dirty: bool,
+    pub(crate) dirty: bool,
     /// The buffer that the next batch is exchanged for.
     spare: Vec<u8>,
 }
@@ -54,16 +55,16 @@ pub(super) struct Output {
 const SPARE: usize = 1 << 20;
 
 impl Shared {
-    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
+    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().expect("nothing panics while it holds the pending lines")
     }
 
-    pub(super) fn output(&self) -> MutexGuard<'_, Output> {
+    pub(crate) fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().expect("nothing panics while it holds the output")
     }
 
     /// Writes all that is pending, and begins a new segment when one is due; as durable as configured when it returns.
-    pub(super) fn flush(&self, output: &mut Output) -> io::Result<()> {
+    pub(crate) fn flush(&self, output: &mut Output) -> io::Result<()> {
         while let Some((batch, rotate)) = self.take(output) {
             if let Err(error) = output.write(&self.settings, &batch) {
                 self.failed(output, &batch, &error);
@@ -108,14 +109,14 @@ impl Shared {
     }
 
     /// Writing works.
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(path = %self.settings.path.display(), "the audit journal can be written again");
         }
     }
 
     /// Tells the committer that something is pending, if it sleeps.
-    pub(super) fn wake_committer(&self, pending: &mut Pending) {
+    pub(crate) fn wake_committer(&self, pending: &mut Pending) {
         if mem::take(&mut pending.asleep) {
             self.wake.notify_one();
         }
@@ -156,7 +157,7 @@ impl Shared {
 
 impl Output {
     /// The segment to go on with; number 0 and no file when there is none yet.
-    pub(super) fn new(file: Option<File>, number: u64, length: u64, created: Micros, has_events: bool) -> Self {
+    pub(crate) fn new(file: Option<File>, number: u64, length: u64, created: Micros, has_events: bool) -> Self {
         Self { file, number, length, created, has_events, dirty: false, spare: Vec::new() }
     }
 
@@ -201,12 +202,12 @@ impl Output {
         Ok(())
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_data)
     }
 
     /// Whether there is room: writes a page beyond the end and cuts it off again.
-    pub(super) fn probe(&mut self) -> io::Result<()> {
+    pub(crate) fn probe(&mut self) -> io::Result<()> {
         self.clean()?;
         let Some(file) = &self.file else { return Ok(()) };
         self.dirty = true;
@@ -215,7 +216,7 @@ impl Output {
     }
 
     /// Whether this segment is to be closed once so many bytes more are in it.
-    pub(super) fn is_due(&self, settings: &Settings, more: u64) -> bool {
+    pub(crate) fn is_due(&self, settings: &Settings, more: u64) -> bool {
         let old = || clock::now() >= self.created.after(settings.segment_age);
         (self.has_events || more > 0) && (self.length + more >= settings.segment_size || old())
     }

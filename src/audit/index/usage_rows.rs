@@ -3,13 +3,13 @@
 use rusqlite::{Connection, Error, OptionalExtension as _, Row, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::event::Glance;
-use super::super::tally::{Counts, Last, Tally, Whose};
+use crate::audit::format::event::Glance;
+use crate::audit::index::usage_counts::{Counts, Last, Tally, Whose};
 use crate::identity::OrgId;
 use crate::key::KeyId;
 
 /// Adds what a stretch of the journal has, which follows on what the rows have.
-pub(super) fn add(database: &Connection, tally: &Tally) -> rusqlite::Result<()> {
+pub(crate) fn add(database: &Connection, tally: &Tally) -> rusqlite::Result<()> {
     let mut count = database.prepare_cached(
         "INSERT INTO hour (org, key, hour, requests, refusals) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
          SET requests = requests + excluded.requests, refusals = refusals + excluded.refusals",
@@ -31,12 +31,12 @@ pub(super) fn add(database: &Connection, tally: &Tally) -> rusqlite::Result<()> 
 }
 
 /// Removes the hours before one.
-pub(super) fn forget_before(database: &Connection, hour: u64) -> rusqlite::Result<()> {
+pub(crate) fn forget_before(database: &Connection, hour: u64) -> rusqlite::Result<()> {
     database.execute("DELETE FROM hour WHERE hour < ?1", [hour.cast_signed()]).map(drop)
 }
 
 /// The last uses that have not ended.
-pub(super) fn open(database: &Connection) -> rusqlite::Result<FxHashMap<u128, Whose>> {
+pub(crate) fn open(database: &Connection) -> rusqlite::Result<FxHashMap<u128, Whose>> {
     let mut statement = database.prepare("SELECT begun FROM last WHERE ended IS NULL")?;
     let mut rows = statement.query([])?;
     let mut open = FxHashMap::default();
@@ -50,7 +50,7 @@ pub(super) fn open(database: &Connection) -> rusqlite::Result<FxHashMap<u128, Wh
 }
 
 /// What the rows have of these keys of an organization, from an hour on. Each is found by the tables' primary keys.
-pub(super) fn of(database: &Connection, org: OrgId, keys: &FxHashSet<KeyId>, first: u64) -> rusqlite::Result<Tally> {
+pub(crate) fn of(database: &Connection, org: OrgId, keys: &FxHashSet<KeyId>, first: u64) -> rusqlite::Result<Tally> {
     let mut tally = Tally::new(first, FxHashMap::default());
     let mut hours =
         database.prepare("SELECT hour, requests, refusals FROM hour WHERE org = ?1 AND key = ?2 AND hour >= ?3")?;

@@ -1,0 +1,16 @@
+//! Reading the journal, while a gateway writes it and while none does.
+//!
+//! - [`reader`]: the handle [`reader::Reader`]: listing, export.
+//! - [`join`]: joins each use with its outcome.
+//! - [`follower`]: follows a growing journal.
+//! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
+//! - [`verify`]: checks the integrity of a journal.
+//! - [`replay`]: numbered uses, for the state at start.
+
+pub(crate) mod reader;
+pub(crate) mod cursor;
+mod join;
+pub(crate) mod follower;
+pub(crate) mod activity;
+pub(crate) mod verify;
+pub(crate) mod replay;

@@ -1,0 +1,45 @@
+//! Settings of the journal.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of the journal.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Directory of the segments and the index; created when missing, mode 0700.
+    pub path: PathBuf,
+    /// Durability of a use event before its request is forwarded.
+    pub durability: Durability,
+    /// Treatment of requests while the journal cannot be written.
+    pub on_unavailable: OnUnavailable,
+    /// Size in bytes at which a segment is closed.
+    pub segment_size: u64,
+    /// Age at which a segment is closed.
+    pub segment_age: Duration,
+    /// Age beyond which closed segments are removed; `None`: never.
+    pub retention_age: Option<Duration>,
+    /// Total size in bytes of all segments beyond which the oldest closed ones are removed; `None`: never.
+    pub retention_size: Option<u64>,
+    /// Maximum number of attempts with unknown keys that are recorded per second; further ones are only counted.
+    pub unknown_per_second: u32,
+    /// Name of this gateway in its records.
+    pub gateway: String,
+}
+
+/// Durability of a use event before its request is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Survives the death of the process: the event is in the kernel's page cache.
+    Written,
+    /// Survives the death of the machine: the event is on disk, by `fdatasync` with group commit.
+    Synced,
+}
+
+/// Treatment of requests while the journal cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnavailable {
+    /// Refuses them with 503 `audit_unavailable`; the gateway is not ready.
+    Refuse,
+    /// Forwards them unrecorded, and counts the missing records.
+    Drop,
+}
