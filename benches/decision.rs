@@ -106,7 +106,7 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
         user,
         name: format!("key {number}"),
         imported: false,
-        seat: false,
+        session_quota_key: false,
         created: Micros(1),
         rotated: None,
         previous_until: None,

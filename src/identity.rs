@@ -40,7 +40,7 @@ pub struct Peer {
 
 /// What counts as one client's address: an IPv4 address, or an IPv6 network of 64 bits, within which a client has as many
 /// addresses as it likes.
-pub fn site(address: IpAddr) -> IpAddr {
+pub fn client_prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
         address => address,

@@ -56,7 +56,7 @@ pub mod clock;
 pub mod identity;
 pub mod key;
 pub mod session;
-pub mod attempts;
+pub mod failed_auth;
 pub mod quota;
 pub mod secret;
 pub mod problem;

@@ -75,7 +75,7 @@ fn key(id: KeyId, org: OrgId, user: UserId, created: Micros) -> Key {
         user,
         name: "bench".into(),
         imported: false,
-        seat: false,
+        session_quota_key: false,
         created,
         rotated: None,
         previous_until: None,

@@ -140,7 +140,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
             user: user_id,
             name: "bench".into(),
             imported: false,
-            seat: false,
+            session_quota_key: false,
             created: now,
             rotated: None,
             previous_until: None,

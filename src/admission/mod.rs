@@ -20,7 +20,7 @@ use crate::identity::Principal;
 use crate::metrics::Metrics;
 use crate::quota::RateLimitStatus;
 use crate::session::TokenDigest;
-use crate::state::{Admitted, DecideRequest, Decision, Refusal, State, Unavailable, seat};
+use crate::state::{Admitted, DecideRequest, Decision, Refusal, State, Unavailable, session_quota_digest};
 
 use credential::{Credential, CredentialError};
 pub use routes::{Route, Routes};
@@ -108,9 +108,9 @@ impl Admission {
         timer.observe_duration();
         let user = session.map_err(|unavailable| self.unanswered(unavailable))?.and_then(|session| session.user());
         let Some(user) = user else { return Err(self.no_session()) };
-        let seat = seat(user);
+        let digest = session_quota_digest(user);
         match self
-            .decide(DecideRequest { digest: &seat, id: None, required: route.permission.as_ref(), now }, route)
+            .decide(DecideRequest { digest: &digest, id: None, required: route.permission.as_ref(), now }, route)
             .await
         {
             Err(Denial::Refused { principal: None, .. }) => Err(Denial::NoSession),
@@ -163,9 +163,9 @@ impl Admission {
     fn unanswered(&self, unavailable: Unavailable) -> Denial {
         let errors = &self.metrics.state.errors;
         let counter = match unavailable {
-            Unavailable::Late => &errors.late,
+            Unavailable::TimedOut => &errors.late,
             Unavailable::Unreachable => &errors.unreachable,
-            Unavailable::Refused => &errors.refused,
+            Unavailable::ErrorReply => &errors.refused,
             Unavailable::Overloaded => &errors.overloaded,
         };
         counter.inc();

@@ -104,7 +104,7 @@ impl SharedHandles {
         let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
         let paths = snapshot.config.routes.iter().filter_map(curl_example).collect();
         let examples = CurlExamples { origin, paths };
-        Some(Dashboard::new(shared, trusted, snapshot.attempts.clone(), examples, self.metrics.clone()))
+        Some(Dashboard::new(shared, trusted, snapshot.failed_auth.clone(), examples, self.metrics.clone()))
     }
 
     fn gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
@@ -118,7 +118,7 @@ impl SharedHandles {
         Gateway {
             admission,
             upstream,
-            attempts: snapshot.attempts.clone(),
+            failed_auth: snapshot.failed_auth.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
             settings: snapshot.config.transport.clone(),

@@ -43,7 +43,7 @@ async fn hand_over(from: &Embedded, to: &redis::Settings, progress: &Progress) -
     // No client waits for an answer: it may take as long as the lease allows.
     let settings = redis::Settings { deadline: to.deadline.max(to.lease / 4), ..to.clone() };
     let redis = Redis::open(settings).await.context("cannot open the Redis state")?;
-    let copied = redis.copy(&from.holdings(), progress).await;
+    let copied = redis.copy(&from.export(), progress).await;
     redis.close().await;
     Ok(copied?)
 }

@@ -44,7 +44,7 @@ pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Res
     let seen = journal.uses_since(since).context("cannot read the audit journal")?;
     let used = |by| match by {
         UsedBy::Key(key) => Used::Key(key),
-        UsedBy::Session(user) => Used::Seat(user),
+        UsedBy::Session(user) => Used::SessionQuotaKey(user),
     };
     let uses: Vec<Replay> =
         seen.iter().map(|seen| Replay { used: used(seen.by), time: seen.time, number: seen.number }).collect();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc as commands;
 
-use crate::attempts::Attempts;
 use crate::config::Config;
+use crate::failed_auth::FailedAuthLimiter;
 use crate::metrics::Metrics;
 use crate::tls;
 use crate::upstream::Endpoints;
@@ -19,16 +19,16 @@ const MAX_PENDING_COMMANDS: usize = 8;
 pub(super) struct ConfigSnapshot {
     pub(super) config: Arc<Config>,
     pub(super) endpoints: Endpoints,
-    pub(super) attempts: Attempts,
+    pub(super) failed_auth: FailedAuthLimiter,
 }
 
 impl ConfigSnapshot {
     /// The snapshot of the start.
     pub(super) fn first(config: Config, endpoints: Endpoints) -> Self {
-        Self { endpoints, attempts: Attempts::new(config.bad_keys), config: Arc::new(config) }
+        Self { endpoints, failed_auth: FailedAuthLimiter::new(config.bad_keys), config: Arc::new(config) }
     }
 
-    /// The snapshot after this one, by another configuration. Attempts with bad keys are forgotten when they are bounded in
+    /// The snapshot after this one, by another configuration. FailedAuthLimiter with bad keys are forgotten when they are bounded in
     /// another way.
     ///
     /// # Errors
@@ -36,8 +36,8 @@ impl ConfigSnapshot {
     pub(super) fn next(&self, config: Config, metrics: &Metrics) -> Result<Self, tls::Error> {
         let endpoints = self.endpoints.changed(&self.config.upstream, &config.upstream, metrics)?;
         let is_same = config.bad_keys == self.config.bad_keys;
-        let attempts = if is_same { self.attempts.clone() } else { Attempts::new(config.bad_keys) };
-        Ok(Self { endpoints, attempts, config: Arc::new(config) })
+        let failed_auth = if is_same { self.failed_auth.clone() } else { FailedAuthLimiter::new(config.bad_keys) };
+        Ok(Self { endpoints, failed_auth, config: Arc::new(config) })
     }
 }
 

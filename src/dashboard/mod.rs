@@ -15,8 +15,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::attempts::Attempts;
 use crate::clock;
+use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::management::{Management, ManagementError, SignedInUser};
@@ -59,7 +59,7 @@ pub struct Dashboard {
     management: Arc<Management>,
     trusted: TrustedProxies,
     /// How often somebody may begin to sign in, or fail to.
-    attempts: Attempts,
+    failed_auth: FailedAuthLimiter,
     /// The origin of the API, and what may be asked for there.
     curl_examples: CurlExamples,
     metrics: Metrics,
@@ -103,13 +103,13 @@ impl Dashboard {
     pub fn new(
         shared: DashboardServices,
         trusted: TrustedProxies,
-        attempts: Attempts,
+        failed_auth: FailedAuthLimiter,
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
         let DashboardServices { settings, providers, management } = shared;
         let counts = metrics.route(ROUTE);
-        Self { settings, providers, management, trusted, attempts, curl_examples, metrics, counts }
+        Self { settings, providers, management, trusted, failed_auth, curl_examples, metrics, counts }
     }
 
     /// Whether a path is the dashboard's.

@@ -163,7 +163,7 @@ impl Dashboard {
     /// What anybody can have done who is nobody yet is bounded by address: it costs the state, the log and the provider.
     fn attempt(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
         let Some(ip) = request.origin.ip else { return Ok(()) };
-        self.attempts.attempt(ip, request.now).map_err(|seconds| {
+        self.failed_auth.count_attempt(ip, request.now).map_err(|seconds| {
             self.metrics.attempts_refused.inc();
             DashboardError::TooOften(seconds)
         })

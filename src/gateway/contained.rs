@@ -43,7 +43,7 @@ mod tests {
             user: user.id,
             name: "ci".into(),
             imported: false,
-            seat: false,
+            session_quota_key: false,
             created,
             rotated: None,
             previous_until: None,

@@ -32,8 +32,8 @@ use hyper::body::Incoming;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Route};
-use crate::attempts::Attempts;
 use crate::audit::{AuditEntry, Journal, Outcome, Use};
+use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::{
     self, AllowedFeatures, ForwardContext, RequestFeatures, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
@@ -59,7 +59,7 @@ pub struct Gateway {
     /// The way on.
     pub upstream: Pool<RequestBody>,
     /// How often bad keys may be tried.
-    pub attempts: Attempts,
+    pub failed_auth: FailedAuthLimiter,
     /// What is remembered.
     pub journal: Journal,
     /// Whose word on addresses is taken.

@@ -55,7 +55,7 @@ impl Gateway {
         denial: &Denial,
     ) -> Response<GuardedBody> {
         if is_attempt(denial)
-            && let Err(seconds) = self.attempts.attempt(arrival.client.ip, arrival.time)
+            && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
             let rejection = Rejection { reason: Reason::TooManyAttempts(seconds), fields: None };

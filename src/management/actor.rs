@@ -174,7 +174,7 @@ impl Management {
     async fn own_key(&self, person: &SignedInUser, id: KeyId) -> Result<(), ManagementError> {
         let key = self.state.key(id).await?;
         let is_own = |key: &crate::state::Key| {
-            key.org == person.org.id && (key.user == person.user.id || person.is_admin()) && !key.seat
+            key.org == person.org.id && (key.user == person.user.id || person.is_admin()) && !key.session_quota_key
         };
         if key.is_some_and(|key| is_own(&key)) { Ok(()) } else { Err(ManagementError::NoKey(id)) }
     }

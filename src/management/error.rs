@@ -64,9 +64,9 @@ pub enum ManagementError {
     /// Somebody who belongs nowhere.
     #[error("{0} belongs to no organization here; ask an administrator to add them with `keygate user create`")]
     NoMembership(String),
-    /// What a seat is found by, for a key.
+    /// The digest of a session quota key, given for an API key.
     #[error("sha256 is not the SHA-256 of a key")]
-    SeatDigest,
+    SessionQuotaDigest,
     /// As many keys as people may make for one user.
     #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
     TooManyKeys(usize),
@@ -132,7 +132,7 @@ impl ManagementError {
             | Self::Quota(_)
             | Self::Overlap
             | Self::Digest(_)
-            | Self::SeatDigest
+            | Self::SessionQuotaDigest
             | Self::PageSize
             | Self::TooManyAsked
             | Self::Cursor(_) => ErrorKind::Invalid,
@@ -152,7 +152,7 @@ impl ManagementError {
             Self::Email(_) => "invalid_email",
             Self::Concurrent | Self::Quota(_) => "invalid_limits",
             Self::Overlap => "invalid_overlap",
-            Self::Digest(_) | Self::SeatDigest => "invalid_digest",
+            Self::Digest(_) | Self::SessionQuotaDigest => "invalid_digest",
             Self::TooManyKeys(_) => "too_many_keys",
             Self::PageSize | Self::TooManyAsked => "invalid_limit",
             Self::Cursor(_) => "invalid_cursor",
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_state_that_does_not_answer_is_unavailable() {
         let not_replicated = ChangeError::NotReplicated { wanted: 2, reached: 1 };
-        let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::Late));
+        let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::TimedOut));
         for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]
         {
             assert_eq!((error.code(), error.kind()), ("state_unavailable", ErrorKind::Unavailable), "{error}");

@@ -16,8 +16,8 @@ use crate::state::{self, Change, Membership};
 const TRIES: usize = 5;
 /// Keys that work, of one user, beyond which only the operator makes more.
 const KEYS: usize = 100;
-/// What the records of seats are called.
-const SEAT: &str = "web sessions";
+/// Name of every session quota key.
+const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
 /// The longest time that two secrets of a key may be valid.
 const OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -62,8 +62,8 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<Reply, ManagementError> {
         let digest = KeyDigest::from_hex(sha256)?;
-        if state::is_seat(&digest) {
-            return Err(ManagementError::SeatDigest);
+        if state::is_session_quota_digest(&digest) {
+            return Err(ManagementError::SessionQuotaDigest);
         }
         let (org, user, name) = self.owner(org, user, name).await?;
         let mut tries = 0;
@@ -156,13 +156,18 @@ impl Management {
         if held < KEYS { Ok(()) } else { Err(ManagementError::TooManyKeys(KEYS)) }
     }
 
-    /// The change that makes a user's seat.
-    pub(super) async fn new_seat(&self, membership: Membership, now: Micros) -> Result<Change, ManagementError> {
+    /// Returns the change that creates a user's session quota key.
+    pub(super) async fn new_session_quota_key(
+        &self,
+        membership: Membership,
+        now: Micros,
+    ) -> Result<Change, ManagementError> {
         let missing = || ManagementError::NoOrg(membership.org.to_string());
         let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
         let id = KeyId::generate(org.tag)?;
-        let key = state::Key { seat: true, ..record(id, membership, SEAT.to_owned(), now) };
-        Ok(Change::CreateKey { key, digest: state::seat(membership.user) })
+        let key =
+            state::Key { session_quota_key: true, ..record(id, membership, SESSION_QUOTA_KEY_NAME.to_owned(), now) };
+        Ok(Change::CreateKey { key, digest: state::session_quota_digest(membership.user) })
     }
 
     /// Names the key that has, or had, a digest.
@@ -185,7 +190,7 @@ impl Management {
 
     /// The key with this id, revoked or not, and whose it is.
     pub(super) async fn owned(&self, id: KeyId) -> Result<Owned, ManagementError> {
-        let key = self.state.key(id).await?.filter(|key| !key.seat).ok_or(ManagementError::NoKey(id))?;
+        let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
         let (org, user) = self.state.member(key.org, key.user).await?.unzip();
         Ok(Owned { key, user, org })
     }
@@ -255,7 +260,7 @@ fn record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key
         user: owner.user,
         name,
         imported: false,
-        seat: false,
+        session_quota_key: false,
         created: now,
         rotated: None,
         previous_until: None,

@@ -79,7 +79,7 @@ impl Management {
         let actor = Actor::Visitor(client.clone());
         let by = AuditActor { actor: &actor, now };
         for membership in &memberships {
-            self.seat(*membership, now).await?;
+            self.ensure_session_quota_key(*membership, now).await?;
         }
         let session = Session {
             id: SessionId::generate(),
@@ -107,13 +107,13 @@ impl Management {
         Ok((token, session))
     }
 
-    /// Sees to it that a user has a seat: what their sessions' requests are counted by.
-    async fn seat(&self, membership: Membership, now: Micros) -> Result<(), ManagementError> {
-        let digest = state::seat(membership.user);
+    /// Creates the user's session quota key when it is missing.
+    async fn ensure_session_quota_key(&self, membership: Membership, now: Micros) -> Result<(), ManagementError> {
+        let digest = state::session_quota_digest(membership.user);
         if self.state.key_of(&digest).await?.is_some() {
             return Ok(());
         }
-        match self.state.change(self.new_seat(membership, now).await?).await {
+        match self.state.change(self.new_session_quota_key(membership, now).await?).await {
             // Somebody else signs the same person in.
             Err(state::ChangeError::Taken("digest")) => Ok(()),
             changed => Ok(changed?),

@@ -5,8 +5,8 @@
 //! - When [`State::change`] has returned, the change is durable and holds in every decision that begins afterwards.
 //! - A [`Permit`] gives its slot back when it is dropped, wherever that happens.
 //! - A web session ([`State::session`]) is found while it is live, and by nobody who asks after its end was acknowledged.
-//!   The requests of a user's sessions are decided by the user's *seat* ([`seat`]): a record of the kind that keys have,
-//!   with a bucket of its own, among the keys for everything but lists.
+//!   The requests of a user's sessions are decided by the user's session quota key
+//!   ([`session_quota_digest`]): a key record with a bucket of its own, which lists of keys leave out.
 //! - A ticket ([`State::take_ticket`]) is handed out once, whoever asks, wherever, and never after its time.
 //! - Time comes in as a value; nothing here reads a clock to decide.
 
@@ -20,17 +20,17 @@ use crate::quota::{Quota, RateLimitStatus};
 pub mod bucket;
 pub mod embedded;
 pub mod redis;
-mod holdings;
+mod export;
 mod lookup;
 mod records;
 mod sessions;
 mod settings;
 
 pub use embedded::Embedded;
-pub use holdings::{Holdings, KeyHoldings, OrgHoldings};
+pub use export::{KeyExport, OrgExport, StateExport};
 pub use records::{Change, ChangeError, Failure, Key, Org, User};
 pub use redis::Redis;
-pub use sessions::{Membership, Session, is_seat, seat};
+pub use sessions::{Membership, Session, is_session_quota_digest, session_quota_digest};
 pub use settings::{Defaults, Settings};
 
 /// The state of a gateway.
@@ -121,13 +121,13 @@ pub enum Refusal {
 pub enum Unavailable {
     /// The time that a decision may take was over.
     #[error("the shared state did not answer in time")]
-    Late,
+    TimedOut,
     /// There is no connection, or it broke.
     #[error("the shared state cannot be reached")]
     Unreachable,
     /// It answered, with an error.
     #[error("the shared state refused the command")]
-    Refused,
+    ErrorReply,
     /// It was not even asked: too many wait for it already.
     #[error("too many decisions wait for the shared state")]
     Overloaded,
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation. Seats are not among them.
+    /// All keys of an organization, revoked ones too, in the order of their creation. Session quota keys are left out.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -289,9 +289,9 @@ impl Unavailable {
     /// Its name in metrics.
     pub fn kind(self) -> &'static str {
         match self {
-            Self::Late => "late",
+            Self::TimedOut => "late",
             Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
+            Self::ErrorReply => "refused",
             Self::Overloaded => "overloaded",
         }
     }

@@ -10,7 +10,7 @@ use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::session::TokenDigest;
 
-use super::{Session, Unavailable, is_seat, seat};
+use super::{Session, Unavailable, is_session_quota_digest, session_quota_digest};
 
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +59,8 @@ pub struct Key {
     pub name: String,
     /// Imported by its SHA-256 from an older system.
     pub imported: bool,
-    /// Not a key that anybody holds, but a user's seat: what counts the requests of the user's web sessions.
-    pub seat: bool,
+    /// True for a session quota key, which has no secret: it meters the requests of its user's web sessions.
+    pub session_quota_key: bool,
     /// When it was created.
     pub created: Micros,
     /// When it last got a new secret.
@@ -181,15 +181,19 @@ pub enum Change {
 }
 
 impl Change {
-    /// Why no state takes it, whatever the state holds: a seat's digest is its user's and no key has it, and who is
+    /// Why no state takes it, whatever the state holds: a session quota key's digest is its user's and no key has it, and who is
     /// signed in acts in an organization that they belong to.
     pub(super) fn objection(&self) -> Option<ChangeError> {
         match self {
             Self::CreateKey { key, digest } => {
-                let fits = if key.seat { *digest == seat(key.user) } else { !is_seat(digest) };
+                let fits = if key.session_quota_key {
+                    *digest == session_quota_digest(key.user)
+                } else {
+                    !is_session_quota_digest(digest)
+                };
                 (!fits).then_some(ChangeError::Taken("digest"))
             }
-            Self::RotateKey { digest, .. } => is_seat(digest).then_some(ChangeError::Taken("digest")),
+            Self::RotateKey { digest, .. } => is_session_quota_digest(digest).then_some(ChangeError::Taken("digest")),
             Self::CreateSession { session, .. } => {
                 session.user().is_none().then_some(ChangeError::NoOrg(session.chosen))
             }

@@ -17,8 +17,8 @@ use crate::identity::{OrgId, SessionId, UserId};
 use crate::key::KeyDigest;
 use crate::session::TokenDigest;
 
-/// What the digests of seats begin with: no SHA-256 of anything that anybody knows does.
-const SEAT: &[u8; 16] = b"keygate.session.";
+/// Prefix of every session quota key's digest. No text with such a SHA-256 is known.
+const SESSION_QUOTA_PREFIX: &[u8; 16] = b"keygate.session.";
 
 /// A web session.
 ///
@@ -90,18 +90,18 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What a user's seat is found by. The seat is the record, of the kind that keys have, that counts the requests of a
-/// user's sessions; no key can have this digest.
-pub fn seat(user: UserId) -> KeyDigest {
+/// Digest of a user's session quota key: the key record that meters the requests of all of the user's web sessions.
+/// No API key can have this digest.
+pub fn session_quota_digest(user: UserId) -> KeyDigest {
     let mut digest = [0; 32];
-    digest[..16].copy_from_slice(SEAT);
+    digest[..16].copy_from_slice(SESSION_QUOTA_PREFIX);
     digest[16..].copy_from_slice(user.as_bytes());
     KeyDigest::from_bytes(digest)
 }
 
-/// Whether a digest is that of a seat.
-pub fn is_seat(digest: &KeyDigest) -> bool {
-    digest.as_bytes().starts_with(SEAT)
+/// Returns true for the digest of a session quota key.
+pub fn is_session_quota_digest(digest: &KeyDigest) -> bool {
+    digest.as_bytes().starts_with(SESSION_QUOTA_PREFIX)
 }
 
 impl State {

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
 
-use crate::identity::site;
+use crate::identity::client_prefix;
 
 /// So that workers that accept at the same time rarely meet at a lock.
 const SHARDS: usize = 64;
@@ -90,7 +90,7 @@ impl ConnectionLimiter {
         if self.0.exempt.load().iter().any(|network| network.contains(&address)) {
             return Ok(None);
         }
-        let address = site(address);
+        let address = client_prefix(address);
         let mut addresses = self.0.shard(address);
         let count = addresses.entry(address).or_default();
         if *count >= self.0.per_address.load(Ordering::Relaxed) {

@@ -60,7 +60,7 @@ const VOCABULARY: &[&str] = &[
     "identity",
     "key",
     "session",
-    "attempts",
+    "failed_auth",
     "quota",
     "secret",
     "settings",

@@ -142,7 +142,7 @@ mod tests {
             Error::PageSize,
             Error::Cursor("x".parse::<JournalCursor>().unwrap_err()),
             Error::JournalUnread(std::io::ErrorKind::NotFound.into()),
-            Error::StateAway(Unavailable::Late),
+            Error::StateAway(Unavailable::TimedOut),
             Error::Randomness(getrandom::Error::UNSUPPORTED),
         ];
         own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()

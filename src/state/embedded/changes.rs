@@ -107,7 +107,7 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
             burst,
             time(key.last_used),
             integer(key.uses),
-            key.seat,
+            key.session_quota_key,
         ],
     )
     .map(drop)

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Defaults, Holdings, Key, KeyHoldings, Org, OrgHoldings, User, seat};
+use crate::state::{Change, Defaults, Key, KeyExport, Org, OrgExport, StateExport, User, session_quota_digest};
 
 use super::grant::{Grant, Secrets};
 use super::live::{KeyRecord, UsedKeys};
@@ -126,7 +126,7 @@ impl Directory {
         users.iter().map(|id| tree.user[id].user.clone()).collect()
     }
 
-    /// Keys only: no seats.
+    /// Keys only: no session quota keys.
     pub(super) fn org(&self, id: OrgId) -> Option<Org> {
         self.read().org.get(&id).map(OrgEntry::view)
     }
@@ -144,7 +144,7 @@ impl Directory {
     }
 
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        self.records(org).iter().filter(|record| !record.seat).map(|record| record.view()).collect()
+        self.records(org).iter().filter(|record| !record.session_quota_key).map(|record| record.view()).collect()
     }
 
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
@@ -152,15 +152,15 @@ impl Directory {
     }
 
     /// Everything there is. What changes meanwhile may be in it or not.
-    pub(super) fn holdings(&self) -> Holdings {
+    pub(super) fn export(&self) -> StateExport {
         let mut digests = self.digests();
-        let mut key = |record: &Arc<KeyRecord>| record.holdings(digests.remove(&record.id).unwrap_or_default());
+        let mut key = |record: &Arc<KeyRecord>| record.export(digests.remove(&record.id).unwrap_or_default());
         let orgs = self.orgs().into_iter().map(|org| {
             let users = self.users(org.id);
-            let keys: Vec<KeyHoldings> = self.records(org.id).iter().map(&mut key).collect();
-            OrgHoldings { org, users, keys }
+            let keys: Vec<KeyExport> = self.records(org.id).iter().map(&mut key).collect();
+            OrgExport { org, users, keys }
         });
-        Holdings { orgs: orgs.collect() }
+        StateExport { orgs: orgs.collect() }
     }
 
     /// The digests that each key has or had.
@@ -180,7 +180,7 @@ impl Directory {
     pub(super) fn replay(&self, uses: &[Replay]) -> u64 {
         let record = |used: Used| match used {
             Used::Key(key) => self.key(key),
-            Used::Seat(user) => self.by_digest(&seat(user)),
+            Used::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
         };
         let replayed = |replay: &&Replay| {
             record(replay.used).is_some_and(|record| record.replay(replay.time, replay.number, &self.used))

@@ -18,7 +18,7 @@ use crate::quota::{Quota, RateLimitStatus};
 use super::grant::{Grant, Secrets};
 use super::permit::{self, OrgRecord};
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, DecideRequest, Decision, Key, KeyHoldings, Permit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Key, KeyExport, Permit, Refusal};
 
 /// A key: what never changes about it, and what does.
 pub(super) struct KeyRecord {
@@ -27,8 +27,8 @@ pub(super) struct KeyRecord {
     user: UserId,
     name: Box<str>,
     imported: bool,
-    /// It counts the requests of its user's sessions, and nobody holds it.
-    pub(super) seat: bool,
+    /// True for a session quota key: it meters the requests of its user's sessions and has no secret.
+    pub(super) session_quota_key: bool,
     created: Micros,
     live: Mutex<Live>,
 }
@@ -80,7 +80,7 @@ impl KeyRecord {
             secrets,
             revoked: key.revoked,
             user_removed: grant.removed,
-            principal: grant.principal((!key.seat).then_some(key.id), key.user, &org),
+            principal: grant.principal((!key.session_quota_key).then_some(key.id), key.user, &org),
             permissions: Arc::clone(&grant.permissions),
             own_quota: key.quota,
             quota,
@@ -95,7 +95,7 @@ impl KeyRecord {
             user: key.user,
             name: key.name.as_str().into(),
             imported: key.imported,
-            seat: key.seat,
+            session_quota_key: key.session_quota_key,
             created: key.created,
             live: Mutex::new(live),
         }
@@ -196,7 +196,7 @@ impl KeyRecord {
     pub(super) fn follow(&self, grant: &Grant) {
         let mut live = self.live();
         live.permissions = Arc::clone(&grant.permissions);
-        live.principal = grant.principal((!self.seat).then_some(self.id), self.user, &self.org);
+        live.principal = grant.principal((!self.session_quota_key).then_some(self.id), self.user, &self.org);
         live.user_removed = grant.removed;
     }
 
@@ -209,7 +209,7 @@ impl KeyRecord {
             user: self.user,
             name: self.name.as_ref().to_owned(),
             imported: self.imported,
-            seat: self.seat,
+            session_quota_key: self.session_quota_key,
             created: self.created,
             rotated: live.secrets.rotated,
             previous_until: live.secrets.previous_until,
@@ -221,14 +221,14 @@ impl KeyRecord {
     }
 
     /// All of it, with the digests that lead here.
-    pub(super) fn holdings(&self, digests: Vec<KeyDigest>) -> KeyHoldings {
+    pub(super) fn export(&self, digests: Vec<KeyDigest>) -> KeyExport {
         let key = self.view();
         let live = self.live();
         let digest = live.secrets.current;
         let previous = live.secrets.previous.map(|(previous, _)| previous);
         let others = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous);
         let (bucket, per_us) = (live.bucket, live.quota.per_micros());
-        KeyHoldings { key, digest, previous, replaced: others.collect(), bucket, per_us }
+        KeyExport { key, digest, previous, replaced: others.collect(), bucket, per_us }
     }
 
     /// What is to be written back. The next use is noted again.

@@ -16,7 +16,7 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Holdings, Key, Org, Refusal, User};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, Refusal, StateExport, User};
 
 mod live;
 mod grant;
@@ -57,8 +57,8 @@ impl Settings {
 pub enum Used {
     /// A key.
     Key(KeyId),
-    /// The seat of a user: one of the user's sessions was used.
-    Seat(UserId),
+    /// The session quota key of a user: one of the user's sessions was used.
+    SessionQuotaKey(UserId),
 }
 
 /// One use that the journal knows of, to be replayed at start.
@@ -144,7 +144,7 @@ impl Embedded {
     }
 
     /// Makes up for the uses that a crash kept from being written back, in any order; to be called before the first
-    /// decision. Uses the file knows of, and uses of unknown keys and seats, are skipped. Says how many were counted.
+    /// decision. Uses the file knows of, and uses of unknown keys and users, are skipped. Says how many were counted.
     ///
     /// Each takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
     /// tokens with the next use: no bucket is ever fuller than it was.
@@ -195,7 +195,7 @@ impl Embedded {
         self.directory.member(org, user)
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
+    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
         self.directory.keys(org)
     }
@@ -231,8 +231,8 @@ impl Embedded {
     }
 
     /// Everything there is, to be carried to another state; for a moment when nobody changes or uses it.
-    pub fn holdings(&self) -> Holdings {
-        self.directory.holdings()
+    pub fn export(&self) -> StateExport {
+        self.directory.export()
     }
 
     /// Requests in flight of all organizations together.

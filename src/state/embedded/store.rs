@@ -57,7 +57,7 @@ CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHO
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// `seat` says of a key that it is none, but what a user's sessions are counted by. A session's `record` is JSON; what
+/// `seat` marks session quota keys. A session's `record` is JSON; what
 /// changes about it has columns of its own, which count.
 const SESSIONS: &str = "
 ALTER TABLE keys ADD COLUMN seat INTEGER NOT NULL DEFAULT 0;
@@ -234,7 +234,7 @@ fn key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
         user: text(row, "user")?,
         name: row.get("name")?,
         imported: row.get("imported")?,
-        seat: row.get("seat")?,
+        session_quota_key: row.get("seat")?,
         created: time(row, "created")?.unwrap_or_default(),
         rotated: time(row, "rotated")?,
         previous_until: time(row, "previous_until")?,

@@ -36,14 +36,14 @@ impl Redis {
         self.read_each(ids.into_iter().map(async |id| self.read_user(tag, id).await)).await
     }
 
-    /// All keys of an organization, in the order of their creation; the seats among them are left out.
+    /// All keys of an organization, in the order of their creation; session quota keys are left out.
     pub(super) async fn list_keys(&self, org: OrgId) -> Result<Vec<Key>, CommandError> {
         let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
         let ids: Vec<KeyId> =
             self.read_ids(record_names::hash_slot(tag.as_str()), "LRANGE", &self.shared.record_names.keys(tag)).await?;
         let keys = ids.into_iter().map(async |id| {
             let key = self.read_key(id).await?.map(|stored| stored.key);
-            Ok(key.filter(|key| !key.seat))
+            Ok(key.filter(|key| !key.session_quota_key))
         });
         self.read_each(keys).await
     }

@@ -96,8 +96,8 @@ impl CachedKey {
         usage: Option<Arc<CachedUsage>>,
     ) -> Self {
         let (user_id, org_id) = (key.key.user, key.key.org);
-        let key_id = (!key.key.seat).then_some(key.key.id);
-        let method = if key.key.seat { AuthMethod::Session } else { AuthMethod::ApiKey };
+        let key_id = (!key.key.session_quota_key).then_some(key.key.id);
+        let method = if key.key.session_quota_key { AuthMethod::Session } else { AuthMethod::ApiKey };
         let quota = key.key.quota.unwrap_or(defaults.quota);
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, &key.permissions);
         let principal = Principal { key_id, user_id, org_id, method, headers };

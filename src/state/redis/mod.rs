@@ -231,7 +231,7 @@ impl Redis {
             // Redis is there: the next request is decided again.
             Ok(Err(failure @ CommandError::Fenced)) => return Err(failure.into()),
             Ok(Err(failure)) => failure.into(),
-            Err(_) => Unavailable::Late,
+            Err(_) => Unavailable::TimedOut,
         };
         self.provisional(&ask, late_answer.as_deref()).ok_or(unavailable)
     }
@@ -276,7 +276,7 @@ impl Redis {
         reading(self.read_member(org, user)).await
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation; no seats.
+    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -409,7 +409,7 @@ async fn reading<T>(reading: impl Future<Output = Result<T, CommandError>>) -> R
             tracing::debug!(%failure, "the shared state could not be read");
             Err(failure.into())
         }
-        Err(_) => Err(Unavailable::Late),
+        Err(_) => Err(Unavailable::TimedOut),
     }
 }
 

@@ -119,7 +119,7 @@ impl Fields {
             user: self.required("user")?,
             name: self.required("name")?,
             imported: self.flag("imported")?,
-            seat: self.optional::<u8>("seat")?.unwrap_or_default() != 0,
+            session_quota_key: self.optional::<u8>("seat")?.unwrap_or_default() != 0,
             created: Micros(self.required("created")?),
             rotated: self.time("rotated")?,
             previous_until: self.time("previous_until")?,

@@ -36,7 +36,7 @@ impl Redis {
     /// [`Unavailable`], within the deadline of decisions.
     pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
         let deadline = Instant::now() + self.shared.settings.deadline;
-        let read = timeout_at(deadline, self.read_session(digest)).await.map_err(|_| Unavailable::Late)?;
+        let read = timeout_at(deadline, self.read_session(digest)).await.map_err(|_| Unavailable::TimedOut)?;
         let Some(session) = read?.filter(|session| session.is_live(now)) else { return Ok(None) };
         if now.since(session.seen) >= micros(WRITTEN.min(session.idle / PART)) {
             match timeout_at(deadline, self.see_session(digest, now)).await {
@@ -77,7 +77,7 @@ impl Redis {
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
         let patience = changes::PATIENCE + self.shared.settings.durability.timeout;
         let taken = timeout(patience, self.taken_ticket(digest, now)).await;
-        taken.unwrap_or(Err(Unavailable::Late)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
+        taken.unwrap_or(Err(Unavailable::TimedOut)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
     }
 
     pub(super) async fn read_session(&self, digest: &TokenDigest) -> Result<Option<Session>, CommandError> {
@@ -122,7 +122,7 @@ impl Redis {
             return Ok(None);
         }
         if replicas < self.shared.settings.durability.replicas {
-            return Err(Unavailable::Late);
+            return Err(Unavailable::TimedOut);
         }
         let (content, expires) =
             <(String, u64)>::from_redis_value(answer).map_err(|_| CommandError::UnexpectedReply)?;

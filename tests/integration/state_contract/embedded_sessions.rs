@@ -1,4 +1,4 @@
-//! What the embedded state promises of seats, sessions and tickets in its file.
+//! What the embedded state promises of session quota keys, sessions and tickets in its file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -89,21 +89,24 @@ fn tickets_are_bounded_and_those_that_expire_first_go() {
 }
 
 #[test]
-fn a_replay_never_refills_a_seat() {
+fn session_quota_bucket_is_not_refilled_by_a_replay() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
     let (tenancy, key) = block_on(tenant(&state));
-    let seat = block_on(tenancy.seat(&state, tenancy.user));
+    let quota_key = block_on(tenancy.session_quota_key(&state, tenancy.user));
     let left = crashed(dir.path());
     let now = clock::now();
-    block_on(drain(&state, &seat, now));
+    block_on(drain(&state, &quota_key, now));
     let restarted = open(left.path());
     let uses: Vec<Replay> =
-        (1..=5).map(|number| Replay { used: Used::Seat(tenancy.user), time: now, number }).collect();
+        (1..=5).map(|number| Replay { used: Used::SessionQuotaKey(tenancy.user), time: now, number }).collect();
     assert_eq!(as_embedded(&restarted).replay(&uses), 5);
     assert_eq!(as_embedded(&restarted).replay(&uses), 0);
-    assert_eq!(block_on(rate_limit_status(&restarted, &seat, now)), block_on(rate_limit_status(&state, &seat, now)));
-    block_on(refuse(&restarted, &seat, now));
+    assert_eq!(
+        block_on(rate_limit_status(&restarted, &quota_key, now)),
+        block_on(rate_limit_status(&state, &quota_key, now))
+    );
+    block_on(refuse(&restarted, &quota_key, now));
     block_on(admit(&restarted, &key, now));
 }
 
@@ -161,7 +164,7 @@ fn a_file_of_version_1_is_brought_up_to_date_with_all_that_is_in_it() {
         let state = open(dir.path());
         block_on(async {
             let listed = state.keys(org.id).await.unwrap();
-            assert_eq!((listed.len(), listed[0].id, listed[0].seat), (1, key.id, false));
+            assert_eq!((listed.len(), listed[0].id, listed[0].session_quota_key), (1, key.id, false));
             let (session, token) = created(&state).await;
             assert_eq!(find(&state, &token, session.created).await, Some(session));
         });
@@ -170,6 +173,6 @@ fn a_file_of_version_1_is_brought_up_to_date_with_all_that_is_in_it() {
     let held = super::tenancy::Held { id: key.id, digest };
     assert_eq!(block_on(admit(&state, &held, clock::now())).number, 42);
     let tenancy = Tenancy { org: org.id, tag: org.tag, user: user.id };
-    let seat = block_on(tenancy.seat(&state, user.id));
-    assert_eq!(block_on(admit(&state, &seat, clock::now())).number, 1);
+    let quota_key = block_on(tenancy.session_quota_key(&state, user.id));
+    assert_eq!(block_on(admit(&state, &quota_key, clock::now())).number, 1);
 }

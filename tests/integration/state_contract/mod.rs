@@ -15,7 +15,7 @@ mod cases_admission;
 mod cases_changes;
 mod cases_records;
 mod cases_concurrency;
-mod cases_seats;
+mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
 
@@ -84,13 +84,13 @@ macro_rules! contract {
                 threads_never_exceed_the_slots,
                 a_storm_of_rate_limited_requests_holds_no_slot,
             ],
-            cases_seats: [
-                a_seat_says_who_its_user_is_and_names_no_key,
-                a_seat_has_a_bucket_of_its_own,
-                seats_and_keys_share_the_slots_of_their_organization,
-                a_seat_follows_its_user_and_organization,
-                seats_are_found_and_not_listed,
-                a_user_has_one_seat_and_no_key_is_one,
+            cases_session_quota: [
+                session_quota_key_names_its_user_and_no_key,
+                session_quota_key_has_its_own_bucket,
+                session_quota_keys_share_slots_with_the_keys_of_their_organization,
+                session_quota_key_follows_its_user_and_organization,
+                session_quota_keys_are_found_and_not_listed,
+                session_quota_key_is_unique_for_each_user,
             ],
             cases_sessions: [
                 a_session_is_found_as_it_was_made,

@@ -8,7 +8,9 @@ use keygate::key::KeyId;
 use keygate::secret::Secret;
 use keygate::session::Token;
 use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, ChangeError, Key, Redis as RedisState, Session, State, Unavailable, seat};
+use keygate::state::{
+    Change, ChangeError, Key, Redis as RedisState, Session, State, Unavailable, session_quota_digest,
+};
 
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
@@ -121,7 +123,7 @@ fn without_redis_there_are_no_sessions() {
     let (session, digest) = block_on(created(&state));
     server.stop_process();
     let begun = Instant::now();
-    assert_eq!(block_on(state.session(&digest, session.created)), Err(Unavailable::Late));
+    assert_eq!(block_on(state.session(&digest, session.created)), Err(Unavailable::TimedOut));
     assert!(begun.elapsed() < 10 * deadline, "{:?}", begun.elapsed());
     server.resume();
     proxy.refuse(true);
@@ -189,18 +191,18 @@ fn what_no_replica_has_is_not_acknowledged() {
     });
 }
 
-/// Whoever is told that a seat is taken relies on it: one that was only claimed, by a gateway that died, is not there.
+/// A session quota key is reported as taken only once its record is written: one that was only claimed, by a gateway that died, is not there.
 #[test]
-fn a_seat_is_taken_when_it_is_there() {
+fn session_quota_key_is_taken_only_once_it_is_written() {
     let _entered = enter();
     let server = Redis::start();
     let [one, other] = [gateway(&server), gateway(&server)];
     block_on(async {
         let (tenancy, key) = tenant(&one).await;
-        let digest = seat(tenancy.user);
+        let digest = session_quota_digest(tenancy.user);
         let create = |state| {
             let (key, _) = new_key(tenancy.tag, tenancy.org, tenancy.user);
-            State::change(state, Change::CreateKey { key: Key { seat: true, ..key }, digest })
+            State::change(state, Change::CreateKey { key: Key { session_quota_key: true, ..key }, digest })
         };
         let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let claim = |at: Micros| {
@@ -237,7 +239,7 @@ fn the_rights_that_the_configuration_names_are_enough() {
     block_on(async {
         let (tenancy, key) = tenant(&state).await;
         admit(&state, &key, clock::now()).await;
-        admit(&state, &tenancy.seat(&state, tenancy.user).await, clock::now()).await;
+        admit(&state, &tenancy.session_quota_key(&state, tenancy.user).await, clock::now()).await;
         let (session, digest) = new_session();
         let over = Session { expires: clock::now().before(Duration::from_secs(1)), ..session };
         create(&state, &over, digest).await.unwrap();

@@ -6,7 +6,9 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::RateLimitStatus;
-use keygate::state::{Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, Refusal, State, User, seat};
+use keygate::state::{
+    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, Refusal, State, User, session_quota_digest,
+};
 
 /// An organization with one user, which may `queries:read`.
 pub(super) struct Tenancy {
@@ -45,7 +47,7 @@ pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest)
         user,
         name: "ci".into(),
         imported: false,
-        seat: false,
+        session_quota_key: false,
         created: clock::now(),
         rotated: None,
         previous_until: None,
@@ -88,11 +90,11 @@ impl Tenancy {
         Held { id, digest }
     }
 
-    /// The seat of a user.
-    pub(super) async fn seat(&self, state: &State, user: UserId) -> Held {
+    /// Creates the session quota key of a user.
+    pub(super) async fn session_quota_key(&self, state: &State, user: UserId) -> Held {
         let (key, _) = new_key(self.tag, self.org, user);
-        let (id, digest) = (key.id, seat(user));
-        state.change(Change::CreateKey { key: Key { seat: true, ..key }, digest }).await.unwrap();
+        let (id, digest) = (key.id, session_quota_digest(user));
+        state.change(Change::CreateKey { key: Key { session_quota_key: true, ..key }, digest }).await.unwrap();
         Held { id, digest }
     }
 

@@ -105,8 +105,8 @@ fn another_key_with_the_digest_or_the_id_is_in_the_way() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let digest_of = |number: usize| {
-        let holdings = installation.source().holdings();
-        holdings.orgs[0].keys[number].digest
+        let export = installation.source().export();
+        export.orgs[0].keys[number].digest
     };
     let (org, users, keys) = &held[0];
     let elsewhere = new_org("elsewhere");
@@ -137,15 +137,15 @@ fn another_key_with_the_digest_or_the_id_is_in_the_way() {
 fn a_digest_that_was_claimed_long_ago_and_never_used_is_free() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
-    let holdings = installation.source().holdings();
+    let export = installation.source().export();
     let claim = |digest: &keygate::key::KeyDigest, at: u64| {
         let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!("keygate:digest:{hex}");
         redis.cli::<()>(&["HSET", &name, "key", "zzzabcdef", "at", &at.to_string()]);
     };
     let now = keygate::clock::now();
-    claim(&holdings.orgs[0].keys[0].digest, now.0 - 61_000_000);
-    claim(&holdings.orgs[0].keys[1].digest, now.0);
+    claim(&export.orgs[0].keys[0].digest, now.0 - 61_000_000);
+    claim(&export.orgs[0].keys[1].digest, now.0);
     let told = installation.run(&format!("{COPY} --json"));
     assert_eq!(told.code, 1, "{told:?}");
     let report: Value = serde_json::from_str(&told.out).unwrap();

@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
-use keygate::state::{Change, DecideRequest, Decision, Key, Org, State, User, seat};
+use keygate::state::{Change, DecideRequest, Decision, Key, Org, State, User, session_quota_digest};
 
 /// How long secrets stay valid that were rotated with an overlap.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
@@ -37,7 +37,7 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
         user,
         name: name.into(),
         imported: false,
-        seat: false,
+        session_quota_key: false,
         created: clock::now(),
         rotated: None,
         previous_until: None,
@@ -147,9 +147,9 @@ impl<'a> Furnishing<'a> {
         let digest = KeyDigest::of(key.id.as_str().as_bytes());
         self.change(Change::CreateKey { key, digest }).await;
         self.digests.push(digest);
-        let (mut key, _) = new_key(org, user, "seat");
-        key.seat = true;
-        let digest = seat(user);
+        let (mut key, _) = new_key(org, user, "session quota");
+        key.session_quota_key = true;
+        let digest = session_quota_digest(user);
         self.change(Change::CreateKey { key, digest }).await;
         self.digests.push(digest);
         self.take(&digest, 6).await;

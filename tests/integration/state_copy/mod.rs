@@ -7,7 +7,9 @@ use keygate::audit::Use;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::state::redis::Progress;
-use keygate::state::{Change, DecideRequest, Decision, Holdings, OrgHoldings, Refusal, State, is_seat};
+use keygate::state::{
+    Change, DecideRequest, Decision, OrgExport, Refusal, State, StateExport, is_session_quota_digest,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -82,8 +84,8 @@ fn a_bucket_is_copied_to_the_microsecond() {
     let redis = Redis::start();
     let (installation, _) = furnished(&[redis.url()], "");
     installation.copy();
-    let holdings = installation.source().holdings();
-    for key in holdings.orgs.iter().flat_map(|org| &org.keys) {
+    let export = installation.source().export();
+    for key in export.orgs.iter().flat_map(|org| &org.keys) {
         let id = key.key.id.as_str();
         let live = redis.cli::<Vec<u8>>(&["HGET", &format!("keygate:{{{}}}:key:{id}", &id[..3]), "live"]);
         let numbers: Vec<f64> =
@@ -156,11 +158,11 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
     const USES: u64 = 8;
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 60);
-    let mut first = installation.source().holdings();
+    let mut first = installation.source().export();
     first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
     runtime().block_on(async {
         let State::Redis(target) = installation.target().await else { unreachable!() };
-        let copy = async |holdings: &Holdings| target.copy(holdings, &Progress::default()).await.unwrap();
+        let copy = async |export: &StateExport| target.copy(export, &Progress::default()).await.unwrap();
         // The later the copy finds the keys behind, the more uses were counted already.
         for more in (1..=USES).chain(1..=USES) {
             redis.cli::<()>(&["FLUSHDB"]);
@@ -190,12 +192,12 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
 fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 500);
-    let holdings = installation.source().holdings();
+    let export = installation.source().export();
     runtime().block_on(async {
         let State::Redis(target) = installation.target().await else { unreachable!() };
         for round in 0..12 {
             redis.cli::<()>(&["FLUSHDB"]);
-            let removed = async |org: &OrgHoldings| {
+            let removed = async |org: &OrgExport| {
                 for user in &org.users {
                     let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
                     while target.users(org.org.id).await.unwrap().is_empty() {}
@@ -207,8 +209,8 @@ fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
                 }
             };
             let progress = Progress::default();
-            let (first, second) = (&holdings.orgs[0], &holdings.orgs[1]);
-            let (copied, (), ()) = tokio::join!(target.copy(&holdings, &progress), removed(first), removed(second));
+            let (first, second) = (&export.orgs[0], &export.orgs[1]);
+            let (copied, (), ()) = tokio::join!(target.copy(&export, &progress), removed(first), removed(second));
             copied.unwrap();
             for digest in &digests {
                 let ask = DecideRequest { digest, id: None, required: None, now: keygate::clock::now() };
@@ -227,8 +229,8 @@ fn uses_that_only_the_journal_knows_of_are_copied() {
     let (installation, digests) = furnished(&[redis.url()], "");
     let file = |name: &str| installation.directory.path().join(name);
     let old = std::fs::read(file("state.db")).unwrap();
-    // A key, and the seat of somebody who is signed in.
-    let used = [digests[1], *digests.iter().find(|digest| is_seat(digest)).unwrap()];
+    // A key, and the session quota key of a signed-in user.
+    let used = [digests[1], *digests.iter().find(|digest| is_session_quota_digest(digest)).unwrap()];
     used.iter().for_each(|digest| use_with_journal(&installation, digest, 5));
     let uses = |state: &State| {
         used.map(|digest| {

@@ -2,11 +2,11 @@
 
 use super::orgs::written;
 use super::*;
-use crate::state::is_seat;
+use crate::state::is_session_quota_digest;
 use crate::state::redis::record_codec::StoredKey;
 
-/// How long to wait for the record of a seat that somebody else is making: a few round trips.
-const SEATING: Duration = Duration::from_millis(10);
+/// How long to wait for a session quota key that another gateway is creating: a few round trips.
+const CLAIM_SETTLES: Duration = Duration::from_millis(10);
 
 impl Redis {
     pub(super) async fn create_key(&self, key: &Key, digest: &KeyDigest) -> Result<u32, CommitError> {
@@ -121,7 +121,7 @@ impl Redis {
         previous_until: Micros,
     ) -> Result<u32, CommitError> {
         let stored = self.live_key(id).await?;
-        if stored.key.seat {
+        if stored.key.session_quota_key {
             return Err(ChangeError::NoKey(id).into());
         }
         if stored.digest == *digest && stored.key.rotated == Some(at) {
@@ -178,13 +178,13 @@ impl Redis {
     }
 }
 
-/// What a claim that is not old enough to be anybody's means. Whoever is told that a seat is taken takes it for there:
+/// What a claim that is not old enough to be anybody's means. Whoever is told that a session quota key is taken takes it for there:
 /// so that its record is waited for.
 async fn being_claimed(digest: &KeyDigest) -> CommitError {
-    if !is_seat(digest) {
+    if !is_session_quota_digest(digest) {
         return ChangeError::Taken("digest").into();
     }
-    tokio::time::sleep(SEATING).await;
+    tokio::time::sleep(CLAIM_SETTLES).await;
     CommitError::Conflict
 }
 
@@ -206,7 +206,7 @@ pub(in crate::state::redis) fn fields(
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
-    fields.extend(key.seat.then(|| ("seat", "1".to_owned())));
+    fields.extend(key.session_quota_key.then(|| ("seat", "1".to_owned())));
     fields
 }
 

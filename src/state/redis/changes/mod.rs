@@ -80,7 +80,7 @@ impl Redis {
                 Ok(Err(CommitError::Conflict | CommitError::Randomness(_))) => {
                     return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Overloaded)));
                 }
-                Err(_) => return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Late))),
+                Err(_) => return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::TimedOut))),
             }
         }
     }

@@ -54,7 +54,7 @@ impl From<&CommandError> for Unavailable {
         match failure {
             CommandError::Unreachable | CommandError::Lost(_) | CommandError::Fenced => Self::Unreachable,
             CommandError::Overloaded => Self::Overloaded,
-            CommandError::Refused(_) | CommandError::UnexpectedReply => Self::Refused,
+            CommandError::Refused(_) | CommandError::UnexpectedReply => Self::ErrorReply,
         }
     }
 }

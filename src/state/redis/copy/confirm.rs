@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{CopyError, Patience};
-use crate::state::OrgHoldings;
+use crate::state::OrgExport;
 use crate::state::redis::Redis;
 use crate::state::redis::changes::{CommitError, CommitResult};
 use crate::state::redis::record_names;
@@ -19,7 +19,7 @@ struct Touch {
 }
 
 impl Redis {
-    pub(super) async fn confirm(&self, orgs: &[&OrgHoldings]) -> Result<(), CopyError> {
+    pub(super) async fn confirm(&self, orgs: &[&OrgExport]) -> Result<(), CopyError> {
         if self.shared.settings.durability.replicas == 0 {
             return Ok(());
         }
@@ -37,7 +37,7 @@ impl Redis {
     }
 
     /// Something to write in each slot that something is in.
-    fn touches(&self, orgs: &[&OrgHoldings]) -> BTreeMap<u16, Touch> {
+    fn touches(&self, orgs: &[&OrgExport]) -> BTreeMap<u16, Touch> {
         let record_names = &self.shared.record_names;
         let mut touches = BTreeMap::new();
         for org in orgs {

@@ -18,7 +18,7 @@ use crate::state::redis::changes::{CLAIM, CommitError, Transaction, joined, vers
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::{StoredKey, Version};
 use crate::state::redis::record_names;
-use crate::state::{KeyHoldings, OrgHoldings, User};
+use crate::state::{KeyExport, OrgExport, User};
 
 /// Users of keys, as they are here.
 type Users = HashMap<UserId, User>;
@@ -59,7 +59,7 @@ pub(super) enum Holder {
 impl Redis {
     pub(super) async fn copy_keys(
         &self,
-        org: &OrgHoldings,
+        org: &OrgExport,
         report: &mut Report,
         progress: &Progress,
     ) -> Result<(), CopyError> {
@@ -79,14 +79,14 @@ impl Redis {
         Ok(())
     }
 
-    async fn look_at_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Found<Lack>>, CommitError> {
+    async fn look_at_keys(&self, keys: &[KeyExport]) -> Result<Vec<Found<Lack>>, CommitError> {
         let users = &self.users_of(keys).await?;
         stream::iter(keys.iter().map(|key| self.look_at_key(key, users))).buffered(BATCH).try_collect().await
     }
 
     /// The users of keys, as far as they are here.
-    pub(super) async fn users_of(&self, keys: &[KeyHoldings]) -> Result<Users, CommandError> {
-        let ids: HashMap<UserId, &KeyHoldings> = keys.iter().map(|key| (key.key.user, key)).collect();
+    pub(super) async fn users_of(&self, keys: &[KeyExport]) -> Result<Users, CommandError> {
+        let ids: HashMap<UserId, &KeyExport> = keys.iter().map(|key| (key.key.user, key)).collect();
         let read = ids.into_values().map(async |key| {
             let user = self.read_user(key.key.id.tag(), key.key.user).await?;
             Ok(user.filter(|user| user.org == key.key.org).map(|user| (user.id, user)))
@@ -95,7 +95,7 @@ impl Redis {
         Ok(users.into_iter().flatten().collect())
     }
 
-    async fn look_at_key(&self, key: &KeyHoldings, users: &Users) -> Result<Found<Lack>, CommitError> {
+    async fn look_at_key(&self, key: &KeyExport, users: &Users) -> Result<Found<Lack>, CommitError> {
         if !users.contains_key(&key.key.user) {
             return Ok(Found::LeftOut);
         }
@@ -142,7 +142,7 @@ impl Redis {
         Ok(if held { Holder::Other(by) } else { Holder::Abandoned(by) })
     }
 
-    async fn write_keys(&self, tag: OrgTag, keys: &[KeyHoldings], found: &[Found<Lack>]) -> Result<(), CommitError> {
+    async fn write_keys(&self, tag: OrgTag, keys: &[KeyExport], found: &[Found<Lack>]) -> Result<(), CommitError> {
         let lacking: Vec<_> = keys.iter().zip(found).filter_map(lacking).collect();
         let claims = lacking.iter().flat_map(|(_, lack)| &lack.claims).cloned().map(Ok);
         stream::iter(claims).try_for_each_concurrent(BATCH, async |claim| self.claim_again(claim).await).await?;
@@ -181,7 +181,7 @@ impl Redis {
         written(self.commit_at_once(slot, &transaction).await?).map(drop)
     }
 
-    fn check_users(&self, transaction: &mut Transaction, lacking: &[(&KeyHoldings, &Lack)], users: &Users) {
+    fn check_users(&self, transaction: &mut Transaction, lacking: &[(&KeyExport, &Lack)], users: &Users) {
         let new = lacking.iter().filter(|(_, lack)| matches!(lack.part, Part::Everything));
         let owners: HashMap<UserId, KeyId> = new.map(|(key, _)| (key.key.user, key.key.id)).collect();
         for (id, key) in owners {
@@ -195,8 +195,8 @@ impl Redis {
         }
     }
 
-    fn add_key(&self, transaction: &mut Transaction, holdings: &KeyHoldings, user: &User) -> Result<(), CommitError> {
-        let KeyHoldings { key, digest, previous, bucket, per_us, .. } = holdings;
+    fn add_key(&self, transaction: &mut Transaction, export: &KeyExport, user: &User) -> Result<(), CommitError> {
+        let KeyExport { key, digest, previous, bucket, per_us, .. } = export;
         let (record_names, tag, id) = (&self.shared.record_names, key.id.tag(), key.id.as_str());
         let names = [record_names.key(key.id), record_names.keys(tag), record_names.keys_of(tag, user.id)];
         let [record, list, keys_of] = names.map(|name| transaction.record(name));
@@ -216,11 +216,11 @@ impl Redis {
     fn catch_up(
         &self,
         transaction: &mut Transaction,
-        holdings: &KeyHoldings,
+        export: &KeyExport,
         known: &Version,
         last_used: Option<Micros>,
     ) -> Result<(), CommitError> {
-        let KeyHoldings { key, bucket, per_us, .. } = holdings;
+        let KeyExport { key, bucket, per_us, .. } = export;
         let record = transaction.record(self.shared.record_names.key(key.id));
         let used = key.last_used.max(last_used).unwrap_or_default().0;
         transaction.check(("version", record, String::from_utf8_lossy(known)));
@@ -230,14 +230,14 @@ impl Redis {
     }
 }
 
-fn lacking<'a>((key, found): (&'a KeyHoldings, &'a Found<Lack>)) -> Option<(&'a KeyHoldings, &'a Lack)> {
+fn lacking<'a>((key, found): (&'a KeyExport, &'a Found<Lack>)) -> Option<(&'a KeyExport, &'a Lack)> {
     match found {
         Found::Lacking(lack) => Some((key, lack)),
         _ => None,
     }
 }
 
-fn count(report: &mut Report, key: &KeyHoldings, first: &Found<Lack>) {
+fn count(report: &mut Report, key: &KeyExport, first: &Found<Lack>) {
     let (was_there, claimed) = match first {
         Found::LeftOut => {
             report.left_out.keys += 1;
@@ -255,22 +255,22 @@ fn count(report: &mut Report, key: &KeyHoldings, first: &Found<Lack>) {
 }
 
 /// What differs between a key and one with its id, but for what uses change.
-pub(super) fn differences(holdings: &KeyHoldings, stored: &StoredKey) -> Vec<&'static str> {
-    let (key, other) = (&holdings.key, &stored.key);
+pub(super) fn differences(export: &KeyExport, stored: &StoredKey) -> Vec<&'static str> {
+    let (key, other) = (&export.key, &stored.key);
     let same = [
         ("org", key.org == other.org),
         ("user", key.user == other.user),
         ("name", key.name == other.name),
         ("imported", key.imported == other.imported),
-        ("seat", key.seat == other.seat),
+        ("session quota key", key.session_quota_key == other.session_quota_key),
         ("created", key.created == other.created),
         ("rotated", key.rotated == other.rotated),
         ("previous_until", key.previous_until == other.previous_until),
         ("revoked", key.revoked == other.revoked),
         ("quota", key.quota == other.quota),
-        ("digest", holdings.digest == stored.digest),
+        ("digest", export.digest == stored.digest),
         // Without an overlap it does not matter what was before.
-        ("previous digest", holdings.previous.is_none() || holdings.previous == stored.previous),
+        ("previous digest", export.previous.is_none() || export.previous == stored.previous),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::changes::CommitError;
 use super::client::ConnectError;
 use super::{FIRST, Redis};
-use crate::state::{ChangeError, Holdings, OrgHoldings, Unavailable};
+use crate::state::{ChangeError, OrgExport, StateExport, Unavailable};
 
 mod report;
 mod orgs;
@@ -84,24 +84,24 @@ impl Redis {
     /// # Errors
     /// [`CopyError`] when it could not be carried to its end. What is in the way, and what differs afterwards, is in the
     /// report.
-    pub async fn copy(&self, holdings: &Holdings, progress: &Progress) -> Result<Report, CopyError> {
+    pub async fn copy(&self, export: &StateExport, progress: &Progress) -> Result<Report, CopyError> {
         if let Ok(Err(error)) = timeout(FIRST, self.servers.all_reached()).await {
             return Err(CopyError::Unreachable(error));
         }
-        progress.begin(Phase::Copying, records(holdings));
+        progress.begin(Phase::Copying, records(export));
         let mut report = Report::default();
-        let usable = self.copy_orgs(&holdings.orgs, &mut report, progress).await?;
+        let usable = self.copy_orgs(&export.orgs, &mut report, progress).await?;
         let copies = stream::iter(usable.iter().map(|org| self.copy_org(org, progress))).buffered(ORGS);
         let copies: Vec<Report> = copies.try_collect().await?;
         copies.into_iter().for_each(|of_org| report.add(of_org));
         self.confirm(&usable).await?;
-        progress.begin(Phase::Verifying, records(holdings));
-        report.differences = self.verify(&holdings.orgs, &usable, &report, progress).await?;
+        progress.begin(Phase::Verifying, records(export));
+        report.differences = self.verify(&export.orgs, &usable, &report, progress).await?;
         Ok(report)
     }
 
     /// Copies an organization that is there.
-    async fn copy_org(&self, org: &OrgHoldings, progress: &Progress) -> Result<Report, CopyError> {
+    async fn copy_org(&self, org: &OrgExport, progress: &Progress) -> Result<Report, CopyError> {
         let mut report = Report::default();
         self.copy_users(org, &mut report, progress).await?;
         self.copy_keys(org, &mut report, progress).await?;
@@ -171,6 +171,6 @@ impl Patience {
 }
 
 /// How many records there are.
-fn records(holdings: &Holdings) -> u64 {
-    holdings.orgs.iter().map(|org| 1 + org.users.len() as u64 + org.keys.len() as u64).sum()
+fn records(export: &StateExport) -> u64 {
+    export.orgs.iter().map(|org| 1 + org.users.len() as u64 + org.keys.len() as u64).sum()
 }

@@ -8,7 +8,7 @@ use crate::state::redis::Redis;
 use crate::state::redis::changes::orgs::{fields, written};
 use crate::state::redis::changes::{CommitError, version};
 use crate::state::redis::record_names;
-use crate::state::{Org, OrgHoldings};
+use crate::state::{Org, OrgExport};
 
 /// What an organization lacks.
 pub(super) struct Lack {
@@ -20,10 +20,10 @@ impl Redis {
     /// Copies the organizations themselves; gives those whose users and keys can be copied.
     pub(super) async fn copy_orgs<'a>(
         &self,
-        orgs: &'a [OrgHoldings],
+        orgs: &'a [OrgExport],
         report: &mut Report,
         progress: &Progress,
-    ) -> Result<Vec<&'a OrgHoldings>, CopyError> {
+    ) -> Result<Vec<&'a OrgExport>, CopyError> {
         let mut usable = Vec::with_capacity(orgs.len());
         for batch in orgs.chunks(BATCH) {
             let look = async || self.look_at_orgs(batch).await;
@@ -49,7 +49,7 @@ impl Redis {
         Ok(usable)
     }
 
-    pub(super) async fn look_at_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Found<Lack>>, CommitError> {
+    pub(super) async fn look_at_orgs(&self, orgs: &[OrgExport]) -> Result<Vec<Found<Lack>>, CommitError> {
         stream::iter(orgs.iter().map(|org| self.look_at_org(&org.org))).buffered(BATCH).try_collect().await
     }
 
@@ -74,7 +74,7 @@ impl Redis {
         Ok(if record || listing { Found::Lacking(Lack { record, listing }) } else { Found::Same })
     }
 
-    async fn write_orgs(&self, orgs: &[OrgHoldings], found: &[Found<Lack>]) -> Result<(), CommitError> {
+    async fn write_orgs(&self, orgs: &[OrgExport], found: &[Found<Lack>]) -> Result<(), CommitError> {
         let lacking = || {
             orgs.iter().zip(found).filter_map(|(org, found)| match found {
                 Found::Lacking(lack) => Some((&org.org, lack)),

@@ -32,7 +32,7 @@ pub struct Report {
     pub orgs: Count,
     /// Users, removed ones too.
     pub users: Count,
-    /// Keys, revoked ones too, and seats.
+    /// Keys, revoked ones too, and session quota keys.
     pub keys: Count,
     /// Digests that keys have or had.
     pub digests: Count,

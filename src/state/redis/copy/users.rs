@@ -10,12 +10,12 @@ use crate::state::redis::changes::CommitError;
 use crate::state::redis::changes::orgs::written;
 use crate::state::redis::changes::users::fields;
 use crate::state::redis::record_names;
-use crate::state::{OrgHoldings, User};
+use crate::state::{OrgExport, User};
 
 impl Redis {
     pub(super) async fn copy_users(
         &self,
-        org: &OrgHoldings,
+        org: &OrgExport,
         report: &mut Report,
         progress: &Progress,
     ) -> Result<(), CopyError> {

@@ -19,14 +19,14 @@ use crate::state::redis::changes::CommitError;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::StoredKey;
 use crate::state::redis::record_names;
-use crate::state::{KeyHoldings, OrgHoldings, User};
+use crate::state::{KeyExport, OrgExport, User};
 
 impl Redis {
     /// What is not as it should be, each once, but for what is known to be in the way.
     pub(super) async fn verify(
         &self,
-        orgs: &[OrgHoldings],
-        usable: &[&OrgHoldings],
+        orgs: &[OrgExport],
+        usable: &[&OrgExport],
         report: &Report,
         progress: &Progress,
     ) -> Result<Vec<Finding>, CopyError> {
@@ -49,7 +49,7 @@ impl Redis {
         Ok(findings)
     }
 
-    async fn verify_orgs(&self, orgs: &[OrgHoldings]) -> Result<Vec<Finding>, CommitError> {
+    async fn verify_orgs(&self, orgs: &[OrgExport]) -> Result<Vec<Finding>, CommitError> {
         let found = self.look_at_orgs(orgs).await?;
         let records = orgs.iter().map(|org| Record::Org(org.org.id));
         let mut findings = findings(records.zip(found.into_iter().map(difference)));
@@ -58,13 +58,13 @@ impl Redis {
         Ok(findings)
     }
 
-    async fn verify_users(&self, org: &OrgHoldings) -> Result<Vec<Finding>, CommitError> {
+    async fn verify_users(&self, org: &OrgExport) -> Result<Vec<Finding>, CommitError> {
         let found = self.look_at_users(org.org.tag, &org.users).await?;
         let records = org.users.iter().map(|user| Record::User(user.id));
         Ok(findings(records.zip(found.into_iter().map(difference))))
     }
 
-    async fn verify_keys(&self, keys: &[KeyHoldings]) -> Result<Vec<Finding>, CommitError> {
+    async fn verify_keys(&self, keys: &[KeyExport]) -> Result<Vec<Finding>, CommitError> {
         let users = &self.users_of(keys).await?;
         let read = keys.iter().map(async |key| match users.get(&key.key.user) {
             Some(user) => self.verify_key(key, user).await,
@@ -74,7 +74,7 @@ impl Redis {
         Ok(findings(keys.iter().map(|key| Record::Key(key.key.id)).zip(problems)))
     }
 
-    async fn verify_key(&self, key: &KeyHoldings, user: &User) -> Result<Option<Problem>, CommandError> {
+    async fn verify_key(&self, key: &KeyExport, user: &User) -> Result<Option<Problem>, CommandError> {
         let Some(stored) = self.read_key(key.key.id).await? else { return Ok(Some(Problem::Missing)) };
         let mut differences = differences(key, &stored);
         let follows = stored.permissions == user.permissions && stored.user_removed == user.removed.is_some();
@@ -96,7 +96,7 @@ impl Redis {
     }
 
     /// Whether a key is among those of its user, which a change of the user changes with it.
-    async fn is_of_user(&self, key: &KeyHoldings) -> Result<bool, CommandError> {
+    async fn is_of_user(&self, key: &KeyExport) -> Result<bool, CommandError> {
         let (record_names, key) = (&self.shared.record_names, &key.key);
         let tag = key.id.tag();
         let mut ask = cmd("SISMEMBER");
@@ -106,7 +106,7 @@ impl Redis {
     }
 
     /// Each user and each key must be once in the list of the organization.
-    async fn verify_lists(&self, org: &OrgHoldings) -> Result<Vec<Finding>, CommitError> {
+    async fn verify_lists(&self, org: &OrgExport) -> Result<Vec<Finding>, CommitError> {
         let (record_names, tag) = (&self.shared.record_names, org.org.tag);
         let slot = record_names::hash_slot(tag.as_str());
         let users: Vec<UserId> = self.read_ids(slot, "LRANGE", &record_names.users(tag)).await?;
@@ -145,7 +145,7 @@ fn difference<T>(found: Found<T>) -> Option<Problem> {
 }
 
 /// What differs of what uses change. Beyond the uses that were copied there is nothing to compare with.
-fn usage_difference(key: &KeyHoldings, stored: &StoredKey, quota: crate::quota::Quota) -> Option<&'static str> {
+fn usage_difference(key: &KeyExport, stored: &StoredKey, quota: crate::quota::Quota) -> Option<&'static str> {
     if stored.key.uses != key.key.uses {
         return (stored.key.uses < key.key.uses).then_some("uses");
     }

@@ -9,25 +9,25 @@ use crate::key::KeyDigest;
 ///
 /// - All lists are in the order of creation.
 #[derive(Clone, Debug, Default)]
-pub struct Holdings {
+pub struct StateExport {
     /// The organizations.
-    pub orgs: Vec<OrgHoldings>,
+    pub orgs: Vec<OrgExport>,
 }
 
 /// An organization with all that belongs to it.
 #[derive(Clone, Debug)]
-pub struct OrgHoldings {
+pub struct OrgExport {
     /// Its record.
     pub org: Org,
     /// Its users, removed ones too.
     pub users: Vec<User>,
-    /// Its keys, revoked ones too, and its seats.
-    pub keys: Vec<KeyHoldings>,
+    /// Its keys, revoked ones too, and session quota keys.
+    pub keys: Vec<KeyExport>,
 }
 
 /// A key with all that it is recognized by, and its bucket.
 #[derive(Clone, Debug)]
-pub struct KeyHoldings {
+pub struct KeyExport {
     /// Its record.
     pub key: Key,
     /// The digest it is recognized by.
@@ -42,7 +42,7 @@ pub struct KeyHoldings {
     pub per_us: u64,
 }
 
-impl KeyHoldings {
+impl KeyExport {
     /// Every digest that the key has or had.
     pub fn digests(&self) -> impl Iterator<Item = &KeyDigest> {
         [&self.digest].into_iter().chain(&self.previous).chain(&self.replaced)

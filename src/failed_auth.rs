@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
-use crate::identity::site;
+use crate::identity::client_prefix;
 use crate::quota::Quota;
 
 /// Half a megabyte; with fewer attackers than that at a time, each has nearly always a cell of its own.
@@ -19,7 +19,7 @@ const CELLS: usize = 1 << 16;
 
 /// Attempts by address, shared by all workers.
 #[derive(Clone, Debug)]
-pub struct Attempts(Arc<Table>);
+pub struct FailedAuthLimiter(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
@@ -32,7 +32,7 @@ struct Table {
     cells: Box<[AtomicU64]>,
 }
 
-impl Attempts {
+impl FailedAuthLimiter {
     /// As many attempts as the quota has.
     pub fn new(quota: Quota) -> Self {
         let per = u64::try_from(quota.per.as_micros()).unwrap_or(u64::MAX);
@@ -49,9 +49,9 @@ impl Attempts {
     ///
     /// # Errors
     /// Those seconds, at least 1.
-    pub fn attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
+    pub fn count_attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
         let table = &*self.0;
-        let hash = table.hasher.hash_one(site(address));
+        let hash = table.hasher.hash_one(client_prefix(address));
         let cell = &table.cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
         let counted = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |forgotten| {
             let next = forgotten.max(now.0) + table.interval;
@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn a_few_attempts_and_then_one_at_a_time() {
-        let attempts = Attempts::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3 });
+        let limiter = FailedAuthLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3 });
         let (now, address) = (Micros(1_000_000_000), IpAddr::from([192, 0, 2, 1]));
-        assert!((0..3).all(|_| attempts.attempt(address, now).is_ok()));
-        assert_eq!(attempts.attempt(address, now), Err(10));
-        assert!(attempts.attempt(IpAddr::from([192, 0, 2, 2]), now).is_ok(), "others are not concerned");
+        assert!((0..3).all(|_| limiter.count_attempt(address, now).is_ok()));
+        assert_eq!(limiter.count_attempt(address, now), Err(10));
+        assert!(limiter.count_attempt(IpAddr::from([192, 0, 2, 2]), now).is_ok(), "others are not concerned");
         let later = Micros(now.0 + 10_000_000);
-        assert!(attempts.attempt(address, later).is_ok());
-        assert_eq!(attempts.attempt(address, Micros(later.0 + 1)), Err(10));
+        assert!(limiter.count_attempt(address, later).is_ok());
+        assert_eq!(limiter.count_attempt(address, Micros(later.0 + 1)), Err(10));
     }
 }

@@ -1,19 +1,19 @@
-//! Seats: what requests of a user's web sessions are decided by.
+//! Session quota keys, which meter the requests of a user's web sessions.
 
 use keygate::clock;
 use keygate::identity::AuthMethod;
 use keygate::key::{KeyDigest, PlainKey};
-use keygate::state::{Change, ChangeError, Key, Refusal, State, seat};
+use keygate::state::{Change, ChangeError, Key, Refusal, State, session_quota_digest};
 
 use super::TOKEN;
 use super::tenancy::{
     Tenancy, admit, admitted, drain, new_key, permission, rate_limit_status, refuse, refused, require, revoke, tenant,
 };
 
-pub(super) async fn a_seat_says_who_its_user_is_and_names_no_key(state: &State) {
+pub(super) async fn session_quota_key_names_its_user_and_no_key(state: &State) {
     let (tenancy, key) = tenant(state).await;
-    let (seat, now) = (tenancy.seat(state, tenancy.user).await, clock::now());
-    let admitted = admitted(require(state, &seat.digest, "queries:read", now).await);
+    let (quota_key, now) = (tenancy.session_quota_key(state, tenancy.user).await, clock::now());
+    let admitted = admitted(require(state, &quota_key.digest, "queries:read", now).await);
     let principal = &admitted.principal;
     assert_eq!((principal.user_id, principal.org_id), (tenancy.user, tenancy.org));
     assert_eq!((principal.key_id, principal.method), (None, AuthMethod::Session));
@@ -22,64 +22,65 @@ pub(super) async fn a_seat_says_who_its_user_is_and_names_no_key(state: &State) 
     assert_eq!(admitted.number, 1);
     let permissions = vec![permission("a")];
     state.change(Change::PermitUser { org: tenancy.org, user: tenancy.user, permissions }).await.unwrap();
-    let followed = admit(state, &seat, now).await.principal;
+    let followed = admit(state, &quota_key, now).await.principal;
     assert_eq!((followed.key_id, followed.method), (None, AuthMethod::Session), "after a change of the user");
     assert_eq!(admit(state, &key, now).await.principal.method, AuthMethod::ApiKey);
 }
 
-pub(super) async fn a_seat_has_a_bucket_of_its_own(state: &State) {
+pub(super) async fn session_quota_key_has_its_own_bucket(state: &State) {
     let (tenancy, key) = tenant(state).await;
-    let seat = tenancy.seat(state, tenancy.user).await;
+    let quota_key = tenancy.session_quota_key(state, tenancy.user).await;
     let (other, now) = (tenancy.user(state, "bob@example.com").await, clock::now());
-    let others = tenancy.seat(state, other).await;
-    drain(state, &seat, now).await;
-    assert_eq!(refuse(state, &seat, now).await, Refusal::RateLimited);
+    let others = tenancy.session_quota_key(state, other).await;
+    drain(state, &quota_key, now).await;
+    assert_eq!(refuse(state, &quota_key, now).await, Refusal::RateLimited);
     admit(state, &key, now).await;
     admit(state, &others, now).await;
-    admit(state, &seat, now.after(TOKEN)).await;
-    assert_eq!(rate_limit_status(state, &seat, now.after(TOKEN)).await.remaining, 0);
+    admit(state, &quota_key, now.after(TOKEN)).await;
+    assert_eq!(rate_limit_status(state, &quota_key, now.after(TOKEN)).await.remaining, 0);
 }
 
-pub(super) async fn seats_and_keys_share_the_slots_of_their_organization(state: &State) {
+pub(super) async fn session_quota_keys_share_slots_with_the_keys_of_their_organization(state: &State) {
     let (tenancy, key) = tenant(state).await;
-    let (seat, now) = (tenancy.seat(state, tenancy.user).await, clock::now());
-    let mut held = vec![admit(state, &key, now).await, admit(state, &seat, now).await, admit(state, &key, now).await];
-    assert_eq!(refuse(state, &seat, now).await, Refusal::TooManyInFlight);
+    let (quota_key, now) = (tenancy.session_quota_key(state, tenancy.user).await, clock::now());
+    let mut held =
+        vec![admit(state, &key, now).await, admit(state, &quota_key, now).await, admit(state, &key, now).await];
+    assert_eq!(refuse(state, &quota_key, now).await, Refusal::TooManyInFlight);
     held.remove(0);
-    held.push(admit(state, &seat, now).await);
+    held.push(admit(state, &quota_key, now).await);
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
 }
 
-pub(super) async fn a_seat_follows_its_user_and_organization(state: &State) {
+pub(super) async fn session_quota_key_follows_its_user_and_organization(state: &State) {
     let (tenancy, _) = tenant(state).await;
     let Tenancy { org, user, .. } = tenancy;
-    let (seat, now) = (tenancy.seat(state, user).await, clock::now());
-    assert_eq!(refused(&require(state, &seat.digest, "queries:write", now).await), Refusal::Forbidden);
+    let (quota_key, now) = (tenancy.session_quota_key(state, user).await, clock::now());
+    assert_eq!(refused(&require(state, &quota_key.digest, "queries:write", now).await), Refusal::Forbidden);
     tenancy.suspend(state, true).await;
-    assert_eq!(refuse(state, &seat, now).await, Refusal::OrgSuspended);
+    assert_eq!(refuse(state, &quota_key, now).await, Refusal::OrgSuspended);
     tenancy.suspend(state, false).await;
-    admit(state, &seat, now).await;
+    admit(state, &quota_key, now).await;
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
-    assert_eq!(refuse(state, &seat, now).await, Refusal::UserRemoved);
+    assert_eq!(refuse(state, &quota_key, now).await, Refusal::UserRemoved);
 }
 
-pub(super) async fn seats_are_found_and_not_listed(state: &State) {
+pub(super) async fn session_quota_keys_are_found_and_not_listed(state: &State) {
     let (tenancy, key) = tenant(state).await;
-    let seat_of = tenancy.seat(state, tenancy.user).await;
+    let quota_key = tenancy.session_quota_key(state, tenancy.user).await;
     let listed: Vec<_> = state.keys(tenancy.org).await.unwrap().into_iter().map(|key| key.id).collect();
     assert_eq!(listed, [key.id]);
-    assert_eq!(state.key_of(&seat(tenancy.user)).await.unwrap(), Some(seat_of.id));
-    assert!(state.key(seat_of.id).await.unwrap().unwrap().seat);
-    assert!(!state.key(key.id).await.unwrap().unwrap().seat);
-    revoke(state, &seat_of).await;
-    assert_eq!(refuse(state, &seat_of, clock::now()).await, Refusal::Revoked);
+    assert_eq!(state.key_of(&session_quota_digest(tenancy.user)).await.unwrap(), Some(quota_key.id));
+    assert!(state.key(quota_key.id).await.unwrap().unwrap().session_quota_key);
+    assert!(!state.key(key.id).await.unwrap().unwrap().session_quota_key);
+    revoke(state, &quota_key).await;
+    assert_eq!(refuse(state, &quota_key, clock::now()).await, Refusal::Revoked);
 }
 
-pub(super) async fn a_user_has_one_seat_and_no_key_is_one(state: &State) {
+pub(super) async fn session_quota_key_is_unique_for_each_user(state: &State) {
     let (Tenancy { org, user, tag }, held) = tenant(state).await;
-    let digest = seat(user);
+    let digest = session_quota_digest(user);
     let (key, other) = new_key(tag, org, user);
-    let mine = Key { seat: true, ..key.clone() };
+    let mine = Key { session_quota_key: true, ..key.clone() };
     let rotate = |key, digest| Change::RotateKey { key, digest, at: clock::now(), previous_until: clock::now() };
     let taken = async |change: Change| {
         let result = state.change(change.clone()).await;
@@ -90,7 +91,7 @@ pub(super) async fn a_user_has_one_seat_and_no_key_is_one(state: &State) {
     taken(rotate(held.id, digest)).await;
     assert_eq!(state.key_of(&digest).await.unwrap(), None);
     state.change(Change::CreateKey { key: mine.clone(), digest }).await.unwrap();
-    let again = Key { seat: true, ..new_key(tag, org, user).0 };
+    let again = Key { session_quota_key: true, ..new_key(tag, org, user).0 };
     taken(Change::CreateKey { key: again, digest }).await;
     assert_eq!(state.key_of(&digest).await.unwrap(), Some(mine.id));
     let plain: KeyDigest = PlainKey::generate(mine.id).unwrap().digest();
