@@ -60,6 +60,7 @@ pub mod failed_auth;
 pub mod quota;
 pub mod secret;
 pub mod problem;
+pub mod http_syntax;
 pub mod settings;
 pub mod tls;
 pub mod metrics;

@@ -3,6 +3,8 @@
 //! The HTTP library decodes it; this only follows along, and refuses what decoders disagree on: bare LF, spaces around
 //! sizes, sizes that overflow, and extensions or trailers without bound.
 
+use crate::http_syntax::is_field_value_byte;
+
 /// Bytes of all extensions of a body together; nobody uses them.
 const MAX_EXTENSIONS: usize = 4096;
 /// Bytes of the trailers.
@@ -107,8 +109,7 @@ fn size_step(size: u64, digits: u8, byte: u8) -> Result<At, Broken> {
 /// One more byte of a text whose length is bounded.
 fn bounded(length: &mut usize, most: usize, byte: u8, next: At) -> Result<At, Broken> {
     *length += 1;
-    let text = (byte >= b' ' || byte == b'\t') && byte != 0x7f;
-    if text && *length <= most { Ok(next) } else { Err(Broken) }
+    if is_field_value_byte(byte) && *length <= most { Ok(next) } else { Err(Broken) }
 }
 
 #[cfg(test)]

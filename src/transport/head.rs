@@ -6,9 +6,8 @@
 //! digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
 use super::HeadError;
+use crate::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
 
-/// No method of any registry is longer (the longest is `UPDATEREDIRECTREF`, of 17).
-const MAX_METHOD: usize = 24;
 /// Empty lines before a request line that are forgiven (section 2.2): some old clients send one after a body.
 const MAX_EMPTY: usize = 2;
 /// What a request line has beside method and target.
@@ -102,7 +101,7 @@ impl HeadScanner {
         }
         let colon = memchr::memchr(b':', line).ok_or(HeadError::Malformed)?;
         let (name, value) = (&line[..colon], &line[colon + 1..]);
-        if !is_token(name) || !is_text(value) {
+        if !is_token(name) || !is_field_value(value) {
             return Err(HeadError::Malformed);
         }
         if name.eq_ignore_ascii_case(b"content-length") {
@@ -115,7 +114,7 @@ impl HeadScanner {
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
-        let length = decimal(trimmed(value)).ok_or(HeadError::Malformed)?;
+        let length = parse_content_length(trim_whitespace(value)).ok_or(HeadError::Malformed)?;
         // Even an equal second one is refused: no client of good faith sends it.
         if self.chunked || self.length.replace(length).is_some() { Err(HeadError::Malformed) } else { Ok(()) }
     }
@@ -123,7 +122,7 @@ impl HeadScanner {
     fn transfer_encoding(&mut self, value: &[u8], minor: Minor) -> Result<(), HeadError> {
         let only = !self.chunked && self.length.is_none() && minor == Minor::One;
         self.chunked = true;
-        if only && trimmed(value).eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(HeadError::Malformed) }
+        if only && trim_whitespace(value).eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(HeadError::Malformed) }
     }
 
     fn framing(&self) -> BodyFraming {
@@ -147,61 +146,16 @@ fn request_line(line: &[u8], limits: &HeadLimits) -> Result<Minor, HeadError> {
         b" HTTP/1.0" => Minor::Zero,
         _ => return Err(malformed),
     };
-    if is_target(method, target) { Ok(minor) } else { Err(malformed) }
+    if is_request_target(method, target) { Ok(minor) } else { Err(malformed) }
 }
 
 /// Origin form is checked by itself; the rarer forms (section 3.2) are left to the one who reads them.
-fn is_target(method: &[u8], target: &[u8]) -> bool {
+fn is_request_target(method: &[u8], target: &[u8]) -> bool {
     match target {
-        [b'/', ..] => target.iter().fold(true, |good, byte| good & TARGET[usize::from(*byte)]),
+        [b'/', ..] => http_syntax::is_target(target),
         b"*" => method == b"OPTIONS",
-        _ => target.iter().all(|byte| TARGET[usize::from(*byte)]) && http::Uri::try_from(target).is_ok(),
+        _ => http_syntax::is_target(target) && http::Uri::try_from(target).is_ok(),
     }
-}
-
-fn is_token(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().fold(true, |good, byte| good & TOKEN[usize::from(*byte)])
-}
-
-/// Visible characters, space, tab, and bytes above ASCII, which are opaque (RFC 9110, section 5.5).
-fn is_text(value: &[u8]) -> bool {
-    value.iter().fold(true, |good, byte| good & ((*byte >= b' ') | (*byte == b'\t')) & (*byte != 0x7f))
-}
-
-fn trimmed(value: &[u8]) -> &[u8] {
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let start = value.iter().position(|byte| !blank(byte)).unwrap_or(value.len());
-    let end = value.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
-    &value[start..end]
-}
-
-/// Digits only: no sign, no list, no more than fits.
-fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// `tchar` (RFC 9110, section 5.6.2).
-const TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
-/// What a target may consist of: what RFC 3986 allows, and what clients send besides (braces, brackets, bars).
-/// Never a fragment, a quote, an angle bracket, a backtick, a control byte or anything above ASCII.
-const TARGET: [bool; 256] = table(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
-
-const fn table(others: &[u8]) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric() && byte < 128;
-        byte += 1;
-    }
-    let mut i = 0;
-    while i < others.len() {
-        table[others[i] as usize] = true;
-        i += 1;
-    }
-    table
 }
 
 #[cfg(test)]
@@ -322,7 +276,7 @@ mod tests {
         // The tables of targets: no byte passes here at which the library would give up, in path or query.
         for byte in 0..=255_u8 {
             for target in [vec![b'/', byte], vec![b'/', b'?', byte]] {
-                if is_target(b"GET", &target) {
+                if is_request_target(b"GET", &target) {
                     assert!(http::Uri::try_from(target).is_ok(), "{byte:#x}");
                 }
             }

@@ -56,6 +56,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 const VOCABULARY: &[&str] = &[
     "problem",
+    "http_syntax",
     "clock",
     "identity",
     "key",

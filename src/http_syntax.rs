@@ -1,0 +1,121 @@
+//! Byte sets and sizes of HTTP heads, shared by all that read or write one: `transport` on the bytes of requests,
+//! `forward` on parsed heads, `upstream` on the bytes of responses.
+//!
+//! Each set is defined here once, so that no two readers of the same head can disagree on it.
+
+/// Bytes of a method at most. No registered method is longer than 17 bytes (`UPDATEREDIRECTREF`); servers behind the
+/// gateway have limits of their own.
+pub const MAX_METHOD: usize = 24;
+
+/// `tchar` (RFC 9110, section 5.6.2): the bytes of methods and field names.
+const TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+/// The bytes of a request target: those that RFC 3986 allows, and the braces, brackets and bars that clients also send.
+/// Never a fragment, a quote, an angle bracket, a backtick, a control byte or a byte above ASCII.
+const TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
+/// The bytes of plain field names: letters, digits and `-`.
+const PLAIN: [bool; 256] = alphanumeric_and(b"-");
+
+/// Whether the bytes are a token (RFC 9110, section 5.6.2): a method or a field name.
+pub fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all_in(&TOKEN, bytes)
+}
+
+/// Whether a request target consists of bytes that every server reads in the same way.
+pub fn is_target(bytes: &[u8]) -> bool {
+    all_in(&TARGET, bytes)
+}
+
+/// Whether a field name consists of letters, digits and `-` alone. Some servers fold other characters: `X_User_Id` and
+/// `X-User-Id` both become `HTTP_X_USER_ID`.
+pub fn is_plain_name(name: &[u8]) -> bool {
+    all_in(&PLAIN, name)
+}
+
+/// Whether the bytes are a field value (RFC 9110, section 5.5): visible characters, space, tab, and bytes above ASCII,
+/// which are opaque.
+pub fn is_field_value(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |valid, byte| valid & is_field_value_byte(*byte))
+}
+
+/// Whether a field value may contain the byte.
+pub fn is_field_value_byte(byte: u8) -> bool {
+    ((byte >= b' ') | (byte == b'\t')) & (byte != 0x7f)
+}
+
+/// The value of a field without the spaces and tabs around it (RFC 9110, section 5.6.3).
+pub fn trim_whitespace(value: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
+    let end = value.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    &value[start..end]
+}
+
+/// The number that a `Content-Length` holds (RFC 9110, section 8.6): digits alone, no sign, no list, and no more than
+/// 64 bits. `None` for anything else.
+pub fn parse_content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Without an early exit: the loop has no branch, and nearly all input is valid.
+fn all_in(set: &[bool; 256], bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |valid, byte| valid & set[usize::from(*byte)])
+}
+
+const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        set[byte] = byte < 128 && (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut i = 0;
+    while i < others.len() {
+        set[others[i] as usize] = true;
+        i += 1;
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_bytes_are_visible_ascii_but_for_five() {
+        for byte in 0..=255_u8 {
+            let expected = byte.is_ascii_graphic() && !b"#\"<>`".contains(&byte);
+            assert_eq!(is_target(&[byte]), expected, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn token_and_plain_name_agree_with_the_http_library() {
+        for byte in 0..=255_u8 {
+            let name = http::HeaderName::from_bytes(&[byte]);
+            assert_eq!(is_token(&[byte]), name.is_ok(), "{byte:#x}");
+            assert!(is_token(&[byte]) || !is_plain_name(&[byte]), "{byte:#x}");
+        }
+        assert!(!is_token(b""));
+    }
+
+    #[test]
+    fn field_value_bytes_agree_with_the_http_library() {
+        for byte in 0..=255_u8 {
+            assert_eq!(is_field_value(&[byte]), http::HeaderValue::from_bytes(&[byte]).is_ok(), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn content_length_is_digits_alone() {
+        assert_eq!(parse_content_length(b"0012"), Some(12));
+        assert_eq!(parse_content_length(b"18446744073709551615"), Some(u64::MAX));
+        for value in ["", "+1", "-1", "1,1", "1 ", "0x1", "18446744073709551616"] {
+            assert_eq!(parse_content_length(value.as_bytes()), None, "{value:?}");
+        }
+        assert_eq!(trim_whitespace(b" \t1 2\t "), b"1 2");
+        assert_eq!(trim_whitespace(b" \t"), b"");
+    }
+}
