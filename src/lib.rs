@@ -61,6 +61,7 @@ pub mod quota;
 pub mod secret;
 pub mod problem;
 pub mod http_syntax;
+pub mod timer;
 pub mod settings;
 pub mod tls;
 pub mod metrics;

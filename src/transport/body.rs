@@ -1,7 +1,6 @@
 //! The body of a request on its way to the upstream: counted, bounded, and not waited for forever.
 
 use std::cell::Cell;
-use std::future::Future as _;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -10,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use crate::metrics::TimeoutMetrics;
+use crate::timer::LazyTimer;
 
 /// What is wrong with a request body. Every one of these is the client's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +81,7 @@ pub struct RequestBody {
     body: Incoming,
     limits: Rc<BodyLimits>,
     /// Made when the client is first waited for; never for bodies that arrive with their heads.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: LazyTimer,
     /// Since when the client is being waited for. While the upstream is, nothing counts.
     waiting: Option<Instant>,
     /// How long it was waited for before.
@@ -94,7 +94,7 @@ impl RequestBody {
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
         let upload = UploadProgress::default();
         upload.0.finished.set(body.is_end_stream());
-        Self { body, limits, timer: None, waiting: None, waited: Duration::ZERO, upload }
+        Self { body, limits, timer: LazyTimer::default(), waiting: None, waited: Duration::ZERO, upload }
     }
 
     /// Its progress.
@@ -129,11 +129,7 @@ impl RequestBody {
             Some(rate) if rate < idle => (rate, &self.limits.timeouts.body_rate),
             _ => (idle, &self.limits.timeouts.body_idle),
         };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        if timer.deadline() != deadline {
-            timer.as_mut().reset(deadline);
-        }
-        ready!(timer.as_mut().poll(cx));
+        ready!(self.timer.poll(cx, deadline));
         counter.inc();
         Poll::Ready(())
     }

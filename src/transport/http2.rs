@@ -18,7 +18,6 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::time::{Sleep, sleep_until};
 
 use super::drain::{Member, Stage};
 use super::frames::Frames;
@@ -29,6 +28,7 @@ use super::stream::SharedStream;
 use super::watchdog::Watchdog;
 use super::watched::Watched;
 use crate::metrics::TimeoutMetrics;
+use crate::timer::LazyTimer;
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -225,7 +225,7 @@ struct Streams {
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, future: F) {
         let streams = self.clone();
-        tokio::task::spawn_local(StreamTask { future, streams, taking: Rc::default(), timer: None });
+        tokio::task::spawn_local(StreamTask { future, streams, taking: Rc::default(), timer: LazyTimer::default() });
     }
 }
 
@@ -236,7 +236,7 @@ pin_project! {
         future: F,
         streams: Streams,
         taking: Rc<Taking>,
-        timer: Option<Pin<Box<Sleep>>>,
+        timer: LazyTimer,
     }
 }
 
@@ -253,11 +253,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         }
         let Some(since) = this.taking.waiting.get() else { return Poll::Pending };
         let deadline = since + this.streams.patience;
-        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        if timer.deadline() != deadline {
-            timer.as_mut().reset(deadline);
-        }
-        ready!(timer.as_mut().poll(cx));
+        ready!(this.timer.poll(cx, deadline));
         this.streams.timeouts.write_idle.inc();
         Poll::Ready(())
     }

@@ -1,15 +1,15 @@
 //! Ends connections that are idle, whose heads are slow, or whose clients take nothing.
 
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::progress::{Phase, Progress};
 use super::settings::Settings;
 use crate::metrics::TimeoutMetrics;
+use crate::timer::LazyTimer;
 
 /// How long a connection that has said nothing may take to do so when the listener closes: as long as a request may be
 /// on its way.
@@ -35,7 +35,7 @@ pub(super) struct Watchdog {
     head: Duration,
     idle: Duration,
     write: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: LazyTimer,
 }
 
 impl Watchdog {
@@ -46,7 +46,7 @@ impl Watchdog {
             head: settings.head_timeout,
             idle: settings.keep_alive_timeout,
             write: settings.write_idle_timeout,
-            timer: None,
+            timer: LazyTimer::default(),
         }
     }
 
@@ -62,18 +62,10 @@ impl Watchdog {
 
     /// Completes when a time has run out.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
-        while let Some((deadline, expired)) = self.deadline() {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            if timer.deadline() > deadline {
-                timer.as_mut().reset(deadline);
-            }
-            ready!(timer.as_mut().poll(cx));
-            if Instant::now() >= deadline {
-                return Poll::Ready(expired);
-            }
-            timer.as_mut().reset(deadline);
+        match self.deadline() {
+            Some((deadline, expired)) => self.timer.poll(cx, deadline).map(|()| expired),
+            None => Poll::Pending,
         }
-        Poll::Pending
     }
 
     fn deadline(&self) -> Option<(Instant, Expired)> {

@@ -57,6 +57,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const VOCABULARY: &[&str] = &[
     "problem",
     "http_syntax",
+    "timer",
     "clock",
     "identity",
     "key",
