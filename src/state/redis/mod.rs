@@ -77,40 +77,31 @@ use crate::tls;
 use super::{DecideRequest, Decision, Defaults, Key, Org, Unavailable, User};
 
 mod settings;
-mod url;
 mod record_names;
-mod script;
 mod record_codec;
-mod key_cache;
-mod late_answer;
-mod decide_codec;
-mod decide;
-mod lease;
-mod slot_report;
-mod active_leases;
-mod heartbeat;
-mod directory;
-mod changes;
-mod copy;
-mod revocations;
-mod sessions;
-mod offline;
 mod client;
+mod decide;
+mod slots;
+mod directory;
+mod copy;
 
-use active_leases::ActiveLeases;
+use client::script::Scripts;
 use client::{CommandError, Common, Servers as Links};
-use key_cache::{CachedKey, CachedUsage};
-use late_answer::LateAnswer;
-use lease::SlotLease;
+use decide::call as asking;
+use decide::key_cache::{CachedKey, CachedUsage};
+use decide::late_answer::LateAnswer;
+use directory::changes;
 use record_codec::{StoredKey, StoredOrg};
 use record_names::RecordNames;
-use script::Scripts;
+use slots::active_leases::ActiveLeases;
+use slots::heartbeat;
+use slots::lease::SlotLease;
 
+pub use client::url::{InvalidUrl, Url};
 pub use client::{ConnectError, Unsuitable};
 pub use copy::{CopyError, Count, Finding, LeftOut, Phase, Problem, Progress, Record, Report};
-pub use lease::Permit;
 pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-pub use url::{InvalidUrl, Url};
+pub use slots::lease::Permit;
 
 /// Keys that are known at a time, some 500 bytes each. One more that is in use costs a second round trip now and then.
 const KNOWN: usize = 200_000;
@@ -307,7 +298,7 @@ impl Redis {
     pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
         reading(async {
             match self.read_cached_key(id).await? {
-                Some(known) => decide::read_status(self, &Arc::new(known), now).await,
+                Some(known) => asking::read_status(self, &Arc::new(known), now).await,
                 None => Ok(None),
             }
         })

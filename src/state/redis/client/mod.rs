@@ -16,11 +16,13 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::revocations::Revocations;
-use super::script::Script;
-use super::settings::{self, Address, Durability, Settings};
+use crate::state::redis::client::script::Script;
+use crate::state::redis::directory::revocations::Revocations;
+use crate::state::redis::settings::{self, Address, Durability, Settings};
 use crate::tls;
 
+pub(super) mod script;
+pub(super) mod url;
 mod cluster;
 mod connect;
 mod failure;

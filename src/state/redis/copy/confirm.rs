@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::{CopyError, Patience};
 use crate::state::OrgExport;
 use crate::state::redis::Redis;
-use crate::state::redis::changes::{CommitError, CommitResult};
+use crate::state::redis::directory::changes::{CommitError, CommitResult};
 use crate::state::redis::record_names;
 
 /// A field of a record, as it is there already.

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::{sleep, timeout};
 
-use super::changes::CommitError;
-use super::client::ConnectError;
-use super::{FIRST, Redis};
+use crate::state::redis::client::ConnectError;
+use crate::state::redis::directory::changes::CommitError;
+use crate::state::redis::{FIRST, Redis};
 use crate::state::{ChangeError, OrgExport, StateExport, Unavailable};
 
 mod report;

@@ -5,8 +5,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::report::{Finding, Problem, Progress, Record, Report};
 use super::{BATCH, CopyError, Found};
 use crate::state::redis::Redis;
-use crate::state::redis::changes::orgs::{fields, written};
-use crate::state::redis::changes::{CommitError, version};
+use crate::state::redis::directory::changes::orgs::{fields, written};
+use crate::state::redis::directory::changes::{CommitError, version};
 use crate::state::redis::record_names;
 use crate::state::{Org, OrgExport};
 

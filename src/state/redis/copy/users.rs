@@ -6,9 +6,9 @@ use super::report::{Finding, Problem, Progress, Record, Report};
 use super::{BATCH, CopyError, Found};
 use crate::key::OrgTag;
 use crate::state::redis::Redis;
-use crate::state::redis::changes::CommitError;
-use crate::state::redis::changes::orgs::written;
-use crate::state::redis::changes::users::fields;
+use crate::state::redis::directory::changes::CommitError;
+use crate::state::redis::directory::changes::orgs::written;
+use crate::state::redis::directory::changes::users::fields;
 use crate::state::redis::record_names;
 use crate::state::{OrgExport, User};
 

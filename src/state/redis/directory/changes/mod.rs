@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue as _, cmd};
 
-use super::Redis;
-use super::client::CommandError;
-use super::decide_codec::chosen;
-use super::record_names;
-use super::revocations::Revocation;
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::redis::Redis;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::decide::decide_codec::chosen;
+use crate::state::redis::directory::revocations::Revocation;
+use crate::state::redis::record_names;
 use crate::state::{Change, ChangeError, Failure as StateFailure, Key, Org, Unavailable, User};
 
 mod transaction;
-pub(super) mod keys;
-pub(super) mod orgs;
-pub(super) mod users;
+pub(in crate::state::redis) mod keys;
+pub(in crate::state::redis) mod orgs;
+pub(in crate::state::redis) mod users;
 mod sessions;
 
-pub(super) use transaction::{CommitResult, Transaction, version};
+pub(in crate::state::redis) use transaction::{CommitResult, Transaction, version};
 
 /// How old a claim without a record must be to be anybody's: longer than any change is tried for.
-pub(super) const CLAIM: Duration = Duration::from_secs(60);
+pub(in crate::state::redis) const CLAIM: Duration = Duration::from_secs(60);
 /// How long a change is tried for when it fails without a verdict, beyond the time that replicas may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(in crate::state::redis) const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a change begins anew because somebody changed the same meanwhile.
@@ -40,7 +40,7 @@ const TRIES: usize = 100;
 
 /// Why a step of a change did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CommitError {
+pub(in crate::state::redis) enum CommitError {
     /// For good.
     #[error(transparent)]
     Final(#[from] ChangeError),
@@ -86,7 +86,7 @@ impl Redis {
     }
 
     /// Whether as many replicas have it as are configured.
-    pub(super) fn replicated(&self, reached: u32) -> Result<(), ChangeError> {
+    pub(in crate::state::redis) fn replicated(&self, reached: u32) -> Result<(), ChangeError> {
         let wanted = self.shared.settings.durability.replicas;
         if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
     }
@@ -114,12 +114,17 @@ impl Redis {
     }
 
     /// A transaction at this time.
-    pub(super) fn transaction(&self) -> Transaction {
+    pub(in crate::state::redis) fn transaction(&self) -> Transaction {
         Transaction::new(chosen(&self.shared.settings, clock::now()))
     }
 
     /// A field of a hash that is no record.
-    pub(super) async fn read_field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, CommandError> {
+    pub(in crate::state::redis) async fn read_field(
+        &self,
+        slot: u16,
+        name: &str,
+        field: &str,
+    ) -> Result<Option<String>, CommandError> {
         let mut get = cmd("HGET");
         get.arg(name).arg(field);
         let value = self.servers.send(slot, &get).await?;
@@ -127,7 +132,7 @@ impl Redis {
     }
 
     /// The tag of an organization.
-    pub(super) async fn find_tag(&self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
+    pub(in crate::state::redis) async fn find_tag(&self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
         let tag =
             self.read_field(record_names::orgs_slot(), &self.shared.record_names.tags(), &org.to_string()).await?;
         tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
@@ -139,6 +144,6 @@ impl Redis {
 }
 
 /// Permissions as they are stored.
-pub(super) fn joined(permissions: &[Permission]) -> String {
+pub(in crate::state::redis) fn joined(permissions: &[Permission]) -> String {
     permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
 }

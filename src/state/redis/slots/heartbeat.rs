@@ -13,15 +13,16 @@ use futures_util::{StreamExt as _, stream};
 use redis::Value;
 use tokio::time::{sleep, timeout};
 
-use super::client::{CommandError, Servers};
-use super::decide;
-use super::decide_codec::chosen;
-use super::lease::{HeartbeatAction, HeartbeatRound, SlotLease};
-use super::record_codec::{pack, unpack};
-use super::record_names::gateways_slot;
-use super::slot_report::PendingReport;
-use super::{Redis, Shared};
+use crate::state::redis::client::{CommandError, Servers};
+
 use crate::clock;
+use crate::state::redis::Redis;
+use crate::state::redis::Shared;
+use crate::state::redis::decide::decide_codec::chosen;
+use crate::state::redis::record_codec::{pack, unpack};
+use crate::state::redis::record_names::gateways_slot;
+use crate::state::redis::slots::lease::{HeartbeatAction, HeartbeatRound, SlotLease};
+use crate::state::redis::slots::slot_report::PendingReport;
 
 /// How often the keeper looks. A release goes along with a decision of the same organization that comes sooner, so at
 /// ten requests a second and more it costs no command of its own; and nobody misses for longer a slot that is free.
@@ -42,7 +43,7 @@ const LEFT: u64 = 2;
 const UNREGISTERED: u64 = 9;
 
 /// Keeps house for as long as the gateway runs.
-pub(super) async fn run(shared: Arc<Shared>, servers: Servers) {
+pub(in crate::state::redis) async fn run(shared: Arc<Shared>, servers: Servers) {
     let redis = Redis { shared, commits: servers.clone(), servers };
     let beat = redis.shared.settings.lease / BEATS;
     let (mut beaten, mut looked) = (None::<Instant>, Instant::now());
@@ -127,7 +128,8 @@ impl Redis {
         let unreported_keys = std::mem::take(&mut *self.shared.unreported_keys());
         let pay = async |known| {
             // Without a record there is nobody to pay to; and more may be owed by now.
-            let gone = matches!(decide::read_status(self, &known, clock::now()).await, Ok(None));
+            let gone =
+                matches!(crate::state::redis::decide::call::read_status(self, &known, clock::now()).await, Ok(None));
             if !gone && known.usage.debt().is_some() {
                 self.shared.owe(&known);
             }
@@ -136,7 +138,7 @@ impl Redis {
     }
 
     /// Tells Redis for the last time, with links of its own: those of the threads have ended with them.
-    pub(super) async fn deregister(&self) {
+    pub(in crate::state::redis) async fn deregister(&self) {
         let servers = Servers::start(&self.shared.common);
         let redis = Self { shared: Arc::clone(&self.shared), commits: servers.clone(), servers };
         let report = async {
@@ -162,7 +164,11 @@ impl Redis {
 impl Shared {
     /// Tells Redis how many slots are held, when what it counts is unknown. False when Redis has no such organization,
     /// as after it has lost its data: then there is nothing to settle with.
-    pub(super) async fn resync(&self, servers: &Servers, lease: &Arc<SlotLease>) -> Result<bool, CommandError> {
+    pub(in crate::state::redis) async fn resync(
+        &self,
+        servers: &Servers,
+        lease: &Arc<SlotLease>,
+    ) -> Result<bool, CommandError> {
         let _one_at_a_time = lease.resync.lock().await;
         let Some(resync) = lease.begin_resync() else { return Ok(true) };
         let (held, generation) = (resync.held, resync.generation);

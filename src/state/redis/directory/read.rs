@@ -3,13 +3,13 @@
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{Cmd, FromRedisValue as _, cmd};
 
-use super::Redis;
-use super::client::CommandError;
-use super::key_cache::CachedKey;
-use super::record_codec::{Fields, StoredKey};
-use super::record_names;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::state::redis::Redis;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::decide::key_cache::CachedKey;
+use crate::state::redis::record_codec::{Fields, StoredKey};
+use crate::state::redis::record_names;
 use crate::state::{Key, Org, User};
 
 /// Records that are read at a time.
@@ -17,7 +17,7 @@ const AT_ONCE: usize = 256;
 
 impl Redis {
     /// All organizations, in the order of their creation.
-    pub(super) async fn list_orgs(&self) -> Result<Vec<Org>, CommandError> {
+    pub(in crate::state::redis) async fn list_orgs(&self) -> Result<Vec<Org>, CommandError> {
         let record_names = &self.shared.record_names;
         let ids: Vec<OrgId> = self.read_ids(record_names::orgs_slot(), "LRANGE", &record_names.orgs()).await?;
         let orgs = ids.into_iter().map(async |id| match self.find_tag(id).await? {
@@ -28,7 +28,7 @@ impl Redis {
     }
 
     /// All users of an organization, in the order of their creation.
-    pub(super) async fn list_users(&self, org: OrgId) -> Result<Vec<User>, CommandError> {
+    pub(in crate::state::redis) async fn list_users(&self, org: OrgId) -> Result<Vec<User>, CommandError> {
         let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
         let ids: Vec<UserId> = self
             .read_ids(record_names::hash_slot(tag.as_str()), "LRANGE", &self.shared.record_names.users(tag))
@@ -37,7 +37,7 @@ impl Redis {
     }
 
     /// All keys of an organization, in the order of their creation; session quota keys are left out.
-    pub(super) async fn list_keys(&self, org: OrgId) -> Result<Vec<Key>, CommandError> {
+    pub(in crate::state::redis) async fn list_keys(&self, org: OrgId) -> Result<Vec<Key>, CommandError> {
         let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
         let ids: Vec<KeyId> =
             self.read_ids(record_names::hash_slot(tag.as_str()), "LRANGE", &self.shared.record_names.keys(tag)).await?;
@@ -49,36 +49,44 @@ impl Redis {
     }
 
     /// The key that has, or had, this digest.
-    pub(super) async fn find_key(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
+    pub(in crate::state::redis) async fn find_key(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
         let Some(id) = self.find_key_id(digest).await? else { return Ok(None) };
         Ok(self.read_key(id).await?.map(|stored| stored.key.id))
     }
 
     /// The keys of a user.
-    pub(super) async fn keys_of(&self, tag: OrgTag, user: UserId) -> Result<Vec<KeyId>, CommandError> {
+    pub(in crate::state::redis) async fn keys_of(&self, tag: OrgTag, user: UserId) -> Result<Vec<KeyId>, CommandError> {
         self.read_ids(record_names::hash_slot(tag.as_str()), "SMEMBERS", &self.shared.record_names.keys_of(tag, user))
             .await
     }
 
-    pub(super) async fn read_org(&self, tag: OrgTag) -> Result<Option<Org>, CommandError> {
+    pub(in crate::state::redis) async fn read_org(&self, tag: OrgTag) -> Result<Option<Org>, CommandError> {
         let fields = self.fields(record_names::hash_slot(tag.as_str()), self.shared.record_names.org(tag)).await?;
         fields.map(|fields| fields.org().map(|stored| stored.org)).transpose()
     }
 
-    pub(super) async fn read_user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, CommandError> {
+    pub(in crate::state::redis) async fn read_user(
+        &self,
+        tag: OrgTag,
+        user: UserId,
+    ) -> Result<Option<User>, CommandError> {
         let fields =
             self.fields(record_names::hash_slot(tag.as_str()), self.shared.record_names.user(tag, user)).await?;
         fields.map(|fields| fields.user()).transpose()
     }
 
-    pub(super) async fn find_org(&self, id: OrgId) -> Result<Option<Org>, CommandError> {
+    pub(in crate::state::redis) async fn find_org(&self, id: OrgId) -> Result<Option<Org>, CommandError> {
         match self.find_tag(id).await? {
             Some(tag) => self.read_org(tag).await,
             None => Ok(None),
         }
     }
 
-    pub(super) async fn find_user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, CommandError> {
+    pub(in crate::state::redis) async fn find_user_by_email(
+        &self,
+        org: OrgId,
+        email: &str,
+    ) -> Result<Option<User>, CommandError> {
         let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
         let id = self
             .read_field(record_names::hash_slot(tag.as_str()), &self.shared.record_names.emails(tag), email)
@@ -88,13 +96,17 @@ impl Redis {
         Ok(user.filter(|user| user.removed.is_none()))
     }
 
-    pub(super) async fn read_member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, CommandError> {
+    pub(in crate::state::redis) async fn read_member(
+        &self,
+        org: OrgId,
+        user: UserId,
+    ) -> Result<Option<(Org, User)>, CommandError> {
         let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
         let (org, user) = (self.read_org(tag).await?, self.read_user(tag, user).await?);
         Ok(org.zip(user))
     }
 
-    pub(super) async fn read_key(&self, key: KeyId) -> Result<Option<StoredKey>, CommandError> {
+    pub(in crate::state::redis) async fn read_key(&self, key: KeyId) -> Result<Option<StoredKey>, CommandError> {
         let fields =
             self.fields(record_names::hash_slot(key.tag().as_str()), self.shared.record_names.key(key)).await?;
         fields.map(|fields| fields.key()).transpose()
@@ -107,7 +119,7 @@ impl Redis {
     }
 
     /// All members of a list or set, as ids.
-    pub(super) async fn read_ids<T: std::str::FromStr>(
+    pub(in crate::state::redis) async fn read_ids<T: std::str::FromStr>(
         &self,
         slot: u16,
         how: &str,
@@ -133,7 +145,7 @@ impl Redis {
     }
 
     /// A key as a decision would know it, found by its id.
-    pub(super) async fn read_cached_key(&self, id: KeyId) -> Result<Option<CachedKey>, CommandError> {
+    pub(in crate::state::redis) async fn read_cached_key(&self, id: KeyId) -> Result<Option<CachedKey>, CommandError> {
         let Some((key, org)) = self.read_records(id).await? else { return Ok(None) };
         Ok(Some(self.shared.cached_key(&key.digest, &key, &org, None)))
     }

@@ -13,8 +13,10 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Address, Login, Servers};
 use crate::secret::Secret;
+use crate::state::redis::Address;
+use crate::state::redis::Login;
+use crate::state::redis::Servers;
 
 /// The schemes: text, whether it means TLS, whether it means sentinels.
 const SCHEMES: [(&str, bool, bool); 4] = [

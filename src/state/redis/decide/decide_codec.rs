@@ -2,15 +2,15 @@
 
 use redis::Value;
 
-use super::client::CommandError;
-use super::key_cache::CachedKey;
-use super::record_codec::{Fields, StoredKey, StoredOrg, pack, unpack};
-use super::settings::{Clock, Settings};
-use super::slot_report::PendingReport;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::state::Refusal;
 use crate::state::bucket::Bucket;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::decide::key_cache::CachedKey;
+use crate::state::redis::record_codec::{Fields, StoredKey, StoredOrg, pack, unpack};
+use crate::state::redis::settings::{Clock, Settings};
+use crate::state::redis::slots::slot_report::PendingReport;
 
 /// The codes that are no refusal.
 const ADMITTED: u64 = 0;
@@ -20,7 +20,7 @@ const LOOK: u64 = 10;
 
 /// What is to be decided about a key.
 #[derive(Clone, Copy)]
-pub(super) enum Verdict {
+pub(in crate::state::redis) enum Verdict {
     /// The records allow it.
     Allowed,
     /// They refuse it.
@@ -30,7 +30,7 @@ pub(super) enum Verdict {
 }
 
 /// What Redis answers.
-pub(super) enum Answer {
+pub(in crate::state::redis) enum Answer {
     /// Decided, as of the versions that were named.
     Decided(Decided),
     /// There are other versions, or none were named.
@@ -42,24 +42,24 @@ pub(super) enum Answer {
 }
 
 /// A decision.
-pub(super) struct Decided {
+pub(in crate::state::redis) struct Decided {
     /// None when a token and a slot were taken.
-    pub(super) refusal: Option<Refusal>,
-    pub(super) level: u64,
+    pub(in crate::state::redis) refusal: Option<Refusal>,
+    pub(in crate::state::redis) level: u64,
     /// The slots that are taken.
-    pub(super) taken: u32,
+    pub(in crate::state::redis) taken: u32,
     /// Those of them that this gateway holds, as Redis counts them: not yet without what is being released.
     held: u32,
-    pub(super) uses: u64,
+    pub(in crate::state::redis) uses: u64,
 }
 
 /// The question when nothing is known: it is answered with the records.
-pub(super) fn encode_read() -> Vec<u8> {
+pub(in crate::state::redis) fn encode_read() -> Vec<u8> {
     vec![0; 8 * 14]
 }
 
 /// The question about a key as it is known.
-pub(super) fn encode_request(
+pub(in crate::state::redis) fn encode_request(
     settings: &Settings,
     known: &CachedKey,
     verdict: Verdict,
@@ -97,7 +97,7 @@ pub(super) fn encode_request(
 }
 
 /// The time that a script is to take for now; 0 for the server's.
-pub(super) fn chosen(settings: &Settings, now: Micros) -> u64 {
+pub(in crate::state::redis) fn chosen(settings: &Settings, now: Micros) -> u64 {
     match settings.clock {
         Clock::Server => 0,
         Clock::Caller => now.0,
@@ -119,7 +119,7 @@ fn code(refusal: Refusal) -> u64 {
 }
 
 impl Answer {
-    pub(super) fn read(value: Value) -> Result<Self, CommandError> {
+    pub(in crate::state::redis) fn read(value: Value) -> Result<Self, CommandError> {
         match value {
             Value::BulkString(packed) => Self::packed(&packed),
             Value::Array(records) => {
@@ -156,14 +156,19 @@ impl Answer {
 
 impl Decided {
     /// Where the key stands. What the others hold Redis knows best, and what this gateway holds it knows itself.
-    pub(super) fn rate_limit_status(&self, known: &CachedKey) -> RateLimitStatus {
+    pub(in crate::state::redis) fn rate_limit_status(&self, known: &CachedKey) -> RateLimitStatus {
         let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.lease.held());
         rate_limit_status(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
     }
 }
 
 /// Where a key with this bucket stands.
-pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> RateLimitStatus {
+pub(in crate::state::redis) fn rate_limit_status(
+    bucket: Bucket,
+    quota: Quota,
+    concurrent: u32,
+    in_flight: u32,
+) -> RateLimitStatus {
     RateLimitStatus {
         quota,
         remaining: bucket.remaining(quota),

@@ -12,20 +12,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Redis;
-use super::decide_codec::rate_limit_status;
-use super::key_cache::{CachedKey, UsageState};
-use super::late_answer::LateAnswer;
-use super::lease::Permit;
-use super::settings::OnUnavailable;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::state::bucket::Bucket;
+use crate::state::redis::Redis;
+use crate::state::redis::decide::decide_codec::rate_limit_status;
+use crate::state::redis::decide::key_cache::{CachedKey, UsageState};
+use crate::state::redis::decide::late_answer::LateAnswer;
+use crate::state::redis::settings::OnUnavailable;
+use crate::state::redis::slots::lease::Permit;
 use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
 impl Redis {
     /// Decides without Redis; none when that is not to be.
-    pub(super) fn provisional(&self, ask: &DecideRequest<'_>, late_answer: Option<&LateAnswer>) -> Option<Decision> {
+    pub(in crate::state::redis) fn provisional(
+        &self,
+        ask: &DecideRequest<'_>,
+        late_answer: Option<&LateAnswer>,
+    ) -> Option<Decision> {
         let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else { return None };
         let known = self.shared.known.get(ask.digest)?;
         let seen = known.usage.told().seen;
@@ -92,8 +96,8 @@ fn share(told: &UsageState, quota: Quota, gateways: u32) -> Bucket {
 mod tests {
     use std::time::Duration;
 
-    use super::super::key_cache::UnreportedUses;
     use super::*;
+    use crate::state::redis::decide::key_cache::UnreportedUses;
 
     const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40 };
     const NOW: Micros = Micros(1_800_000_000_000_000);

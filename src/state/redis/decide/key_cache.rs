@@ -4,38 +4,38 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::lease::SlotLease;
-use super::record_codec::{StoredKey, StoredOrg, Version};
 use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::redis::record_codec::{StoredKey, StoredOrg, Version};
+use crate::state::redis::slots::lease::SlotLease;
 use crate::state::{DecideRequest, Defaults, Refusal};
 
 /// A key and its organization, as of these versions.
-pub(super) struct CachedKey {
+pub(in crate::state::redis) struct CachedKey {
     /// The digest that led here.
-    pub(super) digest: KeyDigest,
+    pub(in crate::state::redis) digest: KeyDigest,
     /// The name of the key's record.
-    pub(super) record: Box<[u8]>,
-    pub(super) key_version: Version,
-    pub(super) org_version: Version,
-    pub(super) principal: Arc<Principal>,
+    pub(in crate::state::redis) record: Box<[u8]>,
+    pub(in crate::state::redis) key_version: Version,
+    pub(in crate::state::redis) org_version: Version,
+    pub(in crate::state::redis) principal: Arc<Principal>,
     permissions: Box<[Permission]>,
     secret: Secret,
     revoked: bool,
     user_removed: bool,
     suspended: bool,
     /// The limits of those who have none of their own, as they were when this was made.
-    pub(super) defaults: Defaults,
+    pub(in crate::state::redis) defaults: Defaults,
     /// The quota in force.
-    pub(super) quota: Quota,
+    pub(in crate::state::redis) quota: Quota,
     /// The concurrency in force.
-    pub(super) concurrent: u32,
-    pub(super) lease: Arc<SlotLease>,
+    pub(in crate::state::redis) concurrent: u32,
+    pub(in crate::state::redis) lease: Arc<SlotLease>,
     /// Kept when the rest is read anew.
-    pub(super) usage: Arc<CachedUsage>,
+    pub(in crate::state::redis) usage: Arc<CachedUsage>,
 }
 
 /// Which of the key's secrets was presented.
@@ -49,18 +49,18 @@ enum Secret {
 }
 
 /// What Redis last said of the key's bucket.
-pub(super) struct CachedUsage(Mutex<UsageState>);
+pub(in crate::state::redis) struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the quota in force.
 #[derive(Clone, Copy)]
-pub(super) struct UsageState {
-    pub(super) bucket: Bucket,
-    pub(super) uses: u64,
+pub(in crate::state::redis) struct UsageState {
+    pub(in crate::state::redis) bucket: Bucket,
+    pub(in crate::state::redis) uses: u64,
     /// When Redis last vouched for the key, by our own clock.
-    pub(super) seen: Micros,
+    pub(in crate::state::redis) seen: Micros,
     /// The bucket that counts while Redis is away; none while it is not.
-    pub(super) share: Option<Bucket>,
-    pub(super) debt: UnreportedUses,
+    pub(in crate::state::redis) share: Option<Bucket>,
+    pub(in crate::state::redis) debt: UnreportedUses,
 }
 
 /// Uses that were admitted without Redis, since nothing was owed.
@@ -68,25 +68,25 @@ pub(super) struct UsageState {
 /// - Redis is told of all that there ever were, under a name that is used for nothing else, and takes what it was not
 ///   told before: so it can be told again when an answer was lost, and no use counts twice.
 #[derive(Clone, Copy, Default)]
-pub(super) struct UnreportedUses {
+pub(in crate::state::redis) struct UnreportedUses {
     /// The name. When all was paid, the next debt has another one: what Redis noted of this one expires.
-    pub(super) name: [u8; 8],
+    pub(in crate::state::redis) name: [u8; 8],
     /// How many there were.
-    pub(super) total: u64,
+    pub(in crate::state::redis) total: u64,
     /// How many of them Redis has.
-    pub(super) paid: u64,
+    pub(in crate::state::redis) paid: u64,
 }
 
 impl UnreportedUses {
     /// How many Redis does not have.
-    pub(super) fn owed(self) -> u64 {
+    pub(in crate::state::redis) fn owed(self) -> u64 {
         self.total - self.paid
     }
 }
 
 impl CachedKey {
     /// What a presented digest leads to.
-    pub(super) fn new(
+    pub(in crate::state::redis) fn new(
         defaults: Defaults,
         record: String,
         digest: &KeyDigest,
@@ -121,12 +121,12 @@ impl CachedKey {
     }
 
     /// The tag of its organization.
-    pub(super) fn tag(&self) -> OrgTag {
+    pub(in crate::state::redis) fn tag(&self) -> OrgTag {
         self.lease.tag
     }
 
     /// Why the records refuse the request, if they do. Time and what is counted are Redis's to judge.
-    pub(super) fn refuses(&self, ask: &DecideRequest<'_>) -> Option<Refusal> {
+    pub(in crate::state::redis) fn refuses(&self, ask: &DecideRequest<'_>) -> Option<Refusal> {
         if self.revoked {
             Some(Refusal::Revoked)
         } else if self.secret == Secret::Replaced {
@@ -142,7 +142,7 @@ impl CachedKey {
     }
 
     /// Until when the presented secret is valid.
-    pub(super) fn valid_until(&self) -> Micros {
+    pub(in crate::state::redis) fn valid_until(&self) -> Micros {
         match self.secret {
             Secret::Current => FOREVER,
             Secret::Previous(until) => until,
@@ -173,7 +173,7 @@ impl CachedUsage {
     }
 
     /// What Redis says now.
-    pub(super) fn heard(&self, level: u64, uses: u64, now: Micros) {
+    pub(in crate::state::redis) fn heard(&self, level: u64, uses: u64, now: Micros) {
         let mut told = self.told();
         told.bucket = Bucket { level, at: now };
         told.uses = uses;
@@ -182,12 +182,12 @@ impl CachedUsage {
     }
 
     /// What Redis is to be told of, if there is anything.
-    pub(super) fn debt(&self) -> Option<UnreportedUses> {
+    pub(in crate::state::redis) fn debt(&self) -> Option<UnreportedUses> {
         Some(self.told().debt).filter(|debt| debt.owed() > 0)
     }
 
     /// Redis has all of a debt as it was told.
-    pub(super) fn paid(&self, debt: UnreportedUses) {
+    pub(in crate::state::redis) fn paid(&self, debt: UnreportedUses) {
         let mut told = self.told();
         if told.debt.name == debt.name {
             told.debt.paid = told.debt.paid.max(debt.total);
@@ -195,7 +195,7 @@ impl CachedUsage {
     }
 
     /// One more use that Redis does not know of; how many these are now. The name is for a debt that begins with it.
-    pub(super) fn owe(told: &mut UsageState, name: [u8; 8]) -> u64 {
+    pub(in crate::state::redis) fn owe(told: &mut UsageState, name: [u8; 8]) -> u64 {
         if told.debt.owed() == 0 {
             told.debt = UnreportedUses { name, total: 0, paid: 0 };
         }
@@ -204,7 +204,7 @@ impl CachedUsage {
     }
 
     /// Nothing that holds this lock can leave it half changed: it only assigns.
-    pub(super) fn told(&self) -> MutexGuard<'_, UsageState> {
+    pub(in crate::state::redis) fn told(&self) -> MutexGuard<'_, UsageState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,18 +11,19 @@ use std::task::{Context, Poll};
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
 
-use super::client::{CommandError, Servers};
-use super::decide_codec::{self, Answer, Decided, Verdict};
-use super::key_cache::CachedKey;
-use super::late_answer::LateAnswer;
-use super::lease::Permit;
-use super::record_codec::{StoredKey, StoredOrg};
-use super::record_names;
-use super::slot_report::PendingReport;
-use super::{Redis, Shared};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::RateLimitStatus;
+use crate::state::redis::Redis;
+use crate::state::redis::Shared;
+use crate::state::redis::client::{CommandError, Servers};
+use crate::state::redis::decide::decide_codec::{self, Answer, Decided, Verdict};
+use crate::state::redis::decide::key_cache::CachedKey;
+use crate::state::redis::decide::late_answer::LateAnswer;
+use crate::state::redis::record_codec::{StoredKey, StoredOrg};
+use crate::state::redis::record_names;
+use crate::state::redis::slots::lease::Permit;
+use crate::state::redis::slots::slot_report::PendingReport;
 use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
 
 /// How often a decision begins anew because the records have changed meanwhile. More says that somebody changes them
@@ -44,7 +45,7 @@ enum Outcome {
 
 impl Redis {
     /// Decides one request, without regard to the deadline.
-    pub(super) async fn decide_with_retry(
+    pub(in crate::state::redis) async fn decide_with_retry(
         &self,
         ask: DecideRequest<'_>,
         late_answer: Option<&Arc<LateAnswer>>,
@@ -101,7 +102,7 @@ impl Redis {
     }
 
     /// The key that has, or had, a digest.
-    pub(super) async fn find_key_id(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
+    pub(in crate::state::redis) async fn find_key_id(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
         let name = self.shared.record_names.digest(digest);
         let mut get = cmd("HGET");
         get.arg(&name).arg("key");
@@ -111,7 +112,10 @@ impl Redis {
     }
 
     /// The records of a key and its organization.
-    pub(super) async fn read_records(&self, id: KeyId) -> Result<Option<(StoredKey, StoredOrg)>, CommandError> {
+    pub(in crate::state::redis) async fn read_records(
+        &self,
+        id: KeyId,
+    ) -> Result<Option<(StoredKey, StoredOrg)>, CommandError> {
         let shared = &self.shared;
         let (key, org) = (shared.record_names.key(id), shared.record_names.org(id.tag()));
         let question = decide_codec::encode_read();
@@ -284,7 +288,7 @@ fn refused(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
 }
 
 /// Where a key stands, taking nothing; what it owes is paid.
-pub(super) async fn read_status(
+pub(in crate::state::redis) async fn read_status(
     redis: &Redis,
     known: &Arc<CachedKey>,
     now: Micros,

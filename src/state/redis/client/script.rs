@@ -3,30 +3,30 @@
 use redis::{Cmd, Script as Text};
 
 /// A script and its digest.
-pub(super) struct Script {
+pub(in crate::state::redis) struct Script {
     text: String,
     sha1: String,
 }
 
 /// All scripts.
-pub(super) struct Scripts {
-    pub(super) decide: Script,
-    pub(super) hold: Script,
-    pub(super) commit: Script,
-    pub(super) beat: Script,
-    pub(super) take: Script,
+pub(in crate::state::redis) struct Scripts {
+    pub(in crate::state::redis) decide: Script,
+    pub(in crate::state::redis) hold: Script,
+    pub(in crate::state::redis) commit: Script,
+    pub(in crate::state::redis) beat: Script,
+    pub(in crate::state::redis) take: Script,
 }
 
 impl Scripts {
-    pub(super) fn new() -> Self {
-        const BUCKET: &str = include_str!("scripts/bucket.lua");
-        const HOLDERS: &str = include_str!("scripts/holders.lua");
+    pub(in crate::state::redis) fn new() -> Self {
+        const BUCKET: &str = include_str!("../scripts/bucket.lua");
+        const HOLDERS: &str = include_str!("../scripts/holders.lua");
         Self {
-            decide: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/decide.lua")]),
-            hold: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/hold.lua")]),
-            commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
-            beat: Script::new(&[BUCKET, include_str!("scripts/beat.lua")]),
-            take: Script::new(&[include_str!("scripts/take.lua")]),
+            decide: Script::new(&[BUCKET, HOLDERS, include_str!("../scripts/decide.lua")]),
+            hold: Script::new(&[BUCKET, HOLDERS, include_str!("../scripts/hold.lua")]),
+            commit: Script::new(&[BUCKET, include_str!("../scripts/commit.lua")]),
+            beat: Script::new(&[BUCKET, include_str!("../scripts/beat.lua")]),
+            take: Script::new(&[include_str!("../scripts/take.lua")]),
         }
     }
 }
@@ -40,16 +40,16 @@ impl Script {
         Self { text, sha1 }
     }
 
-    pub(super) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+    pub(in crate::state::redis) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
         Self::call("EVALSHA", &self.sha1, keys, arguments)
     }
 
-    pub(super) fn by_text(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+    pub(in crate::state::redis) fn by_text(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
         Self::call("EVAL", &self.text, keys, arguments)
     }
 
     /// Has a server keep it, for calls by digest in a pipeline.
-    pub(super) fn load(&self) -> Cmd {
+    pub(in crate::state::redis) fn load(&self) -> Cmd {
         let mut command = Cmd::new();
         command.arg("SCRIPT").arg("LOAD").arg(&self.text);
         command

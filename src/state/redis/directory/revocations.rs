@@ -10,13 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 
-use super::changes::Transaction;
-use super::client::{Common, ConnectError};
-use super::record_names::RecordNames;
-use super::script::Scripts;
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::session::TokenDigest;
+use crate::state::redis::client::script::Scripts;
+use crate::state::redis::client::{Common, ConnectError};
+use crate::state::redis::directory::changes::Transaction;
+use crate::state::redis::record_names::RecordNames;
 
 /// How many are kept, the newest. Enough for more than can be revoked in the seconds that a failover loses, and few
 /// enough to be told within a fraction of a second.
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 500;
 
 /// What was acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Revocations {
+pub(in crate::state::redis) struct Revocations {
     kept: Mutex<VecDeque<Revocation>>,
     /// The servers that were told: they have what was kept then, and acknowledged what came since.
     told: Mutex<HashSet<String>>,
@@ -36,7 +36,7 @@ pub(super) struct Revocations {
 
 /// Something that is refused for good.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Revocation {
+pub(in crate::state::redis) enum Revocation {
     /// A key.
     Key {
         key: KeyId,
@@ -50,7 +50,7 @@ pub(super) enum Revocation {
 
 impl Revocations {
     /// Remembers one that was acknowledged.
-    pub(super) fn add(&self, revocation: Revocation) {
+    pub(in crate::state::redis) fn add(&self, revocation: Revocation) {
         let mut kept = self.kept();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -60,7 +60,7 @@ impl Revocations {
 
     /// Tells a server all of them, once for each process with its history. What is not this server's, on a Cluster, it
     /// refuses by itself, and what it has already it leaves as it is.
-    pub(super) async fn assert(
+    pub(in crate::state::redis) async fn assert(
         &self,
         common: &Common,
         process: &str,

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::lease::{LeaseState, Permit, SlotLease};
+use crate::state::redis::slots::lease::{LeaseState, Permit, SlotLease};
 
 /// A command on its way that tells of released slots and may take one.
 ///
 /// Dropped without a word of what became of it, its answer is lost, and the lease unsettled.
-pub(super) struct PendingReport {
+pub(in crate::state::redis) struct PendingReport {
     lease: Arc<SlotLease>,
     /// Released slots that it tells of.
-    pub(super) released: u32,
-    pub(super) generation: u64,
+    pub(in crate::state::redis) released: u32,
+    pub(in crate::state::redis) generation: u64,
     /// Whether Redis is to make our lease if there is none.
-    pub(super) fresh: bool,
+    pub(in crate::state::redis) fresh: bool,
     /// Whether others told of released permits when this one began: Redis may hear of them after it.
     crossed: bool,
     /// When it began: Redis hears of us no sooner.
@@ -23,13 +23,19 @@ pub(super) struct PendingReport {
 }
 
 impl PendingReport {
-    pub(super) fn new(lease: Arc<SlotLease>, released: u32, generation: u64, fresh: bool, crossed: bool) -> Self {
+    pub(in crate::state::redis) fn new(
+        lease: Arc<SlotLease>,
+        released: u32,
+        generation: u64,
+        fresh: bool,
+        crossed: bool,
+    ) -> Self {
         Self { lease, released, generation, fresh, crossed, begun: Instant::now(), done: false }
     }
 
     /// It ran, and took a slot, with which so many of `limit` are taken: the slot. None when a settlement has begun in
     /// the meantime, which did not count it: then Redis forgets it.
-    pub(super) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
+    pub(in crate::state::redis) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
         self.done = true;
         let mut holding = self.lease.holding();
         self.lease.answered(&mut holding, self.released);
@@ -47,7 +53,7 @@ impl PendingReport {
     }
 
     /// It ran and told what it had to tell, and whether it said that we leave.
-    pub(super) fn acknowledged(mut self, left: bool) {
+    pub(in crate::state::redis) fn acknowledged(mut self, left: bool) {
         self.done = true;
         let mut holding = self.lease.holding();
         self.lease.answered(&mut holding, self.released);
@@ -58,7 +64,7 @@ impl PendingReport {
 
     /// It ran and took nothing, and unless it told of something, Redis did not even note that we live. Whether it may
     /// have been too early for permits that we had given back before it.
-    pub(super) fn denied(mut self) -> bool {
+    pub(in crate::state::redis) fn denied(mut self) -> bool {
         let early = self.crossed || self.lease.holding().released > 0;
         if self.released > 0 {
             self.acknowledged(false);
@@ -69,7 +75,7 @@ impl PendingReport {
     }
 
     /// It did not run: what it told of is still to be told.
-    pub(super) fn not_sent(mut self) {
+    pub(in crate::state::redis) fn not_sent(mut self) {
         self.done = true;
         let mut holding = self.lease.holding();
         self.lease.answered(&mut holding, self.released);
@@ -79,7 +85,7 @@ impl PendingReport {
     }
 
     /// Redis does not know us in this generation.
-    pub(super) fn unregistered(mut self) {
+    pub(in crate::state::redis) fn unregistered(mut self) {
         self.done = true;
         let mut holding = self.lease.holding();
         self.lease.answered(&mut holding, self.released);

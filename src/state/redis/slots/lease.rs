@@ -12,21 +12,21 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::active_leases::ActiveLeases;
-use super::record_names::{self, RecordNames};
-use super::slot_report::PendingReport;
 use crate::key::OrgTag;
+use crate::state::redis::record_names::{self, RecordNames};
+use crate::state::redis::slots::active_leases::ActiveLeases;
+use crate::state::redis::slots::slot_report::PendingReport;
 
 /// The lease of one organization, shared by all threads of this gateway.
-pub(super) struct SlotLease {
-    pub(super) tag: OrgTag,
+pub(in crate::state::redis) struct SlotLease {
+    pub(in crate::state::redis) tag: OrgTag,
     /// Where a Cluster has the organization.
-    pub(super) slot: u16,
+    pub(in crate::state::redis) slot: u16,
     /// The name of the organization's record.
-    pub(super) org: Box<[u8]>,
+    pub(in crate::state::redis) org: Box<[u8]>,
     holding: Mutex<LeaseData>,
     /// Held while the lease is being settled.
-    pub(super) resync: tokio::sync::Mutex<()>,
+    pub(in crate::state::redis) resync: tokio::sync::Mutex<()>,
     /// Told whenever Redis has heard of released permits.
     heard: Notify,
     active: Arc<ActiveLeases>,
@@ -35,16 +35,16 @@ pub(super) struct SlotLease {
 }
 
 /// What is held, and what was said about it.
-pub(super) struct LeaseData {
+pub(in crate::state::redis) struct LeaseData {
     /// Permits that there are.
-    pub(super) held: u32,
+    pub(in crate::state::redis) held: u32,
     /// Permits given back that Redis was not told of.
-    pub(super) released: u32,
+    pub(in crate::state::redis) released: u32,
     /// Commands on their way that tell of released permits.
     releasing: u32,
     /// Which of our leases Redis has; grows with every settlement.
-    pub(super) generation: u64,
-    pub(super) standing: LeaseState,
+    pub(in crate::state::redis) generation: u64,
+    pub(in crate::state::redis) standing: LeaseState,
     /// Commands sent: by it the keeper sees whether any went out since it last looked.
     sent: u64,
     /// `sent` when the keeper last looked.
@@ -52,7 +52,7 @@ pub(super) struct LeaseData {
     /// When Redis last heard of us here, or a little before.
     told: Instant,
     /// Whether the organization was last seen near its limit, so that others may wait for what we release.
-    pub(super) near_limit: bool,
+    pub(in crate::state::redis) near_limit: bool,
     /// How often what Redis counts became unknown.
     times_in_doubt: u64,
     /// Whether the keeper looks after it.
@@ -62,7 +62,7 @@ pub(super) struct LeaseData {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeaseState {
+pub(in crate::state::redis) enum LeaseState {
     /// Redis does not know us, and we hold nothing.
     Unregistered,
     /// Redis counts what we hold.
@@ -72,10 +72,10 @@ pub(super) enum LeaseState {
 }
 
 /// A slot of an organization, given back on drop.
-pub struct Permit(pub(super) Arc<SlotLease>);
+pub struct Permit(pub(in crate::state::redis) Arc<SlotLease>);
 
 /// What the keeper has to tell of an lease.
-pub(super) enum HeartbeatAction {
+pub(in crate::state::redis) enum HeartbeatAction {
     /// Nothing, for now.
     Nothing,
     /// Nothing any more: Redis has forgotten us, as it should.
@@ -88,27 +88,27 @@ pub(super) enum HeartbeatAction {
 
 /// A settlement that has begun.
 #[derive(Clone, Copy)]
-pub(super) struct Resync {
+pub(in crate::state::redis) struct Resync {
     /// The slots that we held then.
-    pub(super) held: u32,
+    pub(in crate::state::redis) held: u32,
     /// The generation that begins with it.
-    pub(super) generation: u64,
+    pub(in crate::state::redis) generation: u64,
     times_in_doubt: u64,
     begun: Instant,
 }
 
 /// When the keeper looks.
 #[derive(Clone, Copy)]
-pub(super) struct HeartbeatRound {
-    pub(super) now: Instant,
+pub(in crate::state::redis) struct HeartbeatRound {
+    pub(in crate::state::redis) now: Instant,
     /// Whether only those are meant for whom others may wait.
-    pub(super) near_limit_only: bool,
+    pub(in crate::state::redis) near_limit_only: bool,
     /// How often Redis must hear of us.
-    pub(super) beat: std::time::Duration,
+    pub(in crate::state::redis) beat: std::time::Duration,
 }
 
 impl SlotLease {
-    pub(super) fn new(
+    pub(in crate::state::redis) fn new(
         record_names: &RecordNames,
         tag: OrgTag,
         active: Arc<ActiveLeases>,
@@ -141,12 +141,12 @@ impl SlotLease {
     }
 
     /// Permits that there are.
-    pub(super) fn held(&self) -> u32 {
+    pub(in crate::state::redis) fn held(&self) -> u32 {
         self.holding().held
     }
 
     /// Begins a command; none when the lease must be settled first.
-    pub(super) fn begin_report(self: &Arc<Self>) -> Option<PendingReport> {
+    pub(in crate::state::redis) fn begin_report(self: &Arc<Self>) -> Option<PendingReport> {
         self.report(&mut self.holding())
     }
 
@@ -174,7 +174,7 @@ impl SlotLease {
     }
 
     /// Begins a settlement: none when there is nothing to settle. Permits given back from here on belong to the new generation.
-    pub(super) fn begin_resync(&self) -> Option<Resync> {
+    pub(in crate::state::redis) fn begin_resync(&self) -> Option<Resync> {
         let mut holding = self.holding();
         if holding.standing != LeaseState::InDoubt {
             return None;
@@ -192,7 +192,7 @@ impl SlotLease {
 
     /// Redis has the lease in this generation; or it has forgotten it, as nothing was held.
     /// When it was doubted once more meanwhile, it must be settled once more.
-    pub(super) fn finish_resync(self: &Arc<Self>, resync: Resync, left: bool) {
+    pub(in crate::state::redis) fn finish_resync(self: &Arc<Self>, resync: Resync, left: bool) {
         let mut holding = self.holding();
         if holding.generation == resync.generation && holding.times_in_doubt == resync.times_in_doubt {
             self.registered(&mut holding, resync.begun, left);
@@ -200,7 +200,7 @@ impl SlotLease {
     }
 
     /// Redis has heard of us, by a command that began then.
-    pub(super) fn registered(self: &Arc<Self>, holding: &mut LeaseData, begun: Instant, left: bool) {
+    pub(in crate::state::redis) fn registered(self: &Arc<Self>, holding: &mut LeaseData, begun: Instant, left: bool) {
         holding.told = holding.told.max(begun);
         if left {
             holding.generation += 1;
@@ -212,7 +212,7 @@ impl SlotLease {
     }
 
     /// Takes a slot without Redis, which is away, when we hold less than `share`. It is settled when Redis is back.
-    pub(super) fn take_provisionally(self: &Arc<Self>, share: u32) -> Option<Permit> {
+    pub(in crate::state::redis) fn take_provisionally(self: &Arc<Self>, share: u32) -> Option<Permit> {
         let mut holding = self.holding();
         if holding.held >= share {
             return None;
@@ -230,14 +230,14 @@ impl SlotLease {
     }
 
     /// Redis does not know us in this generation: it has given our slots away.
-    pub(super) fn forgotten(self: &Arc<Self>, holding: &mut LeaseData, generation: u64) {
+    pub(in crate::state::redis) fn forgotten(self: &Arc<Self>, holding: &mut LeaseData, generation: u64) {
         if holding.generation == generation {
             self.mark_in_doubt(holding);
         }
     }
 
     /// A command that told of so many released permits is on its way no more.
-    pub(super) fn answered(&self, holding: &mut LeaseData, released: u32) {
+    pub(in crate::state::redis) fn answered(&self, holding: &mut LeaseData, released: u32) {
         if released > 0 {
             holding.releasing -= 1;
             self.heard.notify_waiters();
@@ -245,7 +245,7 @@ impl SlotLease {
     }
 
     /// Waits until Redis has heard of the released permits that are on their way.
-    pub(super) async fn heard(&self) {
+    pub(in crate::state::redis) async fn heard(&self) {
         let heard = self.heard.notified();
         if self.holding().releasing > 0 {
             heard.await;
@@ -253,7 +253,7 @@ impl SlotLease {
     }
 
     /// What is to be told of the lease now.
-    pub(super) fn due(self: &Arc<Self>, look: HeartbeatRound) -> HeartbeatAction {
+    pub(in crate::state::redis) fn due(self: &Arc<Self>, look: HeartbeatRound) -> HeartbeatAction {
         let mut holding = self.holding();
         self.follow(&mut holding);
         let quiet = holding.seen == holding.sent;
@@ -297,7 +297,7 @@ impl SlotLease {
     }
 
     /// Nothing that holds this lock can leave it half changed: it only assigns.
-    pub(super) fn holding(&self) -> MutexGuard<'_, LeaseData> {
+    pub(in crate::state::redis) fn holding(&self) -> MutexGuard<'_, LeaseData> {
         self.holding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

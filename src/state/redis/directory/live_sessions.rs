@@ -14,12 +14,15 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::client::CommandError;
-use super::record_codec::Fields;
-use super::{Redis, changes, reading, record_names};
 use crate::clock::Micros;
 use crate::identity::SessionId;
 use crate::session::TokenDigest;
+use crate::state::redis::Redis;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::directory::changes;
+use crate::state::redis::reading;
+use crate::state::redis::record_codec::Fields;
+use crate::state::redis::record_names;
 use crate::state::{ChangeError, Failure as StateFailure, Session, Unavailable};
 
 /// How long ago a use of a session may be before another one is written.
@@ -80,7 +83,10 @@ impl Redis {
         taken.unwrap_or(Err(Unavailable::TimedOut)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
     }
 
-    pub(super) async fn read_session(&self, digest: &TokenDigest) -> Result<Option<Session>, CommandError> {
+    pub(in crate::state::redis) async fn read_session(
+        &self,
+        digest: &TokenDigest,
+    ) -> Result<Option<Session>, CommandError> {
         let name = self.shared.record_names.session(digest);
         let mut get = cmd("HGETALL");
         get.arg(&name);

@@ -18,21 +18,21 @@ const ADMITTED: u8 = 4;
 
 /// Shared by the request and the task.
 #[derive(Debug, Default)]
-pub(super) struct LateAnswer(AtomicU8);
+pub(in crate::state::redis) struct LateAnswer(AtomicU8);
 
 impl LateAnswer {
     /// A task waits for the answer now.
-    pub(super) fn mark_pending(&self) {
+    pub(in crate::state::redis) fn mark_pending(&self) {
         self.0.store(FOLLOWED, Ordering::Release);
     }
 
     /// The answer came, or never will; whether a provisional use is to be told of.
-    pub(super) fn complete(&self, ran: bool) -> bool {
+    pub(in crate::state::redis) fn complete(&self, ran: bool) -> bool {
         self.0.swap(if ran { RAN } else { DID_NOT }, Ordering::AcqRel) == ADMITTED && !ran
     }
 
     /// The request was admitted without Redis; whether its use is to be told of, as far as can be known now.
-    pub(super) fn admit_locally(&self) -> bool {
+    pub(in crate::state::redis) fn admit_locally(&self) -> bool {
         matches!(self.0.swap(ADMITTED, Ordering::AcqRel), OPEN | DID_NOT)
     }
 }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::lease::SlotLease;
+use crate::state::redis::slots::lease::SlotLease;
 
 /// The leases of organizations that are in use.
 #[derive(Default)]
-pub(super) struct ActiveLeases {
+pub(in crate::state::redis) struct ActiveLeases {
     leases: Mutex<Vec<Arc<SlotLease>>>,
     hurried: AtomicBool,
     woken: Notify,
@@ -18,38 +18,38 @@ pub(super) struct ActiveLeases {
 
 impl ActiveLeases {
     /// One more to look after. The keeper is woken: it sleeps when there is none.
-    pub(super) fn add(&self, lease: Arc<SlotLease>) {
+    pub(in crate::state::redis) fn add(&self, lease: Arc<SlotLease>) {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
         self.woken.notify_one();
     }
 
     /// A slot was released for which others may wait.
-    pub(super) fn hurry(&self) {
+    pub(in crate::state::redis) fn hurry(&self) {
         if !self.hurried.swap(true, Ordering::AcqRel) {
             self.woken.notify_one();
         }
     }
 
     /// Whether somebody was in a hurry since the last question.
-    pub(super) fn hurried(&self) -> bool {
+    pub(in crate::state::redis) fn hurried(&self) -> bool {
         self.hurried.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) async fn woken(&self) {
+    pub(in crate::state::redis) async fn woken(&self) {
         self.woken.notified().await;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::state::redis) fn is_empty(&self) -> bool {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// All of them, to look at.
-    pub(super) fn all(&self) -> Vec<Arc<SlotLease>> {
+    pub(in crate::state::redis) fn all(&self) -> Vec<Arc<SlotLease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forgets these: they rest. One that is in use again already was added once more, behind: that one stays.
-    pub(super) fn remove(&self, resting: &[Arc<SlotLease>]) {
+    pub(in crate::state::redis) fn remove(&self, resting: &[Arc<SlotLease>]) {
         if resting.is_empty() {
             return;
         }

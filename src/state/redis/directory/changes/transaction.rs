@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::state::redis::Redis;
 use crate::state::redis::client::CommandError;
-use crate::state::redis::script::Script;
+use crate::state::redis::client::script::Script;
 
 /// Letters of versions.
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
