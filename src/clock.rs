@@ -12,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+pub mod rfc3339;
+
 /// A point in time, in whole microseconds since the Unix epoch, UTC.
 ///
 /// Exact in an `f64` until the year 2255, which is what a Lua script needs.

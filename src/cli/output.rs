@@ -43,10 +43,11 @@ pub(super) fn fields(fields: &[(&str, String)]) -> io::Result<()> {
 }
 
 /// An RFC 3339 time to the second: `2026-11-20T21:08:00Z`.
-pub(super) fn seconds(time: &str) -> String {
+pub(super) fn seconds(time: impl Display) -> String {
+    let time = time.to_string();
     match time.split_once('.') {
         Some((seconds, _)) => format!("{seconds}Z"),
-        None => time.to_owned(),
+        None => time,
     }
 }
 

@@ -4,8 +4,10 @@ use std::io;
 
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
 use crate::audit::Record;
+use crate::clock::Micros;
 use crate::identity::Permission;
 use crate::management::{Explanation, Key, KeyLimits, Org, Reply, Session, User};
+use crate::settings::WithUnit;
 
 /// Whether people or programs read the result.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -43,7 +45,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         // No command asks for it; who sends the operation to the socket is a program.
         reply @ Reply::Activity { .. } => json(&reply.untagged()?),
         Reply::Link { link } => {
-            note(format_args!("signs {} in, once, until {}:", link.email, seconds(&link.expires)));
+            note(format_args!("signs {} in, once, until {}:", link.email, seconds(link.expires)));
             line(link.url.expose())
         }
         Reply::Sessions { sessions } => show_sessions(&sessions),
@@ -54,7 +56,7 @@ fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {
     orgs.sort_by(|a, b| a.name.cmp(&b.name));
     let row = |org: &Org| {
         let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
-        [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(&org.created)]
+        [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(org.created)]
     };
     let rows: Vec<_> = orgs.iter().map(row).collect();
     table(["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"], &rows, "there are no organizations yet")?;
@@ -67,7 +69,7 @@ fn show_users(mut users: Vec<User>) -> io::Result<()> {
     let row = |user: &User| {
         let status = if user.removed.is_some() { "removed" } else { "active" };
         let (email, id) = (user.email.clone(), user.id.to_string());
-        [email, id, status.into(), joined(&user.permissions), seconds(&user.created)]
+        [email, id, status.into(), joined(&user.permissions), seconds(user.created)]
     };
     let rows: Vec<_> = users.iter().map(row).collect();
     table(["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"], &rows, "this organization has no users yet")
@@ -83,8 +85,8 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
             word(key.status),
             format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
             key.uses.to_string(),
-            time(key.last_used.as_deref()),
-            seconds(&key.created),
+            time(key.last_used),
+            seconds(key.created),
         ]
     };
     let rows: Vec<_> = keys.iter().map(row).collect();
@@ -106,7 +108,7 @@ fn show_uses(uses: &[Record]) -> io::Result<()> {
 fn show_sessions(sessions: &[Session]) -> io::Result<()> {
     let row = |session: &Session| {
         let by = session.provider.clone().unwrap_or_else(|| "link".into());
-        let (seen, expires) = (seconds(&session.seen), seconds(&session.expires));
+        let (seen, expires) = (seconds(session.seen), seconds(session.expires));
         [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
     };
     let rows: Vec<_> = sessions.iter().map(row).collect();
@@ -127,13 +129,13 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
         ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("bucket", bucket),
-        ("next token", standing.next_token.as_deref().map_or("there is one".into(), seconds)),
-        ("full", standing.full.as_deref().map_or("now".into(), seconds)),
+        ("next token", standing.next_token.map_or("there is one".into(), seconds)),
+        ("full", standing.full.map_or("now".into(), seconds)),
         ("in flight", in_flight),
         ("uses", key.uses.to_string()),
-        ("last used", time(key.last_used.as_deref())),
-        ("rotated", time(key.rotated.as_deref())),
-        ("old secret valid until", time(key.previous_until.as_deref())),
+        ("last used", time(key.last_used)),
+        ("rotated", time(key.rotated)),
+        ("old secret valid until", time(key.previous_until)),
     ])
 }
 
@@ -144,7 +146,7 @@ fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
         ("status", org_status(org).into()),
         ("concurrent", format!("{} {}", org.concurrent_in_force, origin(org.concurrent.is_some()))),
         ("tag", org.tag.to_string()),
-        ("created", seconds(&org.created)),
+        ("created", seconds(org.created)),
     ]
 }
 
@@ -154,8 +156,8 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
         ("email", user.email.clone()),
         ("organization", user.org.to_string()),
         ("permissions", joined(&user.permissions)),
-        ("created", seconds(&user.created)),
-        ("removed", time(user.removed.as_deref())),
+        ("created", seconds(user.created)),
+        ("removed", time(user.removed)),
     ]
 }
 
@@ -169,11 +171,11 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("imported", if key.imported { "yes" } else { "no" }.into()),
         ("uses", key.uses.to_string()),
-        ("last used", time(key.last_used.as_deref())),
-        ("created", seconds(&key.created)),
-        ("rotated", time(key.rotated.as_deref())),
-        ("old secret until", time(key.previous_until.as_deref())),
-        ("revoked", time(key.revoked.as_deref())),
+        ("last used", time(key.last_used)),
+        ("created", seconds(key.created)),
+        ("rotated", time(key.rotated)),
+        ("old secret until", time(key.previous_until)),
+        ("revoked", time(key.revoked)),
     ]
 }
 
@@ -183,7 +185,7 @@ fn org_status(org: &Org) -> &'static str {
 
 /// `1000 per 1h, burst 1000`.
 fn limit(limit: &KeyLimits) -> String {
-    format!("{} per {}, burst {}", limit.requests, limit.per, limit.burst)
+    format!("{} per {}, burst {}", limit.requests, WithUnit::Duration(limit.per), limit.burst)
 }
 
 /// Where a limit comes from, in words.
@@ -207,6 +209,6 @@ fn joined(permissions: &[Permission]) -> String {
     if words.is_empty() { "-".into() } else { words.join(" ") }
 }
 
-fn time(time: Option<&str>) -> String {
+fn time(time: Option<Micros>) -> String {
     or_dash(time.map(seconds))
 }

@@ -81,7 +81,7 @@ impl DashboardError {
             Self::Management(error) => {
                 matches!(
                     **error,
-                    ManagementError::BadLink | ManagementError::NoLinks | ManagementError::NoMembership(_)
+                    ManagementError::InvalidLink | ManagementError::LinksDisabled | ManagementError::NoMembership(_)
                 )
             }
             _ => false,
@@ -209,7 +209,7 @@ fn provider_words(error: &oidc::Error) -> ErrorText {
 
 fn management_words(error: &ManagementError) -> ErrorText {
     let (title, happened, advice) = match error {
-        ManagementError::StateAway(_) | ManagementError::State(_) => (
+        ManagementError::StateUnavailable(_) | ManagementError::NotAcknowledged(_) => (
             "The gateway's state does not answer",
             "What is kept of organizations and keys cannot be read or changed at the moment.".to_owned(),
             "Try again in a moment. If you were changing something, look first whether it was done.",
@@ -219,12 +219,12 @@ fn management_words(error: &ManagementError) -> ErrorText {
             "Every change is recorded, and at the moment nothing can be.".to_owned(),
             "Try again in a moment, or tell whoever runs this gateway.",
         ),
-        ManagementError::JournalUnread(_) => (
+        ManagementError::JournalUnreadable(_) => (
             "The records cannot be read",
             "The audit journal cannot be read at the moment, or is being sorted.".to_owned(),
             "Try again in a minute, or tell whoever runs this gateway.",
         ),
-        ManagementError::BadLink => (
+        ManagementError::InvalidLink => (
             "This link is of no use any more",
             "It was used already, or is older than five minutes.".to_owned(),
             "Ask for another.",

@@ -1,16 +1,16 @@
-//! What operands must look like, and whom they name.
+//! Operands: validates names, addresses and permissions, and looks up the organizations and users that references name.
 
 use super::{Management, ManagementError};
 use crate::identity::{OrgId, Permission, UserId};
 use crate::state;
 
 /// Characters of a name.
-const NAME: usize = 100;
+const MAX_NAME: usize = 100;
 /// Bytes of an email address (RFC 5321 section 4.5.3.1.3, without the brackets).
-const EMAIL: usize = 254;
+const MAX_EMAIL: usize = 254;
 
 impl Management {
-    /// The organization with this id or name.
+    /// Looks up the organization with this id or name.
     pub(super) async fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
         let org = match reference.parse::<OrgId>() {
             Ok(id) => self.state.org(id).await?,
@@ -19,7 +19,7 @@ impl Management {
         org.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
     }
 
-    /// The user with this id or email address, unless it was removed.
+    /// Looks up the user with this id or email address; a removed user is reported as absent.
     pub(super) async fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let user = match reference.parse::<UserId>() {
             Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
@@ -30,19 +30,20 @@ impl Management {
     }
 }
 
-/// A name that fits into one line of a table.
+/// Validates a name: one that fits into one line of a table.
 pub(super) fn name(text: &str) -> Result<String, ManagementError> {
     let length = text.chars().count();
+    // Control characters could move the cursor of the terminal in which `keygate key list` shows the name.
     let plain = text.trim() == text && !text.chars().any(char::is_control);
-    if (1..=NAME).contains(&length) && plain { Ok(text.to_owned()) } else { Err(ManagementError::Name) }
+    if (1..=MAX_NAME).contains(&length) && plain { Ok(text.to_owned()) } else { Err(ManagementError::InvalidName) }
 }
 
-/// A name of an organization: one that cannot be taken for an id.
+/// Validates the name of an organization: references are ids or names, so a name must not look like an id.
 pub(super) fn org_name(text: &str) -> Result<String, ManagementError> {
     if text.parse::<OrgId>().is_ok() { Err(ManagementError::NameLikeId) } else { name(text) }
 }
 
-/// An email address in lower case, so that one address is one user however it is written.
+/// Validates an email address and returns it in lower case, so that one address is one user however it is written.
 pub(super) fn email(text: &str) -> Result<String, ManagementError> {
     let valid = text.split_once('@').is_some_and(|(local, domain)| {
         let visible = |c: char| !c.is_whitespace() && !c.is_control() && !",;<>\"".contains(c);
@@ -51,21 +52,21 @@ pub(super) fn email(text: &str) -> Result<String, ManagementError> {
         (1..=64).contains(&local.len()) && local.chars().all(visible) && domain.chars().all(host) && !edges
     });
     let domain = text.rsplit('@').next().unwrap_or_default();
+    // An identity provider vouches for the address as it is written; lower case must not make it another user's address.
     let valid = valid && !text.chars().any(becomes_ascii);
-    if valid && !domain.is_empty() && text.len() <= EMAIL {
+    if valid && !domain.is_empty() && text.len() <= MAX_EMAIL {
         Ok(text.to_lowercase())
     } else {
-        Err(ManagementError::Email(text.escape_default().take(EMAIL).collect()))
+        Err(ManagementError::InvalidEmail(text.escape_default().take(MAX_EMAIL).collect()))
     }
 }
 
-/// Whether lower case makes another person's address of an address with this, such as of one with a Kelvin sign (U+212A),
-/// whose lower case is the letter k.
+/// Returns whether the lower case of a letter beyond ASCII is an ASCII letter, as with the Kelvin sign (U+212A) and `k`.
 fn becomes_ascii(letter: char) -> bool {
     !letter.is_ascii() && letter.to_lowercase().any(|lower| lower.is_ascii())
 }
 
-/// Permissions sorted, each once.
+/// Sorts permissions and removes duplicates.
 pub(super) fn permissions(mut permissions: Vec<Permission>) -> Vec<Permission> {
     permissions.sort_unstable();
     permissions.dedup();
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn emails_have_their_shape() {
+    fn emails_are_validated_and_in_lower_case() {
         assert_eq!(email("Ada@Example.com").unwrap(), "ada@example.com");
         assert!(email("a.b+c@sub-domain.example").is_ok());
         for bad in ["", "ada", "@example.com", "ada@", "a b@c", "a@b@c", "a@b..c", "a@.b", "a\n@b", "<a>@b", "a@b\n"] {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_becomes_another_persons() {
+    fn emails_never_become_those_of_others() {
         for like in ["mar\u{212a}@example.com", "ada@lin\u{212a}.example", "\u{130}da@example.com"] {
             assert!(email(like).is_err(), "{like}: {}", like.to_lowercase());
         }

@@ -1,4 +1,4 @@
-//! Why an operation was not performed, and what to do about it.
+//! Errors of operations: what was wrong, and what to do about it.
 
 use std::error::Error;
 
@@ -7,33 +7,44 @@ use crate::key::{InvalidDigest, KeyId};
 use crate::quota::QuotaError;
 use crate::state::{self, ChangeError};
 
-/// Why an operation was not performed. Nothing was changed, unless the cause of a [`ManagementError::State`] says so.
+/// Reason why an operation was not performed. Nothing was changed, unless the cause of
+/// [`ManagementError::NotAcknowledged`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
-    /// A name that cannot be shown in one line of a table.
+    /// The name does not fit into one line of a table.
     #[error("a name is 1 to 100 characters, without control characters and without blanks around it; choose another")]
-    Name,
-    /// A name that could be taken for an id.
+    InvalidName,
+    /// The name could be taken for an id.
     #[error("a name must not look like an organization's id; choose another")]
     NameLikeId,
-    /// Not an email address.
+    /// The text is not an email address.
     #[error("`{0}` is not an email address such as ada@example.com; correct it")]
-    Email(String),
-    /// A limit of requests in flight that admits nothing.
+    InvalidEmail(String),
+    /// The limit of requests in flight is out of range.
     #[error("concurrent must be 1 to 1000000; to refuse all requests of an organization, suspend it")]
-    Concurrent,
-    /// A quota that cannot be kept.
+    InvalidConcurrent,
+    /// The quota is out of range.
     #[error(transparent)]
-    Quota(#[from] QuotaError),
-    /// An overlap that outlives everybody's memory.
+    InvalidQuota(#[from] QuotaError),
+    /// The overlap of two secrets is longer than 366 days.
     #[error("overlap must be at most 366d; rotate again when it is over")]
-    Overlap,
-    /// Not a SHA-256.
+    OverlapTooLong,
+    /// The text is not a SHA-256 in hexadecimal.
     #[error("sha256 is not the SHA-256 of a key")]
-    Digest(#[from] InvalidDigest),
-    /// A key that is here already.
-    #[error("a key with this SHA-256 was imported or made already, as key {0}")]
-    Present(KeyId),
+    InvalidDigest(#[from] InvalidDigest),
+    /// The SHA-256 is the digest of a session quota key.
+    #[error("sha256 is not the SHA-256 of a key")]
+    SessionQuotaDigest,
+    /// The page size is out of range.
+    #[error("limit must be 1 to 200")]
+    PageSize,
+    /// The list of keys is longer than is read at once.
+    #[error("keys must be at most 200 at once; ask again for the others")]
+    TooManyKeyIds,
+    /// The text is not a cursor of this list.
+    #[error("`before` is no cursor of this list; begin without one")]
+    Cursor(#[from] audit::InvalidJournalCursor),
+
     /// No such organization.
     #[error("there is no organization `{0}`; see `keygate org list`")]
     NoOrg(String),
@@ -46,136 +57,117 @@ pub enum ManagementError {
     /// No such session, or it has ended.
     #[error("there is no session `{0}`; see `keygate session list`")]
     NoSession(String),
+
+    /// The actor lacks the permission.
+    #[error("you may not do this; ask an administrator of your organization")]
+    NotAllowed,
+    /// The sign-in link was used, has expired, or never existed.
+    #[error("this link was used already, or has expired; ask for another")]
+    InvalidLink,
+    /// The user who signs in belongs to no organization.
+    #[error("{0} belongs to no organization here; ask an administrator to add them with `keygate user create`")]
+    NoMembership(String),
+
     /// The key is revoked.
     #[error("key {0} is revoked, for good; create another")]
     Revoked(KeyId),
-    /// Somebody may not have this done.
-    #[error("you may not do this; ask an administrator of your organization")]
-    NotAllowed,
-    /// There are no web sessions.
-    #[error("there are no web sessions: the configuration has no block `session`")]
-    NoSessions,
-    /// Sign-in links are switched off.
-    #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
-    NoLinks,
-    /// A link that is good for nothing.
-    #[error("this link was used already, or has expired; ask for another")]
-    BadLink,
-    /// Somebody who belongs nowhere.
-    #[error("{0} belongs to no organization here; ask an administrator to add them with `keygate user create`")]
-    NoMembership(String),
-    /// The digest of a session quota key, given for an API key.
-    #[error("sha256 is not the SHA-256 of a key")]
-    SessionQuotaDigest,
-    /// As many keys as people may make for one user.
-    #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
-    TooManyKeys(usize),
-    /// A page of another size.
-    #[error("limit must be 1 to 200")]
-    PageSize,
-    /// More keys at once than are answered.
-    #[error("keys must be at most 200 at once; ask again for the others")]
-    TooManyAsked,
-    /// Not a place in a list.
-    #[error("`before` is no cursor of this list; begin without one")]
-    Cursor(#[from] audit::InvalidJournalCursor),
-    /// The journal cannot be read.
-    #[error("the audit journal cannot be read; look at the audit directory")]
-    JournalUnread(#[source] std::io::Error),
-    /// Another record has this already.
+    /// Another record has this name, email, tag, id or digest; the text says which.
     #[error("this {0} is in use already; choose another")]
     Taken(&'static str),
+    /// A key with this digest exists already.
+    #[error("a key with this SHA-256 was imported or made already, as key {0}")]
+    AlreadyImported(KeyId),
+    /// The user has as many keys as signed-in users may create.
+    #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
+    TooManyKeys(usize),
+    /// Web sessions are not configured.
+    #[error("there are no web sessions: the configuration has no block `session`")]
+    NoSessions,
+    /// Sign-in links are disabled.
+    #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
+    LinksDisabled,
+
+    /// The audit journal could not be read.
+    #[error("the audit journal cannot be read; look at the audit directory")]
+    JournalUnreadable(#[source] std::io::Error),
     /// The change could not be recorded, so it was not made.
     #[error("the change cannot be recorded, so it was not made; look at the audit directory and its disk")]
     Audit(#[from] audit::Unavailable),
-    /// The state did not make it durable, or cannot say so.
+    /// The state did not acknowledge the change.
     #[error("the change was not acknowledged by the state; look at the state's disk or servers, then try again")]
-    State(#[source] ChangeError),
-    /// The state did not answer a question.
+    NotAcknowledged(#[source] ChangeError),
+    /// The state did not answer a lookup.
     #[error("the state cannot be asked now; try again")]
-    StateAway(#[from] state::Unavailable),
+    StateUnavailable(#[from] state::Unavailable),
     /// The operating system gave no randomness.
     #[error("the operating system gave no randomness; try again")]
     Randomness(#[from] getrandom::Error),
 }
 
-/// What sort of no it is.
+/// Kind of an error: decides the HTTP status and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request was wrong: 400.
+    /// The request is invalid: 400.
     Invalid,
-    /// What it names is not there: 404.
+    /// The request names something that does not exist: 404.
     NotFound,
-    /// Whoever asks may not: 403.
+    /// The actor may not do this: 403.
     NotAllowed,
-    /// It cannot be with things as they are: 409.
+    /// The request conflicts with the present state: 409.
     Conflict,
-    /// It cannot be now: 503.
+    /// The state or the journal is unavailable: 503.
     Unavailable,
 }
 
 impl ManagementError {
-    /// What sort of no it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NoOrg(_) | Self::NoUser(_) | Self::NoKey(_) | Self::NoSession(_) => ErrorKind::NotFound,
-            Self::Revoked(_) | Self::Taken(_) | Self::Present(_) | Self::TooManyKeys(_) => ErrorKind::Conflict,
-            Self::NoSessions | Self::NoLinks => ErrorKind::Conflict,
-            Self::NotAllowed | Self::BadLink | Self::NoMembership(_) => ErrorKind::NotAllowed,
-            Self::JournalUnread(_) | Self::Audit(_) | Self::State(_) | Self::StateAway(_) | Self::Randomness(_) => {
-                ErrorKind::Unavailable
-            }
-            Self::Name
-            | Self::NameLikeId
-            | Self::Email(_)
-            | Self::Concurrent
-            | Self::Quota(_)
-            | Self::Overlap
-            | Self::Digest(_)
-            | Self::SessionQuotaDigest
-            | Self::PageSize
-            | Self::TooManyAsked
-            | Self::Cursor(_) => ErrorKind::Invalid,
-        }
-    }
-
-    /// What was wrong, and why, on one line.
-    pub fn in_full(&self) -> String {
-        let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());
-        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+        self.kind_and_code().0
     }
 
     /// The stable name of the error, for programs.
     pub fn code(&self) -> &'static str {
+        self.kind_and_code().1
+    }
+
+    /// The table of kinds and codes. Codes are part of the contract.
+    fn kind_and_code(&self) -> (ErrorKind, &'static str) {
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, Unavailable};
         match self {
-            Self::Name | Self::NameLikeId => "invalid_name",
-            Self::Email(_) => "invalid_email",
-            Self::Concurrent | Self::Quota(_) => "invalid_limits",
-            Self::Overlap => "invalid_overlap",
-            Self::Digest(_) | Self::SessionQuotaDigest => "invalid_digest",
-            Self::TooManyKeys(_) => "too_many_keys",
-            Self::PageSize | Self::TooManyAsked => "invalid_limit",
-            Self::Cursor(_) => "invalid_cursor",
-            Self::NotAllowed => "not_allowed",
-            Self::NoSessions => "no_sessions",
-            Self::NoLinks => "no_links",
-            Self::BadLink => "invalid_link",
-            Self::NoMembership(_) => "no_membership",
-            Self::NoOrg(_) => "no_such_org",
-            Self::NoUser(_) => "no_such_user",
-            Self::NoKey(_) => "no_such_key",
-            Self::NoSession(_) => "no_such_session",
-            Self::Revoked(_) => "key_revoked",
-            Self::Taken(_) | Self::Present(_) => "taken",
-            Self::Audit(_) | Self::JournalUnread(_) => "audit_unavailable",
-            Self::State(_) | Self::StateAway(_) => "state_unavailable",
-            Self::Randomness(_) => "no_randomness",
+            Self::InvalidName | Self::NameLikeId => (Invalid, "invalid_name"),
+            Self::InvalidEmail(_) => (Invalid, "invalid_email"),
+            Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
+            Self::OverlapTooLong => (Invalid, "invalid_overlap"),
+            Self::InvalidDigest(_) | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
+            Self::PageSize | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
+            Self::Cursor(_) => (Invalid, "invalid_cursor"),
+            Self::NoOrg(_) => (NotFound, "no_such_org"),
+            Self::NoUser(_) => (NotFound, "no_such_user"),
+            Self::NoKey(_) => (NotFound, "no_such_key"),
+            Self::NoSession(_) => (NotFound, "no_such_session"),
+            Self::NotAllowed => (NotAllowed, "not_allowed"),
+            Self::InvalidLink => (NotAllowed, "invalid_link"),
+            Self::NoMembership(_) => (NotAllowed, "no_membership"),
+            Self::Revoked(_) => (Conflict, "key_revoked"),
+            Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
+            Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
+            Self::NoSessions => (Conflict, "no_sessions"),
+            Self::LinksDisabled => (Conflict, "no_links"),
+            Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
+            Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
+            Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
+    }
+
+    /// The error and its causes, on one line.
+    pub fn in_full(&self) -> String {
+        let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
 }
 
 impl ErrorKind {
-    /// The status that says so over HTTP (RFC 9110 section 15).
+    /// The HTTP status of the kind (RFC 9110 section 15).
     pub fn status(self) -> http::StatusCode {
         match self {
             Self::Invalid => http::StatusCode::BAD_REQUEST,
@@ -196,7 +188,9 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Taken(what) => Self::Taken(what),
-            ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => Self::State(error),
+            ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => {
+                Self::NotAcknowledged(error)
+            }
         }
     }
 }
@@ -206,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_does_not_answer_is_unavailable() {
+    fn state_that_does_not_acknowledge_is_unavailable() {
         let not_replicated = ChangeError::NotReplicated { wanted: 2, reached: 1 };
         let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::TimedOut));
         for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]

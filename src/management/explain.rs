@@ -1,26 +1,80 @@
-//! Why a key is, or would be, refused.
+//! Explanation of a key: what a request with it would meet now, and why.
 
-use super::{Explanation, Key, KeyStatus, LimitStatus, Management, ManagementError, Reply, User};
-use crate::clock::Micros;
+use serde::{Deserialize, Serialize};
+
+use super::authorization::Access;
+use super::{Actor, Key, KeyStatus, Management, ManagementError, Org, User};
+use crate::clock::{self, Micros};
 use crate::key::KeyId;
 use crate::quota;
 
+/// Explanation of why a key is, or would be, refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What would happen to a request now, in one sentence.
+    pub verdict: String,
+    /// The key.
+    pub key: Key,
+    /// Its user.
+    pub user: User,
+    /// Its organization.
+    pub org: Org,
+    /// The key's bucket and the organization's slots.
+    pub standing: LimitStatus,
+}
+
+/// Bucket of a key and slots of its organization, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitStatus {
+    /// Whole tokens in the bucket.
+    pub remaining: u32,
+    /// Tokens that the bucket holds when full.
+    pub burst: u32,
+    /// When there is a whole token; none when there is one now.
+    #[serde(with = "clock::rfc3339::option")]
+    pub next_token: Option<Micros>,
+    /// When the bucket is full; none when it is full now.
+    #[serde(with = "clock::rfc3339::option")]
+    pub full: Option<Micros>,
+    /// Requests that the organization has in flight.
+    pub in_flight: u32,
+    /// Requests that the organization may have in flight.
+    pub concurrent: u32,
+}
+
 impl Management {
-    /// What a request with the key would meet now. Takes nothing.
-    pub(super) async fn explain(&self, id: KeyId, now: Micros) -> Result<Reply, ManagementError> {
+    /// Explains what a request with the key would meet now. Takes no token and no slot.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`].
+    pub async fn explain_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Explanation, ManagementError> {
+        self.authorize(actor, Access::Key(id), now).await?;
         let missing = || ManagementError::NoKey(id);
-        let owned = self.owned(id).await?;
+        let owned = self.owned_key(id).await?;
         let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
         let key = self.shown(&owned);
-        let org = self.shown_org(owned.org.ok_or_else(missing)?);
+        let org = Org::new(owned.org.ok_or_else(missing)?, self.state.concurrent());
         let user = User::from(owned.user.ok_or_else(missing)?);
         let verdict = verdict(&key, &user, &standing);
-        let standing = LimitStatus::of(&standing, now);
-        Ok(Reply::Explanation { explanation: Box::new(Explanation { verdict, key, user, org, standing }) })
+        Ok(Explanation { verdict, key, user, org, standing: LimitStatus::new(&standing, now) })
     }
 }
 
-/// The answer in one sentence, in the order in which requests are checked.
+impl LimitStatus {
+    fn new(standing: &quota::RateLimitStatus, now: Micros) -> Self {
+        let later = |micros: u64| (micros > 0).then(|| Micros(now.0.saturating_add(micros)));
+        Self {
+            remaining: standing.remaining,
+            burst: standing.quota.burst,
+            next_token: later(standing.token_in_us),
+            full: later(standing.full_in_us),
+            in_flight: standing.in_flight,
+            concurrent: standing.concurrent,
+        }
+    }
+}
+
+/// The result of a request now in one sentence, by the checks in their order.
 fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String {
     match key.status {
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),

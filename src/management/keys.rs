@@ -1,11 +1,12 @@
-//! Keys.
+//! Keys: create, import, list, show, revoke, rotate, limit.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::actor::AuditActor;
+use super::authorization::Access;
 use super::recording::Target;
-use super::{ApiKey, Key, KeyStatus, LimitUpdate, Management, ManagementError, Reply, checks};
+use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, checks};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, PlainKey};
@@ -13,130 +14,173 @@ use crate::quota::Quota;
 use crate::state::{self, Change, Membership};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
-const TRIES: usize = 5;
-/// Keys that work, of one user, beyond which only the operator makes more.
-const KEYS: usize = 100;
+const MAX_ID_ATTEMPTS: usize = 5;
+/// Keys of one user that are not revoked, beyond which only the operator creates more.
+const MAX_KEYS_PER_USER: usize = 100;
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
 /// The longest time that two secrets of a key may be valid.
-const OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// A key and whose it is, as they were when they were read.
+/// Key record with its user and organization, as they were when they were read.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub(super) struct OwnedKey {
     pub(super) key: state::Key,
     pub(super) user: Option<state::User>,
     pub(super) org: Option<state::Org>,
 }
 
 impl Management {
-    pub(super) async fn create_key(
+    /// Creates a key for a user. Administrators create them for users of their organization, other users for themselves.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; for signed-in users
+    /// [`ManagementError::TooManyKeys`].
+    pub async fn create_key(
         &self,
+        actor: &Actor,
         org: &str,
         user: &str,
         name: &str,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<NewKey, ManagementError> {
+        let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
         let (org, user, name) = self.owner(org, user, name).await?;
-        if by.actor.org().is_some() {
-            self.refuse_too_many(&user).await?;
+        // Each key has a bucket of its own: without a bound, users could multiply their quota by creating keys.
+        if actor.signed_in().is_some() {
+            self.check_key_count(&user).await?;
         }
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = record(plain.id(), member(&user), name.clone(), by.now);
-            match self.add("key.create", key.clone(), plain.digest(), by).await {
-                Err(ManagementError::Taken("id")) if tries < TRIES => {}
-                added => return added.map(|()| self.new_key(&plain, &Owned::by(key, user, org))),
+            let key = record(plain.id(), member(&user), name.clone(), now);
+            match self.add_key("key.create", key.clone(), plain.digest(), by).await {
+                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+                added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org))),
             }
         }
     }
 
-    pub(super) async fn import_key(
+    /// Imports a key of an older system by its SHA-256 in hexadecimal. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`], [`ManagementError::AlreadyImported`];
+    /// others as for [`Management::create_key`].
+    pub async fn import_key(
         &self,
+        actor: &Actor,
         org: &str,
         user: &str,
         sha256: &str,
         name: &str,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let digest = KeyDigest::from_hex(sha256)?;
+        // A session quota key is found by this digest; no imported key may stand in for it.
         if state::is_session_quota_digest(&digest) {
             return Err(ManagementError::SessionQuotaDigest);
         }
         let (org, user, name) = self.owner(org, user, name).await?;
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
-            let new = record(KeyId::generate(org.tag)?, member(&user), name.clone(), by.now);
+            attempts += 1;
+            let new = record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
             let key = state::Key { imported: true, ..new };
-            match self.add("key.import", key.clone(), digest, by).await {
-                Err(ManagementError::Taken("id")) if tries < TRIES => {}
-                Err(ManagementError::Taken("digest")) => return Err(self.present(&digest).await),
-                added => return added.map(|()| self.reply_key(&Owned::by(key, user, org))),
+            match self.add_key("key.import", key.clone(), digest, by).await {
+                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+                Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
+                added => return added.map(|()| self.shown(&OwnedKey::new(key, user, org))),
             }
         }
     }
 
-    /// Users and the organization are looked up once, not per key.
-    pub(super) async fn list_keys(&self, org: &str, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
+    /// Lists the keys of an organization in the order of their creation, revoked ones too; for users who do not administer
+    /// it, their own.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn list_keys(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<Key>, ManagementError> {
+        self.authorize(actor, Access::Org(org), now).await?;
         let org = self.org(org).await?;
+        // Users and the organization are looked up once, not for each key.
         let users = self.state.users(org.id).await?;
         let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
         let keys = self.state.keys(org.id).await?;
-        let keys = keys.into_iter().filter(|key| by.actor.only().is_none_or(|only| only == key.user));
-        let shown = |key: state::Key| self.shown_key(&key, users.get(&key.user), Some(&org));
-        Ok(Reply::Keys { keys: keys.map(shown).collect() })
+        let visible = keys.into_iter().filter(|key| actor.visible_owner().is_none_or(|owner| owner == key.user));
+        Ok(visible.map(|key| Key::new(&key, users.get(&key.user), Some(&org), self.quota(&key))).collect())
     }
 
-    pub(super) async fn show_key(&self, id: KeyId) -> Result<Reply, ManagementError> {
-        Ok(self.reply_key(&self.owned(id).await?))
+    /// Shows one key.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`].
+    pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
+        self.authorize(actor, Access::Key(id), now).await?;
+        Ok(self.shown(&self.owned_key(id).await?))
     }
 
-    pub(super) async fn revoke_key(&self, id: KeyId, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
-        let mut owned = self.owned(id).await?;
-        self.change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: by.now }, by).await?;
-        // The first time stands.
-        owned.key.revoked.get_or_insert(by.now);
-        Ok(self.reply_key(&owned))
+    /// Revokes a key for good: requests with it are refused from the next one on. Revoking it again changes nothing.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`].
+    pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let mut owned = self.owned_key(id).await?;
+        self.change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
+        // The time of the first revocation stays, as in the state.
+        owned.key.revoked.get_or_insert(now);
+        Ok(self.shown(&owned))
     }
 
-    /// All that the reply shows is read before the change: after it, nothing may keep the new secret from its owner.
-    pub(super) async fn rotate_key(
+    /// Gives a key a new secret; the old one stays valid for the overlap, at most 366 days, by default not at all.
+    ///
+    /// # Errors
+    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`].
+    pub async fn rotate_key(
         &self,
+        actor: &Actor,
         id: KeyId,
         overlap: Option<Duration>,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<NewKey, ManagementError> {
+        let by = self.authorize(actor, Access::Key(id), now).await?;
         let overlap = overlap.unwrap_or_default();
-        if overlap > OVERLAP {
-            return Err(ManagementError::Overlap);
+        if overlap > MAX_OVERLAP {
+            return Err(ManagementError::OverlapTooLong);
         }
-        let mut owned = self.owned(id).await?;
+        // All that the result shows is read before the change: no failure after it may lose the new secret.
+        let mut owned = self.owned_key(id).await?;
         let plain = PlainKey::generate(id)?;
-        let previous_until = by.now.after(overlap);
-        let change = Change::RotateKey { key: id, digest: plain.digest(), at: by.now, previous_until };
+        let previous_until = now.after(overlap);
+        let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
         self.change("key.rotate", target(&owned.key), change, by).await?;
-        owned.key.rotated = Some(by.now);
+        owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
         Ok(self.new_key(&plain, &owned))
     }
 
-    pub(super) async fn limit_key(
+    /// Sets a key's own limits; none: the configured ones. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::InvalidQuota`].
+    pub async fn limit_key(
         &self,
+        actor: &Actor,
         id: KeyId,
         limits: Option<LimitUpdate>,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
-        let mut owned = self.owned(id).await?;
-        let quota = limits.map(|limits| limits.over(self.quota(&owned.key)).checked()).transpose()?;
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let mut owned = self.owned_key(id).await?;
+        let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).checked()).transpose()?;
         self.change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
-        Ok(self.reply_key(&owned))
+        Ok(self.shown(&owned))
     }
 
-    /// The organization and the user that a new key is for, and its name.
+    /// Looks up the organization and the user that a new key is for, and checks its name.
     async fn owner(
         &self,
         org: &str,
@@ -149,11 +193,10 @@ impl Management {
         Ok((org, user, name))
     }
 
-    /// Each key has a bucket of its own, so people may not make as many as they like.
-    async fn refuse_too_many(&self, user: &state::User) -> Result<(), ManagementError> {
+    async fn check_key_count(&self, user: &state::User) -> Result<(), ManagementError> {
         let keys = self.state.keys(user.org).await?;
-        let held = keys.iter().filter(|key| key.user == user.id && key.revoked.is_none()).count();
-        if held < KEYS { Ok(()) } else { Err(ManagementError::TooManyKeys(KEYS)) }
+        let count = keys.iter().filter(|key| key.user == user.id && key.revoked.is_none()).count();
+        if count < MAX_KEYS_PER_USER { Ok(()) } else { Err(ManagementError::TooManyKeys(MAX_KEYS_PER_USER)) }
     }
 
     /// Returns the change that creates a user's session quota key.
@@ -170,15 +213,15 @@ impl Management {
         Ok(Change::CreateKey { key, digest: state::session_quota_digest(membership.user) })
     }
 
-    /// Names the key that has, or had, a digest.
-    async fn present(&self, digest: &KeyDigest) -> ManagementError {
+    /// The error that names the key with this digest.
+    async fn already_imported(&self, digest: &KeyDigest) -> ManagementError {
         match self.state.key_of(digest).await {
-            Ok(key) => key.map_or(ManagementError::Taken("digest"), ManagementError::Present),
+            Ok(key) => key.map_or(ManagementError::Taken("digest"), ManagementError::AlreadyImported),
             Err(unavailable) => unavailable.into(),
         }
     }
 
-    async fn add(
+    async fn add_key(
         &self,
         action: &str,
         key: state::Key,
@@ -188,63 +231,31 @@ impl Management {
         self.change(action, target(&key), Change::CreateKey { key, digest }, by).await
     }
 
-    /// The key with this id, revoked or not, and whose it is.
-    pub(super) async fn owned(&self, id: KeyId) -> Result<Owned, ManagementError> {
+    /// Looks up the key with this id, revoked or not, with its user and organization.
+    pub(super) async fn owned_key(&self, id: KeyId) -> Result<OwnedKey, ManagementError> {
         let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
         let (org, user) = self.state.member(key.org, key.user).await?.unzip();
-        Ok(Owned { key, user, org })
+        Ok(OwnedKey { key, user, org })
     }
 
-    fn new_key(&self, plain: &PlainKey, owned: &Owned) -> Reply {
-        Reply::NewKey { api_key: ApiKey::from(plain), key: self.shown(owned) }
+    fn new_key(&self, plain: &PlainKey, owned: &OwnedKey) -> NewKey {
+        NewKey { api_key: ApiKey::from(plain), key: self.shown(owned) }
     }
 
-    fn reply_key(&self, owned: &Owned) -> Reply {
-        Reply::Key { key: self.shown(owned) }
+    /// A key as results show it.
+    pub(super) fn shown(&self, owned: &OwnedKey) -> Key {
+        Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key))
     }
 
-    /// A key as replies have it.
-    pub(super) fn shown(&self, owned: &Owned) -> Key {
-        self.shown_key(&owned.key, owned.user.as_ref(), owned.org.as_ref())
-    }
-
-    fn shown_key(&self, key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>) -> Key {
-        let removed = user.is_none_or(|user| user.removed.is_some());
-        let status = status(key, org.is_some_and(|org| org.suspended), removed);
-        let email = user.map(|user| user.email.clone()).unwrap_or_default();
-        Key::of(key.clone(), email, status, self.quota(key))
-    }
-
-    /// The quota in force.
+    /// The quota in force for a key.
     fn quota(&self, key: &state::Key) -> Quota {
         key.quota.unwrap_or_else(|| self.state.quota())
     }
 }
 
-impl Owned {
-    fn by(key: state::Key, user: state::User, org: state::Org) -> Self {
+impl OwnedKey {
+    fn new(key: state::Key, user: state::User, org: state::Org) -> Self {
         Self { key, user: Some(user), org: Some(org) }
-    }
-}
-
-impl LimitUpdate {
-    /// The quota that these limits make of the one in force.
-    fn over(self, quota: Quota) -> Quota {
-        Quota {
-            requests: self.requests.unwrap_or(quota.requests),
-            per: self.per.unwrap_or(quota.per),
-            burst: self.burst.or(self.requests).unwrap_or(quota.burst),
-        }
-    }
-}
-
-/// Why a key is not authenticated, in the order in which requests are checked.
-fn status(key: &state::Key, org_suspended: bool, user_removed: bool) -> KeyStatus {
-    match (key.revoked, user_removed, org_suspended) {
-        (Some(_), _, _) => KeyStatus::Revoked,
-        (None, true, _) => KeyStatus::UserRemoved,
-        (None, false, true) => KeyStatus::OrgSuspended,
-        (None, false, false) => KeyStatus::Active,
     }
 }
 
@@ -273,19 +284,4 @@ fn record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key
 
 fn target(key: &state::Key) -> Target {
     Target { org: key.org, user: Some(key.user), key: Some(key.id) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_keep_what_is_not_given() {
-        let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5 };
-        assert_eq!(LimitUpdate::default().over(quota), quota);
-        let faster = LimitUpdate { requests: Some(20), ..LimitUpdate::default() }.over(quota);
-        assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
-        let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.over(quota);
-        assert_eq!((bursty.requests, bursty.burst), (20, 1));
-    }
 }

@@ -1,33 +1,47 @@
-//! Sign-in links: for the first admin, and for the day on which the identity provider is down.
+//! Sign-in links: for the first administrator, and for the day on which the identity provider is down.
 //!
-//! - A link is a ticket of the state: it is taken once, by one of all who try.
+//! - A link is a ticket of the state: of all who try to take it, also at other gateways, exactly one succeeds.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::actor::AuditActor;
+use super::authorization::Access;
 use super::sessions::{NewSession, target};
-use super::{ClientInfo, Link, Management, ManagementError, Reply, SessionSettings};
-use crate::clock::Micros;
+use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
+use crate::clock::{self, Micros};
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, Session};
 
-/// For how long a sign-in link is good.
-const LINK: Duration = Duration::from_secs(5 * 60);
-/// What a link offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkPreview {
-    /// Whom it signs in.
+/// Lifetime of a sign-in link: enough to send it and open it, too short to be found in a chat log.
+const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
+
+/// Sign-in link. `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The address that signs the user in, once.
+    #[serde(with = "exposed")]
+    pub url: Secret,
+    /// The user's email address.
     pub email: String,
-    /// The name of the organization.
-    pub org: String,
-    /// Until when.
+    /// When the link expires.
+    #[serde(with = "clock::rfc3339")]
     pub expires: Micros,
 }
 
-/// What a link is good for, as its ticket has it.
+/// Content of a sign-in link, for the page that asks for confirmation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkPreview {
+    /// The email address of the user that it signs in.
+    pub email: String,
+    /// The name of the organization.
+    pub org: String,
+    /// When it expires.
+    pub expires: Micros,
+}
+
+/// Content of a link's ticket, as the state keeps it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct LinkTicket {
     membership: Membership,
@@ -35,33 +49,33 @@ struct LinkTicket {
 }
 
 impl Management {
-    fn links(&self) -> Result<&SessionSettings, ManagementError> {
-        let settings = self.sessions()?;
-        if settings.links { Ok(settings) } else { Err(ManagementError::NoLinks) }
-    }
-
-    /// Makes a link that signs a user in, once.
-    pub(super) async fn link_session(
-        &self,
-        org: &str,
-        user: &str,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
-        let settings = self.links()?;
-        let org = self.org(org).await?;
-        let user = self.user(org.id, user).await?;
-        let (token, expires) = (Token::generate()?, by.now.after(LINK));
-        let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
-        let change = ticket.ticket(token.digest());
-        self.change("session.link", target(org.id, user.id), change, by).await?;
-        let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
-        Ok(Reply::Link { link: Link::new(url, &user.email, expires) })
-    }
-
-    /// Signs in by a link: a new session, and what its browser is to hold.
+    /// Creates a link that signs a user in to the dashboard, once. For the operator.
     ///
     /// # Errors
-    /// [`ManagementError::BadLink`] when it was used, has expired, or never was one; others as for all operations.
+    /// [`ManagementError::NoSessions`], [`ManagementError::LinksDisabled`], [`ManagementError::NoOrg`],
+    /// [`ManagementError::NoUser`].
+    pub async fn create_link(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        now: Micros,
+    ) -> Result<Link, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let settings = self.link_settings()?;
+        let org = self.org(org).await?;
+        let user = self.user(org.id, user).await?;
+        let (token, expires) = (Token::generate()?, now.after(LINK_LIFETIME));
+        let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
+        self.change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
+        let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
+        Ok(Link { url, email: user.email, expires })
+    }
+
+    /// Signs in with a link: starts a session and returns the token for the browser.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidLink`] when it was used, has expired, or never existed; others as for all operations.
     pub async fn sign_in_with_link(
         &self,
         link: &TokenDigest,
@@ -69,43 +83,64 @@ impl Management {
         client: ClientInfo,
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
-        self.links()?;
+        self.link_settings()?;
         let LinkTicket { membership, .. } = self.take_link(link, now).await?;
-        let (_, user) = self.linked(membership).await?;
+        let (_, user) = self.link_member(membership).await?;
         let (memberships, email) = (vec![membership], user.email);
         let new_session = NewSession { memberships, email, provider: None, id_token: None, previous };
-        self.begin(new_session, client, now).await
+        self.start_session(new_session, client, now).await
     }
 
-    /// What a link offers, for a page that asks before it is taken.
+    /// Shows what a link offers, for the page that asks for confirmation before the link is taken.
     ///
-    /// It is taken, and put back as it was: somebody who takes it at the same moment may be told that it is gone.
+    /// The ticket is taken and put back unchanged: a sign-in with the link at the same moment may find it gone.
     ///
     /// # Errors
-    /// As [`Management::sign_in_with_link`].
+    /// As for [`Management::sign_in_with_link`].
     pub async fn preview_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkPreview, ManagementError> {
-        self.links()?;
+        self.link_settings()?;
         let ticket = self.take_link(link, now).await?;
-        self.state.change(ticket.ticket(*link)).await?;
-        let (org, user) = self.linked(ticket.membership).await?;
+        self.state.change(ticket.put(*link)).await?;
+        let (org, user) = self.link_member(ticket.membership).await?;
         Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
     }
 
-    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
-        let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::BadLink)?;
-        serde_json::from_slice(&content).map_err(|_| ManagementError::BadLink)
+    fn link_settings(&self) -> Result<&SessionSettings, ManagementError> {
+        let settings = self.session_settings()?;
+        if settings.links { Ok(settings) } else { Err(ManagementError::LinksDisabled) }
     }
 
-    /// Whom a link signs in, unless they were removed meanwhile.
-    async fn linked(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
+    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
+        let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::InvalidLink)?;
+        // Sign-ins under way are tickets too: the `state` of one does not open a session as a link.
+        serde_json::from_slice(&content).map_err(|_| ManagementError::InvalidLink)
+    }
+
+    /// Looks up the user that a link signs in, who may have been removed since it was created.
+    async fn link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
         let member = self.state.member(membership.org, membership.user).await?;
-        member.filter(|(_, user)| user.removed.is_none()).ok_or(ManagementError::BadLink)
+        member.filter(|(_, user)| user.removed.is_none()).ok_or(ManagementError::InvalidLink)
     }
 }
 
 impl LinkTicket {
-    fn ticket(self, digest: TokenDigest) -> Change {
+    fn put(self, digest: TokenDigest) -> Change {
         let content = serde_json::to_vec(&self).expect("ids and times are JSON");
         Change::PutTicket { digest, content, expires: self.expires }
+    }
+}
+
+/// The link in the clear, for the JSON that is its way to the user.
+mod exposed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::secret::Secret;
+
+    pub(super) fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(secret.expose())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        String::deserialize(deserializer).map(Secret::new)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::UseQuery;
+use super::{LimitUpdate, UseQuery, duration_text};
 use crate::identity::{Permission, SessionId};
 use crate::key::KeyId;
 
@@ -59,7 +59,7 @@ pub enum Operation {
     #[serde(rename = "key.rotate")]
     RotateKey {
         key: KeyId,
-        #[serde(default, with = "human", skip_serializing_if = "Option::is_none")]
+        #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
         overlap: Option<Duration>,
     },
     /// Its own limits, or none for the configured ones.
@@ -94,46 +94,6 @@ pub enum Operation {
     /// End all web sessions of a user.
     #[serde(rename = "session.end_all")]
     EndSessions { org: String, user: String },
-}
-
-/// New limits of a key. What is not given stays as it is in force, but for `burst`, which follows new `requests`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitUpdate {
-    /// Tokens that flow in during one `per`.
-    pub requests: Option<u32>,
-    /// The time in which they flow in.
-    #[serde(default, with = "human", skip_serializing_if = "Option::is_none")]
-    pub per: Option<Duration>,
-    /// Tokens the bucket holds when full.
-    pub burst: Option<u32>,
-}
-
-/// Durations as people write them: `"1h30m"`.
-pub(super) mod human {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
-
-    use crate::settings::{WithUnit, parse_duration};
-
-    #[allow(clippy::ref_option, reason = "serde's signature")]
-    pub(in super::super) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => serializer.collect_str(&WithUnit::Duration(*duration)),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| parse_duration(&text).map_err(|e| D::Error::custom(format!("`{text}` {e}")))).transpose()
-    }
 }
 
 #[cfg(test)]

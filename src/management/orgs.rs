@@ -1,79 +1,143 @@
-//! Organizations.
+//! Organizations: create, list, show, suspend, resume, limit.
 
-use super::actor::AuditActor;
+use serde::{Deserialize, Serialize};
+
+use super::authorization::Access;
 use super::recording::Target;
-use super::{Actor, Management, ManagementError, Reply, checks, reply};
+use super::{Actor, Management, ManagementError, checks};
+use crate::clock::{self, Micros};
 use crate::identity::OrgId;
 use crate::key::OrgTag;
-use crate::state::{Change, Org};
+use crate::state::{self, Change};
 
 /// Requests in flight that an organization may be given.
 const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// Tags to try before giving up. There are 238,328, so with half of them taken, the last try is one in a million.
-const TRIES: usize = 20;
+const MAX_TAG_ATTEMPTS: usize = 20;
+
+/// Organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Org")]
+pub struct Org {
+    pub id: OrgId,
+    pub name: String,
+    pub tag: OrgTag,
+    pub suspended: bool,
+    /// The organization's own limit of requests in flight; none: the configured one.
+    pub concurrent: Option<u32>,
+    /// The limit of requests in flight that is in force, the organization's own or the configured one.
+    pub concurrent_in_force: u32,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+}
 
 impl Management {
-    pub(super) async fn create_org(&self, name: &str, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
+    /// Creates an organization with this name. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidName`] and [`ManagementError::NameLikeId`]; [`ManagementError::Taken`] when an organization
+    /// has this name.
+    pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let name = checks::org_name(name)?;
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
-            let org = Org { id, tag, name: name.clone(), created: by.now, suspended: false, concurrent: None };
+            let org = state::Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
             match self.change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
-                Err(ManagementError::Taken("tag")) if tries < TRIES => {}
-                changed => return changed.map(|()| self.reply(org)),
+                // Tags are short, so two organizations may draw the same one: draw again.
+                Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
+                changed => return changed.map(|()| self.show(org)),
             }
         }
     }
 
-    /// All organizations; of a person, those that they can act in.
-    pub(super) async fn list_orgs(&self, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
+    /// Lists all organizations in the order of their creation; for a signed-in user, those that they are a member of.
+    ///
+    /// # Errors
+    /// Those of [`ManagementError`] that concern the state.
+    pub async fn list_orgs(&self, actor: &Actor, now: Micros) -> Result<Vec<Org>, ManagementError> {
+        self.authorize(actor, Access::MemberOrgs, now).await?;
         let mut orgs = self.state.orgs().await?;
-        if let Actor::User(person) = by.actor {
-            let theirs = self.accessible_orgs(person).await?;
-            orgs.retain(|org| theirs.iter().any(|(id, _)| *id == org.id));
+        if let Some(user) = actor.signed_in() {
+            let accessible = self.accessible_orgs(user).await?;
+            orgs.retain(|org| accessible.iter().any(|(id, _)| *id == org.id));
         }
-        Ok(Reply::Orgs { orgs: orgs.into_iter().map(|org| self.shown_org(org)).collect() })
+        Ok(orgs.into_iter().map(|org| self.show(org)).collect())
     }
 
-    pub(super) async fn show_org(&self, org: &str) -> Result<Reply, ManagementError> {
-        self.org(org).await.map(|org| self.reply(org))
+    /// Shows one organization. For its members.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.authorize(actor, Access::Org(org), now).await?;
+        self.org(org).await.map(|org| self.show(org))
     }
 
-    pub(super) async fn suspend_org(
+    /// Suspends an organization: all its requests are refused from the next one on. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn suspend_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.set_suspended(actor, org, true, now).await
+    }
+
+    /// Resumes a suspended organization: its requests are admitted again. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn resume_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.set_suspended(actor, org, false, now).await
+    }
+
+    async fn set_suspended(
         &self,
+        actor: &Actor,
         org: &str,
         suspended: bool,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let org = self.org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
         self.change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
-        Ok(self.reply(Org { suspended, ..org }))
+        Ok(self.show(state::Org { suspended, ..org }))
     }
 
-    pub(super) async fn limit_org(
+    /// Sets an organization's own limit of requests in flight, 1 to 1,000,000; none: the configured limit. For the
+    /// operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidConcurrent`], [`ManagementError::NoOrg`].
+    pub async fn limit_org(
         &self,
+        actor: &Actor,
         org: &str,
         concurrent: Option<u32>,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
-            return Err(ManagementError::Concurrent);
+            return Err(ManagementError::InvalidConcurrent);
         }
         let org = self.org(org).await?;
         self.change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
-        Ok(self.reply(Org { concurrent, ..org }))
+        Ok(self.show(state::Org { concurrent, ..org }))
     }
 
-    fn reply(&self, org: Org) -> Reply {
-        Reply::Org { org: self.shown_org(org) }
+    fn show(&self, org: state::Org) -> Org {
+        Org::new(org, self.state.concurrent())
     }
+}
 
-    /// An organization as it is now.
-    pub(super) fn shown_org(&self, org: Org) -> reply::Org {
-        reply::Org::of(org, self.state.concurrent())
+impl Org {
+    /// From the record and the configured limit of requests in flight.
+    pub(super) fn new(org: state::Org, configured: u32) -> Self {
+        let state::Org { id, tag, name, created, suspended, concurrent } = org;
+        let concurrent_in_force = concurrent.unwrap_or(configured);
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, created }
     }
 }
 

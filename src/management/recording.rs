@@ -1,4 +1,4 @@
-//! A change and its record.
+//! Audited changes: a change of the state together with its audit record.
 
 use std::time::Instant;
 
@@ -11,19 +11,19 @@ use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::Change;
 
-/// What a change is made to, for its record.
+/// Target of a change, for its audit record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     /// The organization.
     pub(super) org: OrgId,
-    /// The user, when the change is to one or to one's key.
+    /// The user, when a user or a user's key or session is changed.
     pub(super) user: Option<UserId>,
-    /// The key, when the change is to one.
+    /// The key, when a key is changed.
     pub(super) key: Option<KeyId>,
 }
 
 impl Management {
-    /// Begins the record, makes the change, and closes the record with what became of it.
+    /// Opens the audit record, makes the change, and closes the record with its outcome.
     pub(super) async fn change(
         &self,
         action: &str,
@@ -34,7 +34,7 @@ impl Management {
         self.change_at(action, action, target, change, by).await
     }
 
-    /// The same, where the action alone does not say it all: in the path of the record.
+    /// The same with a path of its own in the record, for details that neither the action nor the target has.
     pub(super) async fn change_at(
         &self,
         action: &str,
@@ -43,6 +43,7 @@ impl Management {
         change: Change,
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
+        // First the record: a change that cannot be recorded is not made.
         let entry = self.journal.begin(&opening(action, path, target, by)).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
@@ -52,9 +53,8 @@ impl Management {
     }
 }
 
-/// The record's beginning. `ADMIN` stands for the method and the action for the path: what was done is known by its action,
-/// whichever way it was asked for. The user is who did it, where that is a person of the organization, and else whom it
-/// was done to.
+/// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested. The
+/// user is the actor when they belong to the organization, and else the target.
 fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {
@@ -77,6 +77,7 @@ fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a
 fn end(changed: &Result<(), ManagementError>, started: Instant) -> UseEnd {
     let (outcome, status) = match changed {
         Ok(()) => (Outcome::Completed, http::StatusCode::OK),
+        // The state may have made the change before it became unavailable, so the record must not say that it failed.
         Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),
     };

@@ -1,104 +1,122 @@
-//! Web sessions: how they begin and how they end.
+//! Web sessions: start, choose an organization, list, end.
 //!
-//! - Each sign-in makes a new session with a new token, and ends the one that the browser had: no value that somebody
-//!   planted before is worth anything after (session fixation).
-//! - Beginnings and ends are in the audit, with who, from where and by which provider.
+//! - Each sign-in creates a new session with a new token, and ends the one that the browser presented: a token that an
+//!   attacker planted in the browser before is worth nothing afterwards (session fixation).
+//! - Starts and ends are in the audit journal: who, from which address, by which provider.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::actor::AuditActor;
+use super::authorization::Access;
 use super::recording::Target;
-use super::{Actor, ClientInfo, Management, ManagementError, Reply, SignedInUser};
-use crate::clock::Micros;
+use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
+use crate::clock::{self, Micros};
 use crate::identity::{OrgId, SessionId, UserId};
 use crate::session::{Token, TokenDigest};
-use crate::state::{self, Change, Membership, Session};
+use crate::state::{self, Change, Membership};
 
 /// Characters of a user agent that a session keeps.
-const USER_AGENT: usize = 300;
+const MAX_USER_AGENT: usize = 300;
 
-/// How web sessions are.
+/// Settings of web sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// The pages' address, without a slash at the end: origin and path.
+    /// The pages' address, origin and path, without a slash at the end.
     pub url: String,
     /// How long a session may go unused.
     pub idle: Duration,
-    /// How long it lasts, whatever happens.
+    /// How long a session lasts at most.
     pub lifetime: Duration,
-    /// Whether sign-in links are given out, and taken.
+    /// Whether sign-in links are issued and accepted.
     pub links: bool,
 }
 
-/// What a new session is made of.
+/// Web session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Session")]
+pub struct Session {
+    pub id: SessionId,
+    pub email: String,
+    /// The chosen organization.
+    pub org: OrgId,
+    /// All organizations that the user may choose.
+    pub orgs: Vec<OrgId>,
+    pub provider: Option<String>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    /// When the session was last used, to about a minute.
+    #[serde(with = "clock::rfc3339")]
+    pub seen: Micros,
+    /// When the session ends at the latest.
+    #[serde(with = "clock::rfc3339")]
+    pub expires: Micros,
+    pub ip: Option<IpAddr>,
+    pub user_agent: Option<String>,
+}
+
+/// Result of a sign-in that succeeded, from which a session is created.
 pub(super) struct NewSession {
+    /// The user's memberships; the first one is chosen. At least one.
     pub(super) memberships: Vec<Membership>,
     pub(super) email: String,
+    /// The identity provider; none for a sign-in link.
     pub(super) provider: Option<String>,
     pub(super) id_token: Option<String>,
-    /// The session that the browser had.
+    /// The session that the browser presented, which ends.
     pub(super) previous: Option<TokenDigest>,
 }
 
 impl Management {
-    /// How web sessions are.
+    /// The settings of web sessions.
     ///
     /// # Errors
-    /// [`ManagementError::NoSessions`] when there are none.
-    pub(super) fn sessions(&self) -> Result<&SessionSettings, ManagementError> {
+    /// [`ManagementError::NoSessions`] when the configuration has none.
+    pub(super) fn session_settings(&self) -> Result<&SessionSettings, ManagementError> {
         self.sessions.as_ref().ok_or(ManagementError::NoSessions)
     }
 
-    /// The organizations that a person may act in, with their names.
+    /// Lists the organizations that a signed-in user may choose, with their names.
     ///
     /// # Errors
-    /// [`ManagementError::StateAway`].
-    pub async fn accessible_orgs(&self, person: &SignedInUser) -> Result<Vec<(OrgId, String)>, ManagementError> {
-        if let [_] = person.session.memberships.as_slice() {
-            return Ok(vec![(person.org.id, person.org.name.clone())]);
+    /// [`ManagementError::StateUnavailable`].
+    pub async fn accessible_orgs(&self, user: &SignedInUser) -> Result<Vec<(OrgId, String)>, ManagementError> {
+        // The usual case needs no lookup: the chosen organization is the only one, and was read for this request.
+        if let [_] = user.session.memberships.as_slice() {
+            return Ok(vec![(user.org.id, user.org.name.clone())]);
         }
         let mut orgs = Vec::new();
-        for Membership { org, user } in &person.session.memberships {
-            // Whoever was removed from one does not act there any more.
-            let found = self.state.member(*org, *user).await?.filter(|(_, user)| user.removed.is_none());
-            orgs.extend(found.map(|(org, _)| (org.id, org.name)));
+        for Membership { org, user } in &user.session.memberships {
+            // The session lists memberships as they were at sign-in; the user may have been removed from one since.
+            let member = self.state.member(*org, *user).await?.filter(|(_, user)| user.removed.is_none());
+            orgs.extend(member.map(|(org, _)| (org.id, org.name)));
         }
         Ok(orgs)
     }
 
-    /// Makes the session, and ends the one before.
-    pub(super) async fn begin(
+    /// Creates a session, then ends the one that the browser presented.
+    pub(super) async fn start_session(
         &self,
         new_session: NewSession,
         client: ClientInfo,
         now: Micros,
-    ) -> Result<(Token, Session), ManagementError> {
-        let NewSession { memberships, email, provider, id_token, previous } = new_session;
-        let settings = self.sessions()?;
-        let chosen = memberships.first().copied().ok_or(ManagementError::BadLink)?;
-        let actor = Actor::Visitor(client.clone());
-        let by = AuditActor { actor: &actor, now };
-        for membership in &memberships {
+    ) -> Result<(Token, state::Session), ManagementError> {
+        let settings = self.session_settings()?;
+        let previous = new_session.previous;
+        let chosen = new_session.memberships.first().copied().ok_or(ManagementError::InvalidLink)?;
+        let visitor = Actor::Visitor(client.clone());
+        let by = AuditActor { actor: &visitor, now };
+        // Before the session, so that its first request finds the session quota key.
+        for membership in &new_session.memberships {
             self.ensure_session_quota_key(*membership, now).await?;
         }
-        let session = Session {
-            id: SessionId::generate(),
-            email,
-            memberships,
-            chosen: chosen.org,
-            provider,
-            id_token,
-            created: now,
-            expires: now.after(settings.lifetime),
-            idle: settings.idle,
-            seen: now,
-            ip: client.ip,
-            user_agent: client.user_agent.map(|agent| agent.chars().take(USER_AGENT).collect()),
-        };
+        let session = session_record(new_session, chosen.org, client, settings, now);
         let token = Token::generate()?;
-        let way = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
+        let path = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
         let change = Change::CreateSession { session: Box::new(session.clone()), digest: token.digest() };
-        self.change_at("session.start", &way, target(chosen.org, chosen.user), change, by).await?;
+        self.change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await?;
         if let Some(previous) = previous
             && let Some(session) = self.state.session(&previous, now).await?
         {
@@ -107,126 +125,156 @@ impl Management {
         Ok((token, session))
     }
 
-    /// Creates the user's session quota key when it is missing.
+    /// Creates a user's session quota key, unless it exists.
     async fn ensure_session_quota_key(&self, membership: Membership, now: Micros) -> Result<(), ManagementError> {
         let digest = state::session_quota_digest(membership.user);
         if self.state.key_of(&digest).await?.is_some() {
             return Ok(());
         }
         match self.state.change(self.new_session_quota_key(membership, now).await?).await {
-            // Somebody else signs the same person in.
+            // Another sign-in of the same user, perhaps at another gateway, created it meanwhile.
             Err(state::ChangeError::Taken("digest")) => Ok(()),
             changed => Ok(changed?),
         }
     }
 
-    /// Has a person act in another of their organizations.
+    /// Chooses another of a user's organizations for their session.
     ///
     /// # Errors
-    /// [`ManagementError::NotAllowed`] when they do not belong to it, or not any more.
-    pub async fn choose_org(&self, person: &SignedInUser, org: &str, now: Micros) -> Result<(), ManagementError> {
+    /// [`ManagementError::NotAllowed`] when the user is not, or no longer, a member of it.
+    pub async fn choose_org(&self, user: &SignedInUser, org: &str, now: Micros) -> Result<(), ManagementError> {
         let id = org.parse::<OrgId>().map_err(|_| ManagementError::NotAllowed)?;
-        let member = person.session.memberships.iter().find(|membership| membership.org == id);
-        let member = *member.ok_or(ManagementError::NotAllowed)?;
-        let found = self.state.member(member.org, member.user).await?;
-        if found.is_none_or(|(_, user)| user.removed.is_some()) {
+        let membership = user.session.memberships.iter().find(|membership| membership.org == id);
+        let membership = *membership.ok_or(ManagementError::NotAllowed)?;
+        // The session lists memberships as they were at sign-in; the user may have been removed since.
+        let member = self.state.member(membership.org, membership.user).await?;
+        if member.is_none_or(|(_, user)| user.removed.is_some()) {
             return Err(ManagementError::NotAllowed);
         }
-        let actor = Actor::User(Box::new(person.clone()));
-        let change = Change::ChooseOrg { session: person.session.id, org: id };
-        self.change("session.choose_org", target(id, member.user), change, AuditActor { actor: &actor, now }).await
+        let actor = Actor::User(Box::new(user.clone()));
+        let change = Change::ChooseOrg { session: user.session.id, org: id };
+        self.change("session.choose_org", target(id, membership.user), change, AuditActor { actor: &actor, now }).await
     }
 
-    /// Ends a person's own session.
+    /// Ends a signed-in user's own session.
     ///
     /// # Errors
     /// As for all operations.
-    pub async fn sign_out(&self, person: &SignedInUser, now: Micros) -> Result<(), ManagementError> {
-        let actor = Actor::User(Box::new(person.clone()));
-        self.end(&person.session, AuditActor { actor: &actor, now }).await
+    pub async fn sign_out(&self, user: &SignedInUser, now: Micros) -> Result<(), ManagementError> {
+        let actor = Actor::User(Box::new(user.clone()));
+        self.end(&user.session, AuditActor { actor: &actor, now }).await
     }
 
-    async fn end(&self, session: &Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
+    async fn end(&self, session: &state::Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let user = session.user().ok_or_else(|| ManagementError::NoSession(session.id.to_string()))?;
         let org = by.actor.org().unwrap_or(session.chosen);
-        let (which, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
-        self.change_at("session.end", &which, target(org, user), change, by).await
+        let (path, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
+        self.change_at("session.end", &path, target(org, user), change, by).await
     }
 
-    /// The sessions that an actor may see: a member their own, an admin those of the organization.
-    pub(super) async fn list_sessions(&self, org: Option<&str>, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
+    /// Lists web sessions, oldest first: all of them (for the operator), or those of members of one organization. Users who
+    /// do not administer it see their own.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn list_sessions(
+        &self,
+        actor: &Actor,
+        org: Option<&str>,
+        now: Micros,
+    ) -> Result<Vec<Session>, ManagementError> {
+        self.authorize(actor, org.map_or(Access::Operator, Access::Org), now).await?;
         let org = match org {
             Some(org) => Some(self.org(org).await?.id),
             None => None,
         };
-        let only = by.actor.only();
-        let is_shown = |session: &Session| {
-            let member = |membership: &Membership| {
-                org.is_none_or(|org| org == membership.org) && only.is_none_or(|only| only == membership.user)
-            };
-            session.memberships.iter().any(member)
+        let owner = actor.visible_owner();
+        let is_visible = |membership: &Membership| {
+            org.is_none_or(|org| org == membership.org) && owner.is_none_or(|owner| owner == membership.user)
         };
-        let mut sessions = self.state.sessions(by.now).await?;
-        sessions.retain(is_shown);
-        if let (Actor::User(person), Some(org)) = (by.actor, org) {
-            sessions
-                .iter_mut()
-                .filter(|session| session.id != person.session.id)
-                .for_each(|session| seen_from(session, org));
-        }
-        Ok(Reply::Sessions { sessions: sessions.into_iter().map(Into::into).collect() })
+        let mut sessions = self.state.sessions(now).await?;
+        sessions.retain(|session| session.memberships.iter().any(is_visible));
+        Ok(sessions.into_iter().map(|session| show(session, actor)).collect())
     }
 
-    pub(super) async fn end_session(&self, id: SessionId, by: AuditActor<'_>) -> Result<Reply, ManagementError> {
-        let found = self.state.session_by_id(id, by.now).await?;
-        let mut session = found.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
+    /// Ends a web session, at every gateway at once, and returns it.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoSession`].
+    pub async fn end_session(&self, actor: &Actor, id: SessionId, now: Micros) -> Result<Session, ManagementError> {
+        let by = self.authorize(actor, Access::Session(id), now).await?;
+        let session = self.state.session_by_id(id, now).await?;
+        let session = session.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
         self.end(&session, by).await?;
-        if let Actor::User(person) = by.actor
-            && session.id != person.session.id
-        {
-            seen_from(&mut session, person.org.id);
-        }
-        Ok(Reply::Sessions { sessions: vec![session.into()] })
+        Ok(show(session, actor))
     }
 
-    /// Ends all sessions of a user.
-    pub(super) async fn end_sessions(
+    /// Ends all web sessions of a user, and returns them. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn end_sessions(
         &self,
+        actor: &Actor,
         org: &str,
         user: &str,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<Vec<Session>, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.user(self.org(org).await?.id, user).await?;
-        let member = |membership: &Membership| membership.user == user.id;
         let mut ended = Vec::new();
-        for session in self.state.sessions(by.now).await? {
-            if session.memberships.iter().any(member) {
+        for session in self.state.sessions(now).await? {
+            if session.memberships.iter().any(|membership| membership.user == user.id) {
                 self.end(&session, by).await?;
                 ended.push(session.into());
             }
         }
-        Ok(Reply::Sessions { sessions: ended })
-    }
-
-    /// A session of somebody who belongs to another organization, or of another person for those who are no admins, is
-    /// none.
-    pub(super) async fn own_session(&self, person: &SignedInUser, id: SessionId) -> Result<(), ManagementError> {
-        let found = self.state.session_by_id(id, crate::clock::now()).await?;
-        let is_own = |session: &Session| {
-            let member = |membership: &Membership| {
-                membership.user == person.user.id || (person.is_admin() && membership.org == person.org.id)
-            };
-            session.memberships.iter().any(member)
-        };
-        let found = found.is_some_and(|session| is_own(&session));
-        if found { Ok(()) } else { Err(ManagementError::NoSession(id.to_string())) }
+        Ok(ended)
     }
 }
 
-/// Leaves of a session what is an organization's business: not where else the person belongs.
-fn seen_from(session: &mut Session, org: OrgId) {
-    session.memberships.retain(|membership| membership.org == org);
-    session.chosen = org;
+impl From<state::Session> for Session {
+    fn from(session: state::Session) -> Self {
+        let orgs = session.memberships.iter().map(|membership| membership.org).collect();
+        let state::Session { id, email, chosen, provider, created, seen, expires, ip, user_agent, .. } = session;
+        Self { id, email, org: chosen, orgs, provider, created, seen, expires, ip, user_agent }
+    }
+}
+
+/// A session as an actor may see it. Of sessions of others, a signed-in user sees only the organization that they share:
+/// which other organizations a member belongs to is not this organization's business.
+fn show(mut session: state::Session, actor: &Actor) -> Session {
+    if let Some(user) = actor.signed_in()
+        && session.id != user.session.id
+    {
+        session.memberships.retain(|membership| membership.org == user.org.id);
+        session.chosen = user.org.id;
+    }
+    session.into()
+}
+
+fn session_record(
+    new_session: NewSession,
+    chosen: OrgId,
+    client: ClientInfo,
+    settings: &SessionSettings,
+    now: Micros,
+) -> state::Session {
+    let NewSession { memberships, email, provider, id_token, previous: _ } = new_session;
+    state::Session {
+        id: SessionId::generate(),
+        email,
+        memberships,
+        chosen,
+        provider,
+        id_token,
+        created: now,
+        expires: now.after(settings.lifetime),
+        idle: settings.idle,
+        seen: now,
+        ip: client.ip,
+        user_agent: client.user_agent.map(|agent| agent.chars().take(MAX_USER_AGENT).collect()),
+    }
 }
 
 pub(super) fn target(org: OrgId, user: UserId) -> Target {

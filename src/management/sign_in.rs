@@ -1,7 +1,8 @@
-//! Signing in by an identity provider: who somebody is here, by its word.
+//! Sign-in with an identity provider: finds or adds the user in each organization that the provider vouches for, and
+//! starts a session.
 
 use super::actor::AuditActor;
-use super::sessions::{NewSession, target};
+use super::sessions::NewSession;
 use super::{Actor, ClientInfo, Management, ManagementError, checks};
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
@@ -9,41 +10,41 @@ use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, Session};
 
-/// Bytes of an ID token that a session keeps; without it, the provider asks whether to sign out.
-const ID_TOKEN: usize = 8 << 10;
+/// Bytes of an ID token that a session keeps. Without it, the provider asks the user before signing them out.
+const MAX_ID_TOKEN: usize = 8 << 10;
 
-/// What a provider says of a person, as the configuration reads it.
+/// Identity that a provider vouches for, as the configuration maps its claims.
 #[derive(Clone, Debug)]
 pub struct ProviderSignIn {
     /// The provider's name.
     pub provider: String,
-    /// The person's address; verified, or believed.
+    /// The user's email address: verified, or trusted by the configuration.
     pub email: String,
-    /// Where they belong to.
+    /// The user's organizations and permissions.
     pub entitlements: Entitlements,
-    /// What the provider wants to see again when they sign out.
+    /// The ID token, for `id_token_hint` when the user signs out.
     pub id_token: Option<Secret>,
-    /// The session that the browser had.
+    /// The session that the browser presented, which ends.
     pub previous: Option<TokenDigest>,
 }
 
-/// Where a person belongs to, and what they may do there.
+/// Organizations and permissions of a user, by their provider's claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entitlements {
-    /// Organizations, by name or id, as the provider says; none: those whose directory has the person's address. A person
-    /// who is not in the directory of such an organization yet is entered.
+    /// The user's organizations, by name or id, from the claims. The user is added to those that do not have them. None: the
+    /// claims do not say; the user belongs to the organizations whose directory has their address.
     pub orgs: Option<Vec<String>>,
-    /// The only organizations, by name or id, that this provider may speak for; none: all.
+    /// The only organizations, by name or id, that this provider may vouch for; none: all.
     pub only: Option<Vec<String>>,
-    /// What they may do in each of them, as the provider says; none: what the directory says.
+    /// The user's permissions in each organization, from the claims; none: those in the directory.
     pub permissions: Option<Vec<Permission>>,
 }
 
 impl Management {
-    /// Signs in by a provider's word: a new session, and what its browser is to hold.
+    /// Signs in the user that a provider vouches for: starts a session and returns the token for the browser.
     ///
     /// # Errors
-    /// [`ManagementError::NoMembership`] when the person belongs nowhere; others as for all operations.
+    /// [`ManagementError::NoMembership`] when the user belongs to no organization; others as for all operations.
     pub async fn sign_in_with_provider(
         &self,
         sign_in: ProviderSignIn,
@@ -53,35 +54,40 @@ impl Management {
         let ProviderSignIn { provider, email, entitlements, id_token, previous } = sign_in;
         let email = checks::email(&email)?;
         let visitor = Actor::Visitor(client.clone());
-        let memberships = self.memberships(&email, &entitlements, AuditActor { actor: &visitor, now }).await?;
-        let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= ID_TOKEN);
-        self.begin(NewSession { memberships, email, provider: Some(provider), id_token, previous }, client, now).await
+        let by = AuditActor { actor: &visitor, now };
+        let memberships = self.sync_memberships(&email, &entitlements, by).await?;
+        let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= MAX_ID_TOKEN);
+        let new_session = NewSession { memberships, email, provider: Some(provider), id_token, previous };
+        self.start_session(new_session, client, now).await
     }
 
-    /// Who the person is in each organization that they belong to; those that the provider entrusts to us are entered.
-    async fn memberships(
+    /// Finds the user in each of their organizations, adds them where the provider vouches for a membership, and updates
+    /// their permissions.
+    async fn sync_memberships(
         &self,
         email: &str,
         entitlements: &Entitlements,
         by: AuditActor<'_>,
     ) -> Result<Vec<Membership>, ManagementError> {
-        let named = |names: &[String], org: &state::Org| names.iter().any(|name| is_named(name, org));
         let mut memberships = Vec::new();
         for org in self.state.orgs().await? {
-            let may = entitlements.only.as_deref().is_none_or(|only| named(only, &org));
-            let told = entitlements.orgs.as_deref().map(|orgs| named(orgs, &org));
-            if !may || told == Some(false) {
+            // A provider of one customer must not sign anybody in to the organization of another customer.
+            if entitlements.only.as_deref().is_some_and(|only| !names(only, &org)) {
                 continue;
             }
-            let found = self.state.user_by_email(org.id, email).await?;
-            let user = match (found, told) {
+            let claimed = entitlements.orgs.as_deref().map(|orgs| names(orgs, &org));
+            if claimed == Some(false) {
+                continue;
+            }
+            let user = match (self.state.user_by_email(org.id, email).await?, claimed) {
                 (Some(user), _) => self.sync_permissions(user, entitlements, by).await?,
-                // Whom somebody has removed here does not come back by themselves.
+                // An administrator removed them here, and that outranks the provider: they do not come back by signing in.
                 (None, Some(_)) if self.was_removed(org.id, email).await? => continue,
                 (None, Some(_)) => {
                     let permissions = entitlements.permissions.clone().unwrap_or_default();
-                    self.enter_user(org.id, email, permissions, by).await?
+                    self.add_user(org.id, email, permissions, by).await?.id
                 }
+                // The claims name no organizations, so the directory decides, and it does not have the user.
                 (None, None) => continue,
             };
             memberships.push(Membership { org: org.id, user });
@@ -89,32 +95,32 @@ impl Management {
         if memberships.is_empty() { Err(ManagementError::NoMembership(email.to_owned())) } else { Ok(memberships) }
     }
 
-    /// Whether a user with this address was removed from an organization.
+    /// Returns whether a user with this address was removed from an organization.
     async fn was_removed(&self, org: OrgId, email: &str) -> Result<bool, ManagementError> {
         Ok(self.state.users(org).await?.iter().any(|user| user.email == email && user.removed.is_some()))
     }
 
-    /// A user, permitted what the provider says.
+    /// Sets a user's permissions to those that the provider claims, if it claims any and they differ.
     async fn sync_permissions(
         &self,
         user: state::User,
         entitlements: &Entitlements,
         by: AuditActor<'_>,
     ) -> Result<UserId, ManagementError> {
-        if let Some(told) = &entitlements.permissions {
-            let permissions = checks::permissions(told.clone());
+        let id = user.id;
+        if let Some(claimed) = &entitlements.permissions {
+            let permissions = checks::permissions(claimed.clone());
             if permissions != user.permissions {
-                let change = Change::PermitUser { org: user.org, user: user.id, permissions };
-                self.change("user.permit", target(user.org, user.id), change, by).await?;
+                self.set_permissions(user, permissions, by).await?;
             }
         }
-        Ok(user.id)
+        Ok(id)
     }
 
-    /// Keeps what a sign-in under way needs when the browser comes back, once.
+    /// Stores what a sign-in under way needs when the browser comes back from the provider.
     ///
     /// # Errors
-    /// [`ManagementError::State`].
+    /// [`ManagementError::NotAcknowledged`].
     pub async fn store_pending_sign_in(
         &self,
         digest: TokenDigest,
@@ -124,10 +130,10 @@ impl Management {
         Ok(self.state.change(Change::PutTicket { digest, content, expires }).await?)
     }
 
-    /// What was kept, for the first who asks.
+    /// Takes what was stored for a sign-in under way: once, so that a callback that is replayed finds nothing.
     ///
     /// # Errors
-    /// [`ManagementError::State`].
+    /// [`ManagementError::StateUnavailable`].
     pub async fn take_pending_sign_in(
         &self,
         digest: &TokenDigest,
@@ -137,6 +143,8 @@ impl Management {
     }
 }
 
-fn is_named(name: &str, org: &state::Org) -> bool {
-    name.parse::<OrgId>().map_or(name == org.name, |id| id == org.id)
+/// Returns whether one of these references, ids or names, names an organization.
+fn names(references: &[String], org: &state::Org) -> bool {
+    let is_name = |name: &String| name.parse::<OrgId>().map_or(*name == org.name, |id| id == org.id);
+    references.iter().any(is_name)
 }

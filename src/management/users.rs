@@ -1,73 +1,128 @@
-//! Users.
+//! Users: create, list, permit, remove.
+
+use serde::{Deserialize, Serialize};
 
 use super::actor::AuditActor;
+use super::authorization::Access;
 use super::recording::Target;
-use super::{Management, ManagementError, Reply, checks};
+use super::{Actor, Management, ManagementError, checks};
+use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
-use crate::state::{Change, User};
+use crate::state::{self, Change};
+
+/// User of an organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::User")]
+pub struct User {
+    pub id: UserId,
+    pub email: String,
+    pub org: OrgId,
+    pub permissions: Vec<Permission>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    pub removed: Option<Micros>,
+}
 
 impl Management {
-    pub(super) async fn create_user(
+    /// Creates a user with this email address and these permissions. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`]; [`ManagementError::Taken`] when a user of the
+    /// organization has this address.
+    pub async fn create_user(
         &self,
+        actor: &Actor,
         org: &str,
         email: &str,
         permissions: Vec<Permission>,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let email = checks::email(email)?;
         let org = self.org(org).await?.id;
-        let permissions = checks::permissions(permissions);
-        let user = User { id: UserId::generate(), org, email, permissions, created: by.now, removed: None };
-        self.change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
-        Ok(Reply::User { user: user.into() })
+        self.add_user(org, &email, permissions, by).await.map(User::from)
     }
 
-    /// Enters a user that a provider speaks for.
-    pub(super) async fn enter_user(
+    /// Adds a user to an organization. Signing in calls it too, for users that an identity provider vouches for.
+    pub(super) async fn add_user(
         &self,
         org: OrgId,
         email: &str,
         permissions: Vec<Permission>,
         by: AuditActor<'_>,
-    ) -> Result<UserId, ManagementError> {
+    ) -> Result<state::User, ManagementError> {
         let (id, email, permissions) = (UserId::generate(), email.to_owned(), checks::permissions(permissions));
-        let user = User { id, org, email, permissions, created: by.now, removed: None };
-        self.change("user.create", target(&user), Change::CreateUser(user), by).await?;
-        Ok(id)
+        let user = state::User { id, org, email, permissions, created: by.now, removed: None };
+        self.change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
+        Ok(user)
     }
 
-    pub(super) async fn list_users(&self, org: &str) -> Result<Reply, ManagementError> {
+    /// Lists all users of an organization in the order of their creation, removed ones too. For its administrators.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn list_users(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<User>, ManagementError> {
+        self.authorize(actor, Access::OrgAdmin(org), now).await?;
         let users = self.state.users(self.org(org).await?.id).await?;
-        Ok(Reply::Users { users: users.into_iter().map(Into::into).collect() })
+        Ok(users.into_iter().map(User::from).collect())
     }
 
-    pub(super) async fn permit_user(
+    /// Replaces all permissions of a user. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn permit_user(
         &self,
+        actor: &Actor,
         org: &str,
         user: &str,
         permissions: Vec<Permission>,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.user(self.org(org).await?.id, user).await?;
-        let permissions = checks::permissions(permissions);
-        let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
-        self.change("user.permit", target(&user), change, by).await?;
-        Ok(Reply::User { user: User { permissions, ..user }.into() })
+        self.set_permissions(user, checks::permissions(permissions), by).await.map(User::from)
     }
 
-    pub(super) async fn remove_user(
+    /// Replaces all permissions of a user by sorted ones.
+    pub(super) async fn set_permissions(
         &self,
+        user: state::User,
+        permissions: Vec<Permission>,
+        by: AuditActor<'_>,
+    ) -> Result<state::User, ManagementError> {
+        let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
+        self.change("user.permit", target(&user), change, by).await?;
+        Ok(state::User { permissions, ..user })
+    }
+
+    /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn remove_user(
+        &self,
+        actor: &Actor,
         org: &str,
         user: &str,
-        by: AuditActor<'_>,
-    ) -> Result<Reply, ManagementError> {
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.user(self.org(org).await?.id, user).await?;
-        let change = Change::RemoveUser { org: user.org, user: user.id, at: by.now };
+        let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
         self.change("user.remove", target(&user), change, by).await?;
-        Ok(Reply::User { user: User { removed: Some(by.now), ..user }.into() })
+        Ok(state::User { removed: Some(now), ..user }.into())
     }
 }
 
-fn target(user: &User) -> Target {
+impl From<state::User> for User {
+    fn from(user: state::User) -> Self {
+        let state::User { id, org, email, permissions, created, removed } = user;
+        Self { id, email, org, permissions, created, removed }
+    }
+}
+
+fn target(user: &state::User) -> Target {
     Target { org: user.org, user: Some(user.id), key: None }
 }

@@ -1,7 +1,7 @@
-//! What the audit journal says of keys: read where files may be waited for.
+//! Uses and activity of keys, read from the audit journal of this gateway.
 //!
-//! A reading is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many there are
-//! at a time. So whoever asks a lot waits for their own answers, and requests do not.
+//! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a time.
+//! A caller who asks for much waits for their own result, and requests do not.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,62 +11,85 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Management, ManagementError, Reply};
-use crate::audit::{self, Filter, JournalCursor, Outcome, Reader};
-use crate::clock::Micros;
+use super::authorization::Access;
+use super::{Actor, Management, ManagementError};
+use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record};
+use crate::clock::{self, Micros};
 use crate::key::KeyId;
 
-/// Records on a page, unless another number is asked for.
-const PAGE: usize = 50;
+/// Records on a page by default.
+const DEFAULT_PAGE: usize = 50;
 /// Records on a page at most.
-const LARGEST_PAGE: usize = 200;
+const MAX_PAGE: usize = 200;
 /// Bytes of the journal that are read for a page: some tenths of a second.
-const BUDGET: u64 = 64 << 20;
-/// Keys whose activity is asked for at once, at most: more than a page of them.
-const MOST_KEYS: usize = 200;
-/// Readings at a time: what they cost comes from the same cores and the same disk that requests need.
-pub(super) const READINGS: usize = 4;
+const MAX_BYTES_PER_PAGE: u64 = 64 << 20;
+/// Keys whose activity is read at once, at most: more than a page of them.
+const MAX_KEYS: usize = 200;
+/// Reads of the journal at a time: what they cost comes from the same cores and the same disk that requests need.
+pub(super) const CONCURRENT_READS: usize = 4;
 
-/// Which uses are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Filter and position of a page of uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UseQuery {
-    /// Those that ended like this.
+    /// Only uses that ended with this outcome.
     pub outcome: Option<Outcome>,
-    /// Only those that were refused, or only the others.
+    /// `true`: only refused uses; `false`: only the others.
     pub refused: Option<bool>,
-    /// Those older than the page that this came with.
+    /// Only uses older than those of the page that returned this cursor.
     pub before: Option<String>,
-    /// How many at most: 1 to 200. Default: 50.
+    /// Records on the page at most: 1 to 200. Default: 50.
     pub limit: Option<usize>,
 }
 
-/// What a key did in the last day.
+/// Page of the uses of a key, newest first, as one gateway recorded them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsePage {
+    /// The uses. Where matching ones are rare, there may be fewer than the query's limit, or none, although more follow.
+    pub uses: Vec<Record>,
+    /// Cursor of the next page; none when there are no older uses.
+    pub next: Option<String>,
+    /// The name of the gateway.
+    pub gateway: String,
+}
+
+/// Activity of some keys in the last day, as one gateway recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivityReport {
+    /// The activity of each key.
+    pub keys: BTreeMap<KeyId, Activity>,
+    /// The name of the gateway.
+    pub gateway: String,
+}
+
+/// Activity of a key in the last day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
-    /// The hour that is going on, last, and the 23 before it, oldest first.
+    /// The 23 hours before the current one, oldest first, then the current hour.
     pub hours: Vec<Hour>,
     /// The last use that was admitted, however long ago, as far as the journal reaches.
     pub last: Option<LastUse>,
 }
 
-/// How often a key was used within an hour.
+/// Counts of a key's uses within an hour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hour {
-    /// When it began.
-    pub start: String,
+    /// When the hour began.
+    #[serde(with = "clock::rfc3339")]
+    pub start: Micros,
     /// Uses that were admitted.
     pub requests: u64,
     /// Uses that were refused.
     pub refusals: u64,
 }
 
-/// The last use of a key that was admitted.
+/// Last use of a key that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in audit::Record")]
 pub struct LastUse {
     pub id: Uuid,
-    pub time: String,
+    #[serde(with = "clock::rfc3339")]
+    pub time: Micros,
     pub ip: Option<IpAddr>,
     pub user_agent: Option<String>,
     pub action: String,
@@ -75,69 +98,91 @@ pub struct LastUse {
 }
 
 impl Management {
-    /// The uses of a key that this gateway has recorded, newest first. Where the wanted ones are rare, a page may have
-    /// fewer than asked for, or none, and say where to go on.
-    pub(super) async fn list_uses(&self, key: KeyId, uses: UseQuery) -> Result<Reply, ManagementError> {
-        let before = uses.before.map(|before| before.parse::<JournalCursor>()).transpose()?;
-        let limit = uses.limit.unwrap_or(PAGE);
-        if !(1..=LARGEST_PAGE).contains(&limit) {
+    /// Lists the uses of a key that this gateway recorded, newest first.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::PageSize`], [`ManagementError::Cursor`],
+    /// [`ManagementError::JournalUnreadable`].
+    pub async fn list_uses(
+        &self,
+        actor: &Actor,
+        key: KeyId,
+        query: UseQuery,
+        now: Micros,
+    ) -> Result<UsePage, ManagementError> {
+        self.authorize(actor, Access::Key(key), now).await?;
+        let before = query.before.map(|before| before.parse::<JournalCursor>()).transpose()?;
+        let limit = query.limit.unwrap_or(DEFAULT_PAGE);
+        if !(1..=MAX_PAGE).contains(&limit) {
             return Err(ManagementError::PageSize);
         }
         let filter = Filter {
             key: Some(key),
-            outcome: uses.outcome,
-            refused: uses.refused,
+            outcome: query.outcome,
+            refused: query.refused,
             requests_only: true,
             ..Filter::default()
         };
-        let page = self.read(move |reader| reader.list_within(&filter, limit, before, BUDGET)).await?;
+        let page =
+            self.read_journal(move |reader| reader.list_within(&filter, limit, before, MAX_BYTES_PER_PAGE)).await?;
         let next = page.next.map(|cursor| cursor.to_string());
-        Ok(Reply::Uses { uses: page.records, next, gateway: self.gateway.clone() })
+        Ok(UsePage { uses: page.records, next, gateway: self.gateway.clone() })
     }
 
-    /// What happened with these keys of an organization in the last day, as far as this gateway has recorded it.
-    pub(super) async fn activity(&self, org: &str, keys: Vec<KeyId>, now: Micros) -> Result<Reply, ManagementError> {
-        check_number(&keys)?;
+    /// Reports the activity of these keys of an organization, at most 200, in the last day, as far as this gateway recorded
+    /// it.
+    ///
+    /// # Errors
+    /// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for signed-in
+    /// users [`ManagementError::NoKey`].
+    pub async fn key_activity(
+        &self,
+        actor: &Actor,
+        org: &str,
+        keys: Vec<KeyId>,
+        now: Micros,
+    ) -> Result<ActivityReport, ManagementError> {
+        self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
+        check_key_count(&keys)?;
         let org = self.org(org).await?.id;
-        let written = move |reader: &Reader| -> io::Result<BTreeMap<KeyId, Activity>> {
-            let activity = reader.activity(org, &keys, now)?;
-            Ok(activity.into_iter().map(|(key, activity)| (key, activity.into())).collect())
-        };
-        Ok(Reply::Activity { keys: self.read(written).await?, gateway: self.gateway.clone() })
+        let activity = self.read_journal(move |reader| reader.activity(org, &keys, now)).await?;
+        let keys = activity.into_iter().map(|(key, activity)| (key, activity.into())).collect();
+        Ok(ActivityReport { keys, gateway: self.gateway.clone() })
     }
 
-    /// Reads the journal, on a thread that may wait. The permit goes with the reading, which nobody breaks off.
-    async fn read<T: Send + 'static>(
+    /// Reads the journal on a blocking thread. The permit goes with the read, which runs to its end also when the caller is
+    /// gone: as long as it costs, it counts.
+    async fn read_journal<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Reader) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ManagementError> {
-        let permit = Arc::clone(&self.readings).acquire_owned().await.expect("nothing closes the semaphore");
+        let permit = Arc::clone(&self.journal_reads).acquire_owned().await.expect("nothing closes the semaphore");
         let directory = self.journal_directory.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             Reader::open(&directory).and_then(|reader| read(&reader))
         });
         match reading.await {
-            Ok(read) => read.map_err(ManagementError::JournalUnread),
-            Err(_) => Err(ManagementError::JournalUnread(io::Error::other("the reading broke off"))),
+            Ok(read) => read.map_err(ManagementError::JournalUnreadable),
+            Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
         }
     }
 }
 
-/// Whether so many keys are answered at once.
-pub(super) fn check_number(keys: &[KeyId]) -> Result<(), ManagementError> {
-    if keys.len() > MOST_KEYS { Err(ManagementError::TooManyAsked) } else { Ok(()) }
+/// Checks that these keys are few enough to be read at once.
+pub(super) fn check_key_count(keys: &[KeyId]) -> Result<(), ManagementError> {
+    if keys.len() > MAX_KEYS { Err(ManagementError::TooManyKeyIds) } else { Ok(()) }
 }
 
 impl From<audit::KeyActivity> for Activity {
     fn from(activity: audit::KeyActivity) -> Self {
         let hour = |hour: audit::HourlyActivity| {
             let audit::HourlyActivity { start, requests, refusals } = hour;
-            Hour { start: start.to_string(), requests, refusals }
+            Hour { start, requests, refusals }
         };
         let last = activity.last.map(|last| {
             let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
-            LastUse { id, time: time.to_string(), ip, user_agent, action, outcome, status }
+            LastUse { id, time, ip, user_agent, action, outcome, status }
         });
         Self { hours: activity.hours.into_iter().map(hour).collect(), last }
     }
@@ -177,22 +222,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_read_at_a_time_and_the_others_after_them() {
+    async fn journal_reads_are_bounded_and_the_others_wait() {
         let directory = tempfile::tempdir().unwrap();
         let management = management(directory.path());
-        let together = Arc::new(Barrier::new(READINGS));
+        let together = Arc::new(Barrier::new(CONCURRENT_READS));
         let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let read = |_| {
             let (together, reading, most) = (Arc::clone(&together), Arc::clone(&reading), Arc::clone(&most));
-            management.read(move |_| {
+            management.read_journal(move |_| {
                 most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 together.wait();
                 reading.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             })
         };
-        let done = join_all((0..READINGS * 8).map(read)).await;
+        let done = join_all((0..CONCURRENT_READS * 8).map(read)).await;
         assert!(done.iter().all(Result::is_ok));
-        assert_eq!(most.load(Ordering::SeqCst), READINGS);
+        assert_eq!(most.load(Ordering::SeqCst), CONCURRENT_READS);
     }
 }

@@ -204,7 +204,7 @@ async fn limits_of_a_key_override_the_configured_ones() {
     let (presented, key) = house.new_key().await;
     let limits = LimitUpdate { requests: Some(2), per: Some(Duration::from_secs(60)), burst: None };
     let limited = house.key(Operation::LimitKey { key: key.id, limits: Some(limits) }).await;
-    assert_eq!((limited.limits.requests, limited.limits.per.as_str(), limited.limits.burst), (2, "1m", 2));
+    assert_eq!((limited.limits.requests, limited.limits.per, limited.limits.burst), (2, Duration::from_secs(60), 2));
     let now = clock::now();
     assert_eq!(house.refusal(&presented, now).await, None);
     assert_eq!(house.refusal(&presented, now).await, None);
@@ -220,7 +220,7 @@ async fn limits_of_a_key_override_the_configured_ones() {
 
     let faster = LimitUpdate { requests: Some(10), ..LimitUpdate::default() };
     let faster = house.key(Operation::LimitKey { key: key.id, limits: Some(faster) }).await;
-    assert_eq!((faster.limits.requests, faster.limits.per.as_str(), faster.limits.burst), (10, "1m", 10));
+    assert_eq!((faster.limits.requests, faster.limits.per, faster.limits.burst), (10, Duration::from_secs(60), 10));
     let back = house.key(Operation::LimitKey { key: key.id, limits: None }).await;
     assert_eq!((back.limits.requests, back.limits.own), (1000, false));
     let zero = LimitUpdate { requests: Some(0), ..LimitUpdate::default() };

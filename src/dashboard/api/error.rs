@@ -130,8 +130,8 @@ mod tests {
             DashboardError::Internal,
         ];
         let errors = [
-            Error::Name,
-            Error::Overlap,
+            Error::InvalidName,
+            Error::OverlapTooLong,
             Error::NotAllowed,
             Error::NoOrg(String::new()),
             Error::NoUser(String::new()),
@@ -141,8 +141,8 @@ mod tests {
             Error::Taken("id"),
             Error::PageSize,
             Error::Cursor("x".parse::<JournalCursor>().unwrap_err()),
-            Error::JournalUnread(std::io::ErrorKind::NotFound.into()),
-            Error::StateAway(Unavailable::TimedOut),
+            Error::JournalUnreadable(std::io::ErrorKind::NotFound.into()),
+            Error::StateUnavailable(Unavailable::TimedOut),
             Error::Randomness(getrandom::Error::UNSUPPORTED),
         ];
         own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()

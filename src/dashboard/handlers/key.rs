@@ -1,5 +1,7 @@
 //! The page of one key.
 
+use std::time::Duration;
+
 use super::super::error::DashboardError;
 use super::super::pages::{
     AdmissionFilter, Gauge, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse, UseFilter,
@@ -11,6 +13,7 @@ use super::{PageContext, page};
 use crate::audit::Record;
 use crate::key::KeyId;
 use crate::management::{self, Explanation, KeyStatus, Operation, Reply, UseQuery};
+use crate::settings::WithUnit;
 
 /// Uses on a page.
 const PAGE: usize = 20;
@@ -60,13 +63,13 @@ impl PageContext<'_> {
             own: key.user == self.person.user.id,
             permissions: user.permissions.iter().map(ToString::to_string).collect(),
             state: state(&key),
-            created: self.when(&key.created),
+            created: self.when(key.created),
             imported: key.imported,
             last_use: self.last_use(&key, own),
             uses_ever: key.uses,
-            rotated: key.rotated.as_deref().map(|time| self.when(time)),
+            rotated: key.rotated.map(|time| self.when(time)),
             previous_until: self.overlap(&key),
-            revoked: key.revoked.as_deref().map(|time| self.when(time)),
+            revoked: key.revoked.map(|time| self.when(time)),
             limits: limits(&key, &org),
             standing: (state(&key) != KeyState::Revoked).then(|| self.standing(&standing)),
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
@@ -105,23 +108,22 @@ impl PageContext<'_> {
 
     /// Until when the secret before the last rotation works, while it does.
     fn overlap(&self, key: &management::Key) -> Option<super::super::pages::Timestamp> {
-        let until = key.previous_until.as_deref()?;
-        let is_on = until.parse::<crate::clock::Micros>().is_ok_and(|until| until > self.request.now);
-        is_on.then(|| self.when(until))
+        let until = key.previous_until.filter(|until| *until > self.request.now)?;
+        Some(self.when(until))
     }
 
     fn standing(&self, standing: &management::LimitStatus) -> LimitUsage {
         LimitUsage {
             bucket: Gauge::of(standing.remaining.into(), standing.burst.into()),
-            next: standing.next_token.as_deref().map(|time| self.when(time)),
-            full: standing.full.as_deref().map(|time| self.when(time)),
+            next: standing.next_token.map(|time| self.when(time)),
+            full: standing.full.map(|time| self.when(time)),
             in_flight: Gauge::of(standing.in_flight.into(), standing.concurrent.into()),
         }
     }
 
     fn refusal(&self, record: &Record) -> RefusedUse {
         RefusedUse {
-            when: self.when(&record.time),
+            when: self.when(record.time.parse().unwrap_or_default()),
             outcome: outcome(record),
             status: record.status,
             action: record.action.clone(),
@@ -131,7 +133,7 @@ impl PageContext<'_> {
 
     fn use_(&self, record: &Record) -> UseRow {
         UseRow {
-            when: self.when(&record.time),
+            when: self.when(record.time.parse().unwrap_or_default()),
             action: record.action.clone(),
             status: record.status,
             outcome: outcome(record),
@@ -165,23 +167,22 @@ fn ip(record: &Record) -> String {
 fn limits(key: &management::Key, org: &management::Org) -> KeyLimits {
     KeyLimits {
         requests: key.limits.requests.into(),
-        per: per(&key.limits.per),
+        per: per(key.limits.per),
         burst: key.limits.burst.into(),
         own: key.limits.own,
         concurrent: org.concurrent_in_force.into(),
     }
 }
 
-/// `1h` is `hour`; any other time stays as it is.
-fn per(text: &str) -> String {
-    match text {
-        "1s" => "second",
-        "1m" => "minute",
-        "1h" => "hour",
-        "1d" => "day",
-        other => other,
+/// The unit of a usual period as a word; any other period as text, such as `2h`.
+fn per(time: Duration) -> String {
+    match time.as_secs() {
+        1 => "second".to_owned(),
+        60 => "minute".to_owned(),
+        3600 => "hour".to_owned(),
+        86_400 => "day".to_owned(),
+        _ => WithUnit::Duration(time).to_string(),
     }
-    .to_owned()
 }
 
 fn is_admitted(key: &management::Key, standing: &management::LimitStatus) -> bool {

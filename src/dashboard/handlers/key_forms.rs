@@ -61,7 +61,7 @@ impl PageContext<'_> {
         match self.management.perform_as(&self.actor, create, self.request.now).await {
             Ok(Reply::NewKey { api_key, key }) => self.show_new(&api_key, &key, Issuance::Created).await,
             Ok(_) => Err(DashboardError::Internal),
-            Err(ManagementError::Name) => {
+            Err(ManagementError::InvalidName) => {
                 let what = "Give a name of 1 to 100 characters, without control characters.".to_owned();
                 self.create_form(name, user, Some(what), None).await
             }
@@ -117,7 +117,7 @@ impl PageContext<'_> {
         let rotate = Operation::RotateKey { key: Self::key_id(id)?, overlap: Some(overlap) };
         match self.perform(rotate).await? {
             Reply::NewKey { api_key, key } => {
-                let until = key.previous_until.as_deref().filter(|_| !overlap.is_zero());
+                let until = key.previous_until.filter(|_| !overlap.is_zero());
                 let until = until.map(|until| self.when(until));
                 self.show_new(&api_key, &key, Issuance::Rotated(until)).await
             }

@@ -83,7 +83,7 @@ impl PageContext<'_> {
             name: key.name.clone(),
             owner: key.email.clone(),
             own: key.user == self.person.user.id,
-            created: self.when(&key.created),
+            created: self.when(key.created),
             last_use: self.last_use(key, activity),
             state: state(key),
             activity: activity.map(day),
@@ -92,9 +92,9 @@ impl PageContext<'_> {
 
     /// The last use. The state knows when it was; the journal of this gateway may know more of it.
     pub(super) fn last_use(&self, key: &Key, activity: Option<&management::Activity>) -> Option<LastUseCell> {
-        let time = key.last_used.as_deref()?;
+        let time = key.last_used?;
         let recorded = activity.and_then(|activity| activity.last.as_ref());
-        let details = recorded.filter(|last| is_same_use(&last.time, time)).map(|last| UseSource {
+        let details = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
             ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
             user_agent: last.user_agent.clone(),
         });
@@ -104,20 +104,15 @@ impl PageContext<'_> {
 
 /// The last 24 hours of a key.
 pub(super) fn day(activity: &management::Activity) -> ActivityChart {
-    let time = |text: &str| text.parse().unwrap_or(Micros(0));
-    let hour = |hour: &management::Hour| HourCounts {
-        start: time(&hour.start),
-        requests: hour.requests,
-        refusals: hour.refusals,
-    };
+    let hour =
+        |hour: &management::Hour| HourCounts { start: hour.start, requests: hour.requests, refusals: hour.refusals };
     ActivityChart::of(&activity.hours.iter().map(hour).collect::<Vec<_>>())
 }
 
 /// Whether the journal's last use is the state's, whose clock may be another one.
-fn is_same_use(recorded: &str, known: &str) -> bool {
+fn is_same_use(recorded: Micros, known: Micros) -> bool {
     /// How far the clocks of a gateway and its Redis may be apart.
     const APART_US: u64 = 2_000_000;
-    let [recorded, known] = [recorded, known].map(|time| time.parse::<Micros>().unwrap_or(Micros(0)));
     recorded.since(known).max(known.since(recorded)) <= APART_US
 }
 

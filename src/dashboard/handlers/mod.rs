@@ -121,8 +121,8 @@ impl PageContext<'_> {
         Some(said.to_owned())
     }
 
-    fn when(&self, text: &str) -> Timestamp {
-        Timestamp::of(text.parse().unwrap_or(Micros(0)), self.request.now)
+    fn when(&self, time: Micros) -> Timestamp {
+        Timestamp::of(time, self.request.now)
     }
 }
 

@@ -1,0 +1,198 @@
+//! A key as management shows it, and the limits that it has.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::duration_text;
+use crate::clock::{self, Micros};
+use crate::identity::{OrgId, UserId};
+use crate::key::{KeyId, PlainKey};
+use crate::quota::Quota;
+use crate::secret::Secret;
+use crate::state;
+
+/// Key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Key")]
+pub struct Key {
+    pub id: KeyId,
+    pub name: String,
+    pub org: OrgId,
+    pub user: UserId,
+    /// The user's email address.
+    pub email: String,
+    pub status: KeyStatus,
+    /// The limits in force.
+    pub limits: KeyLimits,
+    pub imported: bool,
+    pub uses: u64,
+    #[serde(with = "clock::rfc3339::option")]
+    pub last_used: Option<Micros>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    pub rotated: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    pub previous_until: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    pub revoked: Option<Micros>,
+}
+
+/// Authentication status of a key: active, or the first reason to refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyStatus {
+    /// Requests are authenticated.
+    Active,
+    /// The key was revoked.
+    Revoked,
+    /// The key's user was removed.
+    UserRemoved,
+    /// The key's organization is suspended.
+    OrgSuspended,
+}
+
+/// Quota in force for a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyLimits {
+    /// Tokens that flow in during one `per`.
+    pub requests: u32,
+    /// The time in which they flow in; in JSON as text, such as `1h`.
+    #[serde(with = "duration_text")]
+    pub per: Duration,
+    /// Tokens that the bucket holds when full.
+    pub burst: u32,
+    /// `true`: the key's own quota; `false`: the configured one.
+    pub own: bool,
+}
+
+/// New limits of a key. Values that are absent stay as they are in force, except `burst`, which follows new `requests`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitUpdate {
+    /// Tokens that flow in during one `per`.
+    pub requests: Option<u32>,
+    /// The time in which they flow in; in JSON as text, such as `1h`.
+    #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    pub per: Option<Duration>,
+    /// Tokens that the bucket holds when full.
+    pub burst: Option<u32>,
+}
+
+/// Key with a new secret: the only time that the secret is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    /// The key in the clear.
+    pub api_key: ApiKey,
+    /// Its record.
+    pub key: Key,
+}
+
+/// API key in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey(Secret);
+
+impl Key {
+    /// From the record, the user and organization that own it (none: removed or gone), and the quota in force.
+    pub(super) fn new(key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>, quota: Quota) -> Self {
+        let user_removed = user.is_none_or(|user| user.removed.is_some());
+        Self {
+            id: key.id,
+            name: key.name.clone(),
+            org: key.org,
+            user: key.user,
+            email: user.map(|user| user.email.clone()).unwrap_or_default(),
+            status: KeyStatus::new(key, user_removed, org.is_some_and(|org| org.suspended)),
+            limits: KeyLimits::new(quota, key.quota.is_some()),
+            imported: key.imported,
+            uses: key.uses,
+            last_used: key.last_used,
+            created: key.created,
+            rotated: key.rotated,
+            previous_until: key.previous_until,
+            revoked: key.revoked,
+        }
+    }
+}
+
+impl KeyStatus {
+    /// The first reason to refuse a key, in the order in which requests are checked.
+    fn new(key: &state::Key, user_removed: bool, org_suspended: bool) -> Self {
+        match (key.revoked, user_removed, org_suspended) {
+            (Some(_), _, _) => Self::Revoked,
+            (None, true, _) => Self::UserRemoved,
+            (None, false, true) => Self::OrgSuspended,
+            (None, false, false) => Self::Active,
+        }
+    }
+}
+
+impl KeyLimits {
+    fn new(quota: Quota, own: bool) -> Self {
+        Self { requests: quota.requests, per: quota.per, burst: quota.burst, own }
+    }
+}
+
+impl LimitUpdate {
+    /// Applies these limits to the quota in force.
+    pub(super) fn apply_to(self, quota: Quota) -> Quota {
+        Quota {
+            requests: self.requests.unwrap_or(quota.requests),
+            per: self.per.unwrap_or(quota.per),
+            burst: self.burst.or(self.requests).unwrap_or(quota.burst),
+        }
+    }
+}
+
+impl ApiKey {
+    /// The key itself, to be shown once.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+}
+
+impl From<&PlainKey> for ApiKey {
+    fn from(key: &PlainKey) -> Self {
+        Self(key.expose().clone())
+    }
+}
+
+impl Serialize for ApiKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::OrgTag;
+
+    #[test]
+    fn limits_that_are_absent_stay_as_they_are() {
+        let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5 };
+        assert_eq!(LimitUpdate::default().apply_to(quota), quota);
+        let faster = LimitUpdate { requests: Some(20), ..LimitUpdate::default() }.apply_to(quota);
+        assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
+        let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.apply_to(quota);
+        assert_eq!((bursty.requests, bursty.burst), (20, 1));
+    }
+
+    #[test]
+    fn api_key_is_serialized_in_the_clear_and_hidden_by_debug() {
+        let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let plain = PlainKey::generate(id).unwrap();
+        let api_key = ApiKey::from(&plain);
+        assert_eq!(format!("{api_key:?}"), "ApiKey(Secret(…))");
+        let json = serde_json::to_string(&api_key).unwrap();
+        assert_eq!(json, format!("{:?}", plain.expose().expose()));
+        assert_eq!(serde_json::from_str::<ApiKey>(&json).unwrap(), api_key);
+    }
+}
