@@ -16,30 +16,24 @@
 //!   per connection (watchdog), every count its bound.
 //! - A failed accept (out of file descriptors, say) is waited out, never spun on.
 
-mod listener;
-mod queue;
-mod connection_limiter;
-mod connection;
-mod opening;
-pub mod proxy_protocol;
-mod stream;
+mod accept;
 mod http1;
-mod io;
-pub mod head;
-mod chunks;
 mod http2;
-mod frames;
-mod watched;
-mod upgrade;
-mod body;
-mod progress;
+mod tracked_service;
 mod watchdog;
+mod activity;
+mod request_body;
+mod upgrade;
+mod stream;
 mod drain;
+mod connection_limiter;
+mod serving;
 mod settings;
 
-pub use body::{BODY_GRACE, BodyError, BodyLimits, RequestBody, UploadProgress};
-pub use connection::HeadError;
+pub use accept::{bind, proxy_protocol, serve};
 pub use connection_limiter::ConnectionLimiter;
-pub use listener::{Http2Negotiation, ServeOptions, bind, serve};
+pub use http1::head;
+pub use request_body::{BODY_GRACE, BodyError, BodyLimits, RequestBody, UploadProgress};
+pub use serving::{HeadError, Http2Negotiation, ServeOptions};
 pub use settings::Settings;
 pub use upgrade::{UpgradeSlot, Upgraded};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::progress::{Phase, Progress};
+use super::activity::{Phase, Progress};
 use super::settings::Settings;
 use crate::metrics::TimeoutMetrics;
 use crate::timer::LazyTimer;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::listener::{Http2Negotiation, ServeOptions};
 use super::proxy_protocol;
-use super::stream::{Socket, Stream};
 use crate::identity::Peer;
 use crate::tls::ServerTls;
+use crate::transport::serving::{Http2Negotiation, ServeOptions};
+use crate::transport::stream::{Socket, Stream};
 
 /// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

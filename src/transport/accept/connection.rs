@@ -11,27 +11,14 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::net::TcpStream;
 
-use super::drain::Member;
-use super::listener::ServeOptions;
-use super::opening::{self, Failure, Opened};
-use super::stream::SharedStream;
-use super::upgrade::UpgradeSlot;
-use super::watchdog::CLOSING;
-use super::{http1, http2};
+use super::handshake::{self, Failure, Opened};
 use crate::identity::Peer;
-
-/// Why a head could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadError {
-    /// It is not HTTP.
-    Malformed,
-    /// It has too many bytes or fields.
-    HeadTooLarge,
-    /// Its request target is too long.
-    TargetTooLong,
-    /// It did not arrive in time.
-    TooSlow,
-}
+use crate::transport::drain::Member;
+use crate::transport::serving::ServeOptions;
+use crate::transport::stream::SharedStream;
+use crate::transport::upgrade::UpgradeSlot;
+use crate::transport::watchdog::CLOSING;
+use crate::transport::{http1, http2};
 
 /// Runs a connection to its end. Failures are the client's affair, and end here.
 pub(super) async fn run<S, B>(
@@ -47,7 +34,7 @@ pub(super) async fn run<S, B>(
 {
     let opened = tokio::select! {
         biased;
-        opened = opening::open(stream, address, &serving) => opened,
+        opened = handshake::open(stream, address, &serving) => opened,
         () = late(&member) => return,
     };
     let Opened { stream, peer, http2 } = match opened {
@@ -84,11 +71,5 @@ fn note(failure: &Failure, serving: &ServeOptions) {
         Failure::Proxy(_) => serving.connections.failed_proxy.inc(),
         Failure::Tls(_) => serving.connections.failed_tls.inc(),
         Failure::Broken(_) => {}
-    }
-}
-
-pub(super) fn log_end(result: hyper::Result<()>) {
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

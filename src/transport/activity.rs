@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::connection::HeadError;
+use super::serving::HeadError;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

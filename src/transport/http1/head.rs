@@ -5,8 +5,8 @@
 //! a bare LF; nothing is folded; no space stands before a colon; no control byte in a value; one `Content-Length` of
 //! digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
-use super::HeadError;
 use crate::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
+use crate::transport::serving::HeadError;
 
 /// Empty lines before a request line that are forgiven (section 2.2): some old clients send one after a body.
 const MAX_EMPTY: usize = 2;

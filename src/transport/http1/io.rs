@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::chunks::Chunks;
 use super::head::{BodyFraming, HeadLimits, HeadScanner};
-use super::progress::Progress;
-use super::stream::SharedStream;
+use crate::transport::activity::Progress;
+use crate::transport::stream::SharedStream;
 
 /// More than most heads, for those that do not arrive whole.
 const PIECE: usize = 4096;

@@ -1,12 +1,16 @@
 //! Binding, and the accept loop.
 
+mod backlog;
+mod connection;
+mod handshake;
+pub mod proxy_protocol;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,20 +18,16 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
-use ipnet::IpNet;
 use prometheus::IntGauge;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
-use super::connection::{self, HeadError};
-use super::connection_limiter::{ConnectionLimiter, Full};
-use super::drain::{Connections, Stage};
-use super::queue;
-use super::settings::Settings;
-use super::upgrade::UpgradeSlot;
+use crate::transport::connection_limiter::Full;
+use crate::transport::drain::{Connections, Stage};
+
 use crate::identity::Peer;
-use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
-use crate::tls::ServerTls;
+use crate::transport::serving::ServeOptions;
+use crate::transport::upgrade::UpgradeSlot;
 
 /// Connections the kernel completes and holds for us before it refuses more: what Linux allows by default.
 const BACKLOG: i32 = 4096;
@@ -60,37 +60,6 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
-}
-
-/// What one listener serves, and how.
-#[derive(Clone)]
-pub struct ServeOptions {
-    /// Sizes and time-outs.
-    pub settings: Rc<Settings>,
-    /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
-    pub head_error_response: Rc<dyn Fn(HeadError) -> Bytes>,
-    /// What the handshake shows and asks for, when connections are encrypted; ALPN then chooses the protocol.
-    pub tls: Option<Arc<ServerTls>>,
-    /// Whether connections that are not encrypted may be HTTP/2.
-    pub http2: Http2Negotiation,
-    /// Networks whose connections begin with a PROXY header.
-    pub proxy_networks: Rc<[IpNet]>,
-    /// How many connections there may be.
-    pub connection_limiter: ConnectionLimiter,
-    /// Connections, counted.
-    pub connections: ConnectionMetrics,
-    /// Time-outs, counted.
-    pub timeouts: TimeoutMetrics,
-}
-
-/// Whether connections that are not encrypted may be HTTP/2.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Http2Negotiation {
-    /// Where the TLS handshake agrees on it, and nowhere else.
-    #[default]
-    Alpn,
-    /// Also where a connection begins with its preface (RFC 9113, section 3.3).
-    PriorKnowledge,
 }
 
 /// Serves one listener. `serving` is asked at each connection, which keeps what it was told.
@@ -134,11 +103,11 @@ where
             },
         }
     }
-    if let Err(error) = queue::let_nobody_in(&listener) {
+    if let Err(error) = backlog::let_nobody_in(&listener) {
         tracing::debug!(%error, "clients that come while the listener closes may be reset");
     }
     // Without a lame duck, nobody had the time to expect to be served until the end.
-    let settled = tokio::time::sleep(if lame { queue::SETTLING } else { Duration::ZERO });
+    let settled = tokio::time::sleep(if lame { backlog::SETTLING } else { Duration::ZERO });
     let mut settled = pin!(settled);
     loop {
         tokio::select! {
@@ -150,7 +119,7 @@ where
             },
         }
     }
-    queue::drained(listener, accept);
+    backlog::drained(listener, accept);
     connections.tell(Stage::Closing);
     connections.ended().await;
     Ok(())

@@ -1,5 +1,7 @@
 //! One HTTP/2 connection.
 
+mod frames;
+
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
@@ -19,16 +21,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
-use super::drain::{Member, Stage};
-use super::frames::Frames;
-use super::listener::ServeOptions;
-use super::progress::{Phase, Progress, Taking};
-use super::settings::Settings;
-use super::stream::SharedStream;
-use super::watchdog::Watchdog;
-use super::watched::Watched;
+use self::frames::Frames;
 use crate::metrics::TimeoutMetrics;
 use crate::timer::LazyTimer;
+use crate::transport::activity::{Phase, Progress, Taking};
+use crate::transport::drain::{Member, Stage};
+use crate::transport::serving::{ServeOptions, log_end};
+use crate::transport::settings::Settings;
+use crate::transport::stream::SharedStream;
+use crate::transport::tracked_service::Watched;
+use crate::transport::watchdog::Watchdog;
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -45,7 +47,7 @@ const PING: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(stream: SharedStream, serving: &ServeOptions, member: &Member, service: S)
+pub(in crate::transport) async fn run<S, B>(stream: SharedStream, serving: &ServeOptions, member: &Member, service: S)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -80,7 +82,7 @@ where
             if result.as_ref().is_err_and(is_flood) {
                 serving.connections.floods.inc();
             }
-            super::connection::log_end(result);
+            log_end(result);
             return Poll::Ready(None);
         }
         watchdog.poll(cx).map(Some)

@@ -14,7 +14,7 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::progress::{Progress, Taking};
+use super::activity::{Progress, Taking};
 
 /// A service of one connection: tells when an exchange begins and ends, hears when a response is to be the last, and
 /// notes when the client of an HTTP/2 stream does not take what it is given.

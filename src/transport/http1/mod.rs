@@ -1,5 +1,9 @@
 //! One HTTP/1 connection.
 
+mod chunks;
+pub mod head;
+mod io;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,17 +20,16 @@ use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 
-use super::connection::HeadError;
-use super::drain::{Member, Stage};
-use super::head::HeadLimits;
-use super::io::Io;
-use super::listener::ServeOptions;
-use super::progress::{Phase, Progress};
-use super::settings::Settings;
-use super::stream::SharedStream;
-use super::upgrade::{UpgradeSlot, Upgraded};
-use super::watchdog::{Expired, Watchdog};
-use super::watched::Watched;
+use self::head::HeadLimits;
+use self::io::Io;
+use crate::transport::activity::{Phase, Progress};
+use crate::transport::drain::{Member, Stage};
+use crate::transport::serving::{HeadError, ServeOptions, log_end};
+use crate::transport::settings::Settings;
+use crate::transport::stream::SharedStream;
+use crate::transport::tracked_service::Watched;
+use crate::transport::upgrade::{UpgradeSlot, Upgraded};
+use crate::transport::watchdog::{Expired, Watchdog};
 
 /// How much the library reads beyond a head of the largest size, and the least that it can do with.
 const READ_AHEAD: usize = 8192;
@@ -36,7 +39,7 @@ const FIELDS_ON_STACK: usize = 100;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(
+pub(in crate::transport) async fn run<S, B>(
     stream: SharedStream,
     serving: &ServeOptions,
     member: &Member,
@@ -61,7 +64,7 @@ pub(super) async fn run<S, B>(
         }
         loop {
             if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
-                super::connection::log_end(result);
+                log_end(result);
                 return Poll::Ready(None);
             }
             // Only after what has come was read. The library sees no head before it is whole, and would take the
