@@ -1,4 +1,4 @@
-//! What a worker serves by, services of the snapshot that is in force and replaced with it.
+//! Active configuration of a worker: the services that serve the current configuration snapshot.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,33 +7,20 @@ use std::sync::Arc;
 use http::Method;
 use uuid::ContextV7;
 
-use super::Certificates;
+use super::config_snapshot::ConfigSnapshot;
 use super::dispatch::ListenerRouter;
-use super::worker_pool::ConfigSnapshot;
+use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
-use crate::audit::Journal;
 use crate::config::{Listener, ListenerRole};
-use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use crate::dashboard::{CurlExample, CurlExamples, Dashboard};
 use crate::forward::TrustedProxies;
 use crate::gateway::{EarlyRejection, Gateway};
-use crate::metrics::Metrics;
-use crate::state::State;
-use crate::transport::{BodyLimits, ConnectionLimiter, RequestBody, ServeOptions, Settings};
+use crate::transport::{BodyLimits, RequestBody, ServeOptions, Settings};
 use crate::upstream::Pool;
 
-/// What stays when the snapshot changes.
-pub(super) struct SharedHandles {
-    pub(super) state: Arc<State>,
-    pub(super) journal: Journal,
-    pub(super) metrics: Metrics,
-    pub(super) connection_limiter: ConnectionLimiter,
-    pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<dashboard::DashboardServices>,
-}
-
-/// What is services of the snapshot that is in force. Clones share it.
+/// Active configuration of a worker. Clones share it.
 ///
-/// - Whoever has taken a gateway or a listener's settings from it keeps them, whatever is in force then.
+/// - A request or connection keeps the services that it was given, also after another snapshot was applied.
 #[derive(Clone)]
 pub(super) struct ActiveConfig(Rc<Inner>);
 
@@ -42,72 +29,74 @@ struct Inner {
     services: RefCell<WorkerServices>,
 }
 
-/// What is services of a snapshot.
+/// Services of one worker, built from one configuration snapshot.
 struct WorkerServices {
     gateway: Rc<Gateway>,
     dashboard: Option<Rc<Dashboard>>,
-    /// Of each listener.
+    /// Transport settings of each listener, in the order of the configuration.
     serving: Vec<Rc<ServeOptions>>,
-    /// Of each listener.
-    serves: Vec<ListenerRole>,
+    /// Role of each listener, in the same order.
+    roles: Vec<ListenerRole>,
 }
 
 impl ActiveConfig {
-    /// What is services of the first snapshot.
+    /// The active configuration of a worker that starts.
     pub(super) fn new(handles: SharedHandles, snapshot: &ConfigSnapshot) -> Self {
         let pool = Pool::new(snapshot.endpoints.clone(), &snapshot.config.upstream);
-        let services = RefCell::new(handles.services(snapshot, pool));
+        let services = RefCell::new(handles.build_services(snapshot, pool));
         Self(Rc::new(Inner { handles, services }))
     }
 
-    fn gateway(&self) -> Rc<Gateway> {
-        Rc::clone(&self.0.services.borrow().gateway)
-    }
-
-    /// For the next request to a listener.
+    /// The router for the next request on a listener.
     pub(super) fn router(&self, listener: usize) -> ListenerRouter {
         let services = self.0.services.borrow();
         ListenerRouter {
             gateway: Rc::clone(&services.gateway),
             dashboard: services.dashboard.clone(),
-            serves: services.serves[listener],
+            role: services.roles[listener],
         }
     }
 
-    /// For the next connection of a listener.
+    /// The transport settings for the next connection on a listener.
     pub(super) fn serving(&self, listener: usize) -> Rc<ServeOptions> {
         Rc::clone(&self.0.services.borrow().serving[listener])
     }
 
-    /// Puts another snapshot in force, over the same connections.
+    /// Serves another snapshot from the next request on. Upstream connections to endpoints in both are kept.
     pub(super) fn apply(&self, snapshot: &ConfigSnapshot) {
-        let pool = self.gateway().upstream.changed(snapshot.endpoints.clone(), &snapshot.config.upstream);
-        let services = self.0.handles.services(snapshot, pool);
-        // What was in force may end here, and close connections: not while it is borrowed.
+        let gateway = Rc::clone(&self.0.services.borrow().gateway);
+        let pool = gateway.upstream.changed(snapshot.endpoints.clone(), &snapshot.config.upstream);
+        let services = self.0.handles.build_services(snapshot, pool);
         let replaced = self.0.services.replace(services);
+        // Dropping the old services may close upstream connections, which must not happen while the cell is borrowed.
         drop(replaced);
     }
 }
 
 impl SharedHandles {
-    fn services(&self, snapshot: &ConfigSnapshot, pool: Pool<RequestBody>) -> WorkerServices {
-        let gateway = Rc::new(self.gateway(snapshot, pool));
+    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool<RequestBody>) -> WorkerServices {
+        let gateway = Rc::new(self.build_gateway(snapshot, pool));
         let listeners = snapshot.config.listen.iter().enumerate();
-        let serving = listeners.map(|(number, listen)| Rc::new(self.serving(number, listen, &gateway)));
-        let serves = snapshot.config.listen.iter().map(|listen| listen.serves).collect();
-        WorkerServices { serving: serving.collect(), serves, dashboard: self.dashboard(snapshot).map(Rc::new), gateway }
+        let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
+        let roles = snapshot.config.listen.iter().map(|listener| listener.role).collect();
+        WorkerServices {
+            serving: serving.collect(),
+            roles,
+            dashboard: self.build_dashboard(snapshot).map(Rc::new),
+            gateway,
+        }
     }
 
-    fn dashboard(&self, snapshot: &ConfigSnapshot) -> Option<Dashboard> {
+    fn build_dashboard(&self, snapshot: &ConfigSnapshot) -> Option<Dashboard> {
         let shared = self.dashboard.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
         let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
-        let paths = snapshot.config.routes.iter().filter_map(curl_example).collect();
+        let paths = snapshot.config.routes.iter().filter_map(example).collect();
         let examples = CurlExamples { origin, paths };
         Some(Dashboard::new(shared, trusted, snapshot.failed_auth.clone(), examples, self.metrics.clone()))
     }
 
-    fn gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
+    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
         let routes = Routes::new(&snapshot.config.routes, &self.metrics);
         let limits = self.body_limits(&snapshot.config.transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
@@ -144,15 +133,15 @@ impl SharedHandles {
         }
     }
 
-    /// What the listener with this place in the configuration serves.
-    fn serving(&self, number: usize, listen: &Listener, gateway: &Gateway) -> ServeOptions {
-        let unread = gateway.early_rejection.clone();
+    /// Transport settings of the listener at `index` of the configuration.
+    fn build_serving(&self, index: usize, listener: &Listener, gateway: &Gateway) -> ServeOptions {
+        let early_rejection = gateway.early_rejection.clone();
         ServeOptions {
             settings: Rc::new(gateway.settings.clone()),
-            head_error_response: Rc::new(move |why| unread.answer(why)),
-            tls: self.certificates.store(number).cloned(),
-            http2: listen.http2,
-            proxy_networks: listen.proxy_protocol.as_slice().into(),
+            head_error_response: Rc::new(move |why| early_rejection.answer(why)),
+            tls: self.certificates.store(index).cloned(),
+            http2: listener.http2,
+            proxy_networks: listener.proxy_protocol.as_slice().into(),
             connection_limiter: self.connection_limiter.clone(),
             connections: self.metrics.connections.clone(),
             timeouts: self.metrics.timeouts.clone(),
@@ -160,10 +149,10 @@ impl SharedHandles {
     }
 }
 
-/// What of a route can be asked for by `GET` as it stands.
-fn curl_example(route: &RouteSettings) -> Option<CurlExample> {
+/// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed.
+fn example(route: &RouteSettings) -> Option<CurlExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);
-    let is_whole = !path.contains('{');
-    (may_get && is_whole).then(|| CurlExample { path: path.to_owned(), permission: route.permission.clone() })
+    let has_parameter = path.contains('{');
+    (may_get && !has_parameter).then(|| CurlExample { path: path.to_owned(), permission: route.permission.clone() })
 }

@@ -1,4 +1,5 @@
-//! What encrypted connections are made with, on both sides: kept up to date with the files, and shown in the metrics.
+//! TLS certificates of listeners and of upstream connections: reloaded when their files change, with their expiry in the
+//! metrics.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,24 +15,24 @@ use crate::config::Listener;
 use crate::metrics::TlsMetrics;
 use crate::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
 
-/// Between two looks at the files: certificates are in force long before anybody who changed them would look.
+/// Time between two checks of the files: short enough that a new certificate is in use before an operator checks it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The certificates of both sides.
+/// Certificate stores of the encrypted listeners and of connections to the upstream.
 pub struct Certificates {
-    /// In the order of the configuration; none for listeners that are not encrypted.
+    /// One for each listener, in the order of the configuration; none for a listener without TLS.
     stores: Vec<Option<Arc<ServerTls>>>,
-    /// Of connections to the upstream; none when they are not encrypted.
+    /// ServerTls of upstream connections; none without TLS to the upstream.
     upstream: ArcSwapOption<ClientTls>,
-    /// The names in the metrics.
+    /// Certificates in the metrics, by name, with the end of their validity in Unix seconds.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
 }
 
-/// What will be in force once it is installed.
+/// Certificates that were read and checked, to be installed.
 pub struct PreparedCertificates(Vec<(Arc<ServerTls>, PreparedTls)>);
 
-/// Has the files looked at every second, on a thread of its own, until it is dropped.
+/// Thread that checks the certificate files every second, until this is dropped.
 pub(super) struct CertWatcher {
     _until_dropped: mpsc::Sender<Infallible>,
 }
@@ -39,12 +40,12 @@ pub(super) struct CertWatcher {
 impl CertWatcher {
     pub(super) fn start(certificates: Arc<Certificates>) -> io::Result<Self> {
         let (sender, dropped) = mpsc::channel();
-        let look = move || {
+        let check = move || {
             while dropped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 certificates.reload();
             }
         };
-        std::thread::Builder::new().name("certificates".into()).spawn(look)?;
+        std::thread::Builder::new().name("certificates".into()).spawn(check)?;
         Ok(Self { _until_dropped: sender })
     }
 }
@@ -62,19 +63,19 @@ impl Certificates {
         let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
         let upstream = ArcSwapOption::new(upstream.cloned());
         let certificates = Self { stores, upstream, shown: Mutex::default(), metrics };
-        certificates.show();
+        certificates.update_metrics();
         Ok(certificates)
     }
 
-    /// The store of a listener, by its place in the configuration.
+    /// The store of a listener, by its index in the configuration; none for a listener without TLS.
     pub fn store(&self, listener: usize) -> Option<&Arc<ServerTls>> {
         self.stores.get(listener)?.as_ref()
     }
 
-    /// Reads the files of other settings for the same listeners, all of which can be used, or none.
+    /// Reads the files of other settings for the same listeners. Nothing changes until [`Certificates::install`].
     ///
     /// # Errors
-    /// [`tls::Error`] names the file that is of no use.
+    /// [`tls::Error`] names the first file that cannot be used.
     pub fn prepare(&self, listeners: &[Listener]) -> Result<PreparedCertificates, tls::Error> {
         let pairs = self.stores.iter().zip(listeners).filter_map(|(store, listener)| {
             let (store, settings) = store.as_ref().zip(listener.tls.as_ref())?;
@@ -83,15 +84,16 @@ impl Certificates {
         pairs.collect::<Result<_, _>>().map(PreparedCertificates)
     }
 
-    /// Puts into force what was prepared, and looks after another store of the upstream's from now on.
+    /// Uses the prepared certificates and the given upstream store from the next connection on.
     pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstream: Option<&Arc<ClientTls>>) {
         all.into_iter().for_each(|(store, ready)| store.install(ready));
         self.upstream.store(upstream.cloned());
-        self.show();
+        self.update_metrics();
     }
 
-    /// Looks at all files, and puts into force what has changed, each listener's and the upstream's by itself. A failure is logged and counted
-    /// once for each content, at the second look that sees it; what was in force still is.
+    /// Checks all files, and uses those that have changed, for each listener and the upstream by itself. A failure is
+    /// logged and counted once for each content, at the second check that sees it; the previous certificates stay in
+    /// use.
     ///
     /// Cheap enough to be called every second.
     pub fn reload(&self) {
@@ -99,26 +101,27 @@ impl Certificates {
         for reloaded in listeners.chain(self.upstream.load().iter().map(|store| store.reload())) {
             match reloaded {
                 Ok(files) if files.is_empty() => {}
-                Ok(files) => tracing::info!(?files, "changed certificates are in force"),
+                Ok(files) => tracing::info!(?files, "reloaded changed certificates"),
                 Err(error) => {
                     self.metrics.reload_failures.inc();
                     let error = error.in_full();
-                    tracing::error!(%error, "changed certificates cannot be used; those before them are in force");
+                    tracing::error!(%error, "cannot use changed certificates; the previous ones stay in use");
                 }
             }
         }
-        self.show();
+        self.update_metrics();
     }
 
-    /// Our own certificate at the upstream is named by what it is for: those of clients need no DNS name.
+    /// CertificateExpiry of every certificate in use. The client certificate for the upstream is named "upstream", because a client
+    /// certificate need not have a DNS name.
     fn expiries(&self) -> Vec<CertificateExpiry> {
         let own = self.upstream.load().as_ref().and_then(|store| store.not_after());
         let own = own.map(|not_after| CertificateExpiry { certificate: "upstream".into(), not_after });
         self.stores.iter().flatten().flat_map(|store| store.expiries()).chain(own).collect()
     }
 
-    /// Shows in the metrics when certificates end: of those with the same name, the first to end.
-    fn show(&self) {
+    /// Sets the expiry metrics. Of certificates with the same name, the earliest end counts.
+    fn update_metrics(&self) {
         let mut current: BTreeMap<String, i64> = BTreeMap::new();
         for expiry in self.expiries() {
             let ends = current.entry(expiry.certificate).or_insert(expiry.not_after);

@@ -1,9 +1,9 @@
-//! Whether the configuration's files have changed.
+//! Configuration watcher: detects changed configuration files by their content.
 //!
-//! Their content is read and compared once a second. They are small, and this sees every way of changing them, in place,
-//! by a rename, by the swapped symbolic link of a Kubernetes volume, alike and on every file system, also on those that
-//! tell nobody of changes. Notifications of the kernel (inotify) are about files and directories, not about what a path
-//! leads to: each of these ways needs watches of its own, and on network and overlay file systems they may never come.
+//! The content is read and compared once a second. The files are small, and comparing content detects every way of
+//! changing them alike: in place, by a rename, by the swapped symbolic link of a Kubernetes volume, on any file system.
+//! Kernel notifications (inotify) would need a different watch for each of these ways, because they are about files and
+//! directories and not about the file that a path leads to, and on network and overlay file systems they may never come.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// What the files hold at one moment.
+/// Fingerprint of the content of several files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint([u8; 32]);
 
-/// Tells when the files hold something that nobody has taken set_baseline of.
+/// Detects changes in a sequence of fingerprints.
 ///
-/// - What has changed is told when two looks in a row have seen the same: half a file is not.
-/// - Each change is told once.
+/// - A change is reported when two fingerprints in a row are the same, so that a half-written file is not.
+/// - Each change is reported once.
 #[derive(Debug)]
 pub(super) struct ConfigWatcher {
-    /// What was taken set_baseline of.
-    known: Fingerprint,
-    /// What the fingerprint before saw, when it was something else.
-    seen: Option<Fingerprint>,
+    /// The fingerprint of the content that was reported, or applied, last.
+    baseline: Fingerprint,
+    /// The previous fingerprint, when it differs from the baseline.
+    unconfirmed: Option<Fingerprint>,
 }
 
 impl Fingerprint {
-    /// What no file holds.
+    /// A fingerprint that no files have.
     pub(super) const UNKNOWN: Self = Self([0; 32]);
 
-    /// Reads the files.
+    /// Reads the files and hashes their content.
     pub(super) fn from_files(files: &[PathBuf]) -> Self {
         let mut all = Sha256::new();
-        files.iter().for_each(|file| all.update(of(file)));
+        files.iter().for_each(|file| all.update(hash_file(file)));
         Self(all.finalize().into())
     }
 }
@@ -44,31 +44,32 @@ pub(super) fn is_rereadable(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
 
-/// The hash of a file's content; zeros for one that cannot be read, or not again.
-fn of(file: &Path) -> [u8; 32] {
+/// The SHA-256 of a file's content; zeros for a file that cannot be read, or not again.
+fn hash_file(file: &Path) -> [u8; 32] {
+    // Opening a pipe would block the reload thread until something writes to it.
     if !is_rereadable(file) {
         return [0; 32];
     }
+    // The configuration may hold secrets, so the buffer is cleared.
     fs::read(file).map_or([0; 32], |content| Sha256::digest(Zeroizing::new(content).as_slice()).into())
 }
 
 impl ConfigWatcher {
-    /// Nothing has changed since this fingerprint.
-    pub(super) fn new(known: Fingerprint) -> Self {
-        Self { known, seen: None }
+    pub(super) fn new(baseline: Fingerprint) -> Self {
+        Self { baseline, unconfirmed: None }
     }
 
-    /// Whether this fingerprint tells something new.
+    /// Takes the next fingerprint. Returns whether it confirms a change, which is then the new baseline.
     pub(super) fn observe(&mut self, fingerprint: Fingerprint) -> bool {
-        let is_news = fingerprint != self.known && self.seen == Some(fingerprint);
-        if is_news {
-            self.known = fingerprint;
+        let is_change = fingerprint != self.baseline && self.unconfirmed == Some(fingerprint);
+        if is_change {
+            self.baseline = fingerprint;
         }
-        self.seen = (fingerprint != self.known).then_some(fingerprint);
-        is_news
+        self.unconfirmed = (fingerprint != self.baseline).then_some(fingerprint);
+        is_change
     }
 
-    /// Notice was taken of what this fingerprint saw.
+    /// Makes a fingerprint the baseline, without reporting a change.
     pub(super) fn set_baseline(&mut self, fingerprint: Fingerprint) {
         *self = Self::new(fingerprint);
     }
@@ -83,18 +84,18 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_when_it_has_settled() {
-        let mut watch = ConfigWatcher::new(fingerprint(0));
-        let told: Vec<bool> = [0, 1, 2, 2, 2, 0, 2, 0, 0, 0].map(|n| watch.observe(fingerprint(n))).to_vec();
+    fn change_is_reported_once_when_two_fingerprints_agree() {
+        let mut watcher = ConfigWatcher::new(fingerprint(0));
+        let reported: Vec<bool> = [0, 1, 2, 2, 2, 0, 2, 0, 0, 0].map(|n| watcher.observe(fingerprint(n))).to_vec();
         let expected = [false, false, false, true, false, false, false, false, true, false];
-        assert_eq!(told, expected);
-        assert!(!watch.observe(fingerprint(3)));
-        watch.set_baseline(fingerprint(3));
-        assert!(!watch.observe(fingerprint(3)), "it was taken set_baseline of");
+        assert_eq!(reported, expected);
+        assert!(!watcher.observe(fingerprint(3)));
+        watcher.set_baseline(fingerprint(3));
+        assert!(!watcher.observe(fingerprint(3)), "the baseline is no change");
     }
 
     #[test]
-    fn a_pipe_never_changes_and_is_not_waited_for() {
+    fn pipe_has_a_constant_fingerprint_and_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -103,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_sees_renames_links_and_absence() {
+    fn fingerprint_changes_with_content_renames_links_and_absence() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let files = [path("a"), path("b")];
-        let mut looks = vec![Fingerprint::from_files(&files)];
+        let mut fingerprints = vec![Fingerprint::from_files(&files)];
         let mut step = |change: &dyn Fn()| {
             change();
-            looks.push(Fingerprint::from_files(&files));
+            fingerprints.push(Fingerprint::from_files(&files));
         };
         step(&|| fs::write(path("a"), "1").unwrap());
         step(&|| fs::rename(path("a"), path("b")).unwrap());
@@ -126,8 +127,8 @@ mod tests {
             std::os::unix::fs::symlink("v2", path("..new")).unwrap();
             fs::rename(path("..new"), path("..data")).unwrap();
         });
-        let distinct: std::collections::HashSet<[u8; 32]> = looks.iter().map(|fingerprint| fingerprint.0).collect();
-        assert_eq!(distinct.len(), looks.len());
-        assert_eq!(Fingerprint::from_files(&files), looks[4]);
+        let distinct: std::collections::HashSet<[u8; 32]> = fingerprints.iter().map(|each| each.0).collect();
+        assert_eq!(distinct.len(), fingerprints.len());
+        assert_eq!(Fingerprint::from_files(&files), fingerprints[4]);
     }
 }

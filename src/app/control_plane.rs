@@ -1,4 +1,4 @@
-//! The control plane, on a thread of its own.
+//! Control plane thread: serves the admin socket and the admin listener.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,10 +11,11 @@ use crate::admin::{self, ConfigStatus, Readiness};
 use crate::management::Management;
 use crate::metrics::Metrics;
 
-/// How long the parts that have been told to end at once may take to do so.
-const LAST_RESORT: Duration = Duration::from_secs(5);
+/// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
+/// read its answer must not keep the process alive.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the control plane is made of.
+/// Listeners and services of the control plane.
 pub(super) struct ControlPlane {
     pub(super) socket: tokio::net::UnixListener,
     pub(super) http: tokio::net::TcpListener,
@@ -25,6 +26,7 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
+    /// Starts the thread, which runs `runtime`.
     pub(super) fn start(
         self,
         runtime: tokio::runtime::Runtime,
@@ -34,12 +36,12 @@ impl ControlPlane {
         Ok(thread.spawn(move || runtime.block_on(self.serve(phase)))?)
     }
 
-    /// Serves until the workers have ended: a draining gateway still says that it is draining.
+    /// Serves until the workers have ended, so that `/ready` answers "draining" during the whole drain.
     async fn serve(self, phase: watch::Receiver<Phase>) {
         let ending = wait_for_phase(phase.clone(), Phase::Ending);
-        let last_resort = async {
+        let timed_out = async {
             ending.await;
-            tokio::time::sleep(LAST_RESORT).await;
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
         let ended = wait_for_phase(phase.clone(), Phase::Ending);
         let operations = admin::serve_socket(self.socket, self.management, self.config, ended);
@@ -47,7 +49,7 @@ impl ControlPlane {
             admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
         tokio::select! {
             () = async { tokio::join!(operations, observation); } => {}
-            () = last_resort => {}
+            () = timed_out => {}
         }
     }
 }

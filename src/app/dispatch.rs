@@ -1,4 +1,4 @@
-//! Whose a request is: the gateway's, or the dashboard's.
+//! Dispatch of requests on a listener: to the gateway or to the dashboard.
 
 use std::rc::Rc;
 
@@ -13,13 +13,13 @@ use crate::gateway::{Gateway, GuardedBody};
 use crate::identity::Peer;
 use crate::transport::UpgradeSlot;
 
-/// What the requests to a listener are answered by.
+/// Routes the requests of one listener to the gateway or to the dashboard.
 ///
-/// - What is under the dashboard's path never reaches the upstream, at no listener.
+/// - A request under the dashboard's path never reaches the upstream, on any listener.
 pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
-    pub(super) serves: ListenerRole,
+    pub(super) role: ListenerRole,
 }
 
 impl ListenerRouter {
@@ -31,9 +31,10 @@ impl ListenerRouter {
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, upgrade_slot, request).await };
-        let is_dashboards = dashboard.contains_path(request.uri().path());
-        match (self.serves, is_dashboards) {
+        let is_dashboard_path = dashboard.contains_path(request.uri().path());
+        match (self.role, is_dashboard_path) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
+            // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
             (ListenerRole::Api, true) => own(dashboard.not_found()),
             (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, upgrade_slot, request).await,
         }

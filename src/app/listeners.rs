@@ -1,4 +1,4 @@
-//! All listeners, bound before anything is served.
+//! Listeners: all of them are bound before any of them is served, so that a taken port ends the start early.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -8,15 +8,18 @@ use crate::admin;
 use crate::config::Config;
 use crate::transport;
 
-/// The control plane's runtime: its listeners are bound on it, and its thread runs it.
+/// Runtime of the control plane. Its listeners are bound on it, and its thread runs it.
 pub(super) struct ControlRuntime(pub(super) tokio::runtime::Runtime);
 
-/// All listeners.
+/// All listeners of a gateway, bound.
 pub(super) struct BoundListeners {
-    /// For each worker, its listener on each address.
+    /// The listeners of each worker, in the order of the configuration: every worker has its own on each address.
     pub(super) workers: Vec<Vec<TcpListener>>,
+    /// The addresses in the order of the configuration, with the ports that the system chose.
     pub(super) addresses: Vec<SocketAddr>,
+    /// `/metrics`, `/live` and `/ready`.
     pub(super) admin: tokio::net::TcpListener,
+    /// The admin socket.
     pub(super) socket: tokio::net::UnixListener,
 }
 
@@ -28,6 +31,7 @@ impl ControlRuntime {
 
 impl BoundListeners {
     pub(super) fn new(config: &Config, runtime: &ControlRuntime) -> anyhow::Result<Self> {
+        // The listeners of the control plane register with the runtime that is entered when they are made.
         let _entered = runtime.0.enter();
         let mut workers: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();

@@ -1,7 +1,7 @@
-//! Copying the embedded state to the Redis state: opens the one and the other, and hands over what is held.
+//! Copy of an embedded state to Redis, as `keygate state copy` makes it: opens both states and copies all records.
 //!
-//! - The state file and the journal stay locked until the end: no gateway can begin to serve from them meanwhile.
-//! - The uses that the journal knows of are replayed first, as at every start: nothing is lost after a crash.
+//! - The state file and the journal stay locked until the end, so no gateway can serve from them meanwhile.
+//! - Journaled uses are replayed first, as at every start: a crash before the copy loses none.
 
 use anyhow::{Context as _, bail};
 
@@ -11,18 +11,18 @@ use crate::metrics::Metrics;
 use crate::state::redis::{self, Progress, Report};
 use crate::state::{Embedded, Redis, embedded};
 
-/// Copies everything from one state to the other.
+/// Copies all records of the embedded state to the Redis state.
 ///
 /// # Errors
-/// What could not be opened, and why; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
-/// [`redis::CopyError`] are among the causes.
+/// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
+/// [`redis::CopyError`] are in the chain.
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,
     audit: &audit::Settings,
     progress: &Progress,
 ) -> anyhow::Result<Report> {
-    // Opening makes what is missing, and an empty directory would be copied in a wink.
+    // Opening creates a missing file, and the copy of an empty state would succeed.
     if !from.path.try_exists().with_context(|| format!("{}: cannot be read", from.path.display()))? {
         let path = from.path.display();
         bail!("{path}: there is no such file; is `state.embedded.path` the one that the gateway served from?");
@@ -31,7 +31,7 @@ pub async fn copy_state(
     let journal = Journal::open(audit.clone(), Metrics::new().audit).context("cannot open the audit journal")?;
     let copied = async {
         replay_journal(&state, &journal)?;
-        hand_over(&state, to, progress).await
+        copy_to_redis(&state, to, progress).await
     };
     let copied = copied.await;
     journal.close().await;
@@ -39,8 +39,9 @@ pub async fn copy_state(
     copied
 }
 
-async fn hand_over(from: &Embedded, to: &redis::Settings, progress: &Progress) -> anyhow::Result<Report> {
-    // No client waits for an answer: it may take as long as the lease allows.
+async fn copy_to_redis(from: &Embedded, to: &redis::Settings, progress: &Progress) -> anyhow::Result<Report> {
+    // No client waits for these commands, so each may take longer than a decision: a quarter of the lease, the most
+    // that the configuration allows for a deadline.
     let settings = redis::Settings { deadline: to.deadline.max(to.lease / 4), ..to.clone() };
     let redis = Redis::open(settings).await.context("cannot open the Redis state")?;
     let copied = redis.copy(&from.export(), progress).await;

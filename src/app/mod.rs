@@ -1,174 +1,169 @@
-//! The composition root: the only place that knows every concrete type. It binds everything before it serves anything.
+//! Composition root: builds a gateway from its configuration, runs its threads, and stops it.
 //!
-//! - Start: listeners, state, journal, then the journal's uses since the state's last write-back are replayed, so that
-//!   no bucket comes back fuller than it was; then one thread per worker, one for the control plane, and one that
-//!   reloads the configuration.
-//! - Stop: not ready at once; for the lame-duck time everything goes on, and clients are told to go elsewhere; then no
-//!   new connections, and exchanges in flight end, or are dropped when the grace period is over; then the journal and
-//!   the state write out what they have, and close.
+//! This module is the only one that knows every concrete type.
+//!
+//! - Start: bind all listeners; open the state and the journal; replay the journaled uses that the state had not
+//!   written back, so that no bucket comes back fuller than it was; then start one thread per worker, one for the
+//!   control plane, and one that reloads the configuration.
+//! - Stop: report "not ready"; serve on for the lame-duck time while clients are asked to reconnect elsewhere; accept no
+//!   new connections and finish the exchanges in flight, or drop them when the grace period is over; flush and close
+//!   the journal and the state.
 
+mod process_handles;
+mod systemd;
 mod shutdown;
 mod listeners;
 mod recover;
 mod certificates;
+mod config_snapshot;
+mod shared_handles;
+mod components;
 mod worker_pool;
+mod worker;
 mod active_config;
 mod dispatch;
-mod worker;
 mod control_plane;
 mod config_watcher;
 mod reload;
-mod systemd;
+mod watchdog;
 mod migrate;
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use tokio::sync::watch as latest;
+use tokio::sync::watch;
 
-use crate::admin::{ConfigStatus, Readiness};
+use crate::admin::Readiness;
 use crate::audit::Journal;
-use crate::clock::Micros;
 use crate::config::Config;
-use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::telemetry::LogHandle;
-use crate::transport::ConnectionLimiter;
 use crate::upstream::Endpoints;
 
-use control_plane::ControlPlane;
+use certificates::CertWatcher;
+use components::Components;
+use config_snapshot::ConfigSnapshot;
 use listeners::{BoundListeners, ControlRuntime};
-use reload::ConfigReloader;
-use shutdown::{DrainResult, DrainWait, Phase, ShutdownEvent};
-use worker::Worker;
-use worker_pool::{ConfigSnapshot, WorkerPool};
+use shutdown::{DrainResult, DrainWait, Phase};
 
 pub use certificates::Certificates;
 pub use migrate::copy_state;
+pub use process_handles::ProcessHandles;
 pub use recover::open_and_recover;
 pub use shutdown::ShutdownHandle;
 pub use systemd::ServiceNotifier;
 
-/// What a gateway finds around it; nothing, unless somebody says so.
-#[derive(Clone, Debug, Default)]
-pub struct ProcessHandles {
-    /// The process's logs, whose level the configuration has.
-    pub logs: LogHandle,
-    /// Whoever started the process.
-    pub notifier: ServiceNotifier,
-}
-
 /// A running gateway.
 pub struct App {
-    /// Where clients connect.
+    /// Addresses of the listeners, in the order of the configuration.
     pub addresses: Vec<SocketAddr>,
-    /// Where `/metrics`, `/live` and `/ready` are.
+    /// Address of `/metrics`, `/live` and `/ready`.
     pub admin_address: SocketAddr,
-    /// Everything that can be done to the directory.
+    /// Operations on organizations, users, keys and sessions.
     pub management: Arc<Management>,
-    /// What the encrypted listeners show.
+    /// Certificates of the encrypted listeners and of connections to the upstream.
     pub certificates: Arc<Certificates>,
-    _certificates_watch: certificates::CertWatcher,
+    _cert_watcher: CertWatcher,
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
     process: ProcessHandles,
+    /// The snapshot in force; the reloader replaces it.
     snapshot: Arc<ArcSwap<ConfigSnapshot>>,
-    phase: latest::Sender<Phase>,
+    phase: watch::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
     drain_wait: DrainWait,
-    /// Whether a lame duck comes before the drain.
+    /// Whether the lame-duck time comes before the drain.
     has_lame_duck: bool,
     shutdown: ShutdownHandle,
-    /// Dropped when nothing is reloaded any more.
+    /// Requests a reload. Dropping it ends the reload thread.
     reload: mpsc::Sender<()>,
-    /// Dropped when the watchdog need not be kept quiet any more.
+    /// Dropping it ends the watchdog thread.
     _watchdog: mpsc::Sender<()>,
 }
 
 impl App {
-    /// Binds, opens, replays and starts.
+    /// Starts a gateway without process facilities.
     ///
     /// # Errors
-    /// What could not be listeners, opened or started, and why.
+    /// The listener, store, certificate or thread that could not be bound, opened or started, and the cause.
     pub fn start(config: Config) -> anyhow::Result<Self> {
         Self::start_with(ProcessHandles::default(), config)
     }
 
-    /// The same, for a process.
+    /// Starts a gateway with the facilities of its process.
     ///
     /// # Errors
-    /// What could not be listeners, opened or started, and why.
+    /// As [`App::start`].
     pub fn start_with(process: ProcessHandles, config: Config) -> anyhow::Result<Self> {
         let runtime = ControlRuntime::new()?;
         let listeners = BoundListeners::new(&config, &runtime)?;
+        let admin_address = listeners.admin.local_addr()?;
         let metrics = Metrics::new();
         let endpoints =
             Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
         let components = Components::open(&config, metrics, &endpoints, &runtime)?;
-        let (phase, watched) = latest::channel(Phase::Serving);
-        let (addresses, admin_address) = (listeners.addresses.clone(), listeners.admin.local_addr()?);
-        let workers = config.workers;
-        let snapshot = ConfigSnapshot::first(config, endpoints);
-        let (sender, events) = mpsc::channel();
-        let control = components.control(listeners.socket, listeners.admin).start(runtime.0, watched.clone())?;
-        let certificates_watch = certificates::CertWatcher::start(Arc::clone(&components.certificates))?;
-        let (worker_pool, mut threads) = components.workers(listeners.workers, &snapshot, &watched, &sender)?;
+        let (phase, phases) = watch::channel(Phase::Serving);
+        let (ended, events) = mpsc::channel();
+        let drain_wait = DrainWait { events, running_workers: config.workers };
+        let snapshot = ConfigSnapshot::new(config, endpoints);
+        let control = components.control_plane(listeners.socket, listeners.admin).start(runtime.0, phases.clone())?;
+        let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
+        let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         threads.push(control);
-        let (watchdog, end) = mpsc::channel();
-        process.notifier.start_watchdog(worker_pool.clone(), watched, end)?;
+        let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
-        let (reload, asked) = mpsc::channel();
-        threads.push(components.reload(Arc::clone(&snapshot), worker_pool, process.clone()).start(asked)?);
-        process.notifier.ready("serving");
+        let (reload, requests) = mpsc::channel();
+        threads.push(components.reloader(Arc::clone(&snapshot), workers, process.clone()).start(requests)?);
+        process.notifier.notify_ready("serving");
         Ok(Self {
-            addresses,
+            addresses: listeners.addresses,
             admin_address,
             management: components.management,
-            certificates: components.certificates,
-            _certificates_watch: certificates_watch,
+            certificates: components.handles.certificates,
+            _cert_watcher: cert_watcher,
             readiness: components.readiness,
-            state: components.state,
-            journal: components.journal,
+            state: components.handles.state,
+            journal: components.handles.journal,
             process,
             snapshot,
             phase,
             threads,
-            drain_wait: DrainWait { events, left: workers },
+            drain_wait,
             has_lame_duck: true,
-            shutdown: ShutdownHandle(sender),
+            shutdown: ShutdownHandle(ended),
             reload,
             _watchdog: watchdog,
         })
     }
 
-    /// Has the configuration file read again, now. What becomes of it is logged, counted, and told on the admin socket.
+    /// Requests that the configuration file is read again now. The log, the metrics and the admin socket report the
+    /// result.
     pub fn reload(&self) {
-        // The thread ends with the gateway only.
+        // The thread that receives this ends only with the gateway.
         self.reload.send(()).ok();
     }
 
-    /// The same gateway, which will stop without a lame duck: there is none that its clients could go to.
+    /// The same gateway, which will stop without a lame duck: for gateways whose clients have no other to go to.
     #[must_use]
     pub fn without_lame_duck(self) -> Self {
         Self { has_lame_duck: false, ..self }
     }
 
-    /// What makes [`App::stop`] quicker, from another thread.
+    /// A handle that expedites [`App::stop`] from another thread.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
 
-    /// Drains, closes, and returns when everything is written.
+    /// Stops the gateway: lame duck, drain, end. Returns when the journal and the state are flushed and closed.
     pub fn stop(mut self) {
         self.readiness.drain();
-        self.process.notifier.stopping();
+        self.process.notifier.notify_stopping();
+        // Ends the reload thread, which is joined below: nothing is reloaded while the gateway drains.
         drop(self.reload);
         let config = Arc::clone(&self.snapshot.load().config);
         if self.has_lame_duck && !config.lame_duck.is_zero() {
@@ -178,19 +173,15 @@ impl App {
         self.phase.send_replace(Phase::Draining);
         match self.drain_wait.wait(config.drain) {
             DrainResult::AllEnded => {}
-            DrainResult::Expedited => tracing::warn!("told to end at once: dropping what is still in flight"),
-            DrainResult::TimedOut => tracing::warn!("the grace period is over: dropping what is still in flight"),
+            DrainResult::Expedited => tracing::warn!("drain cut short by a signal: dropping exchanges in flight"),
+            DrainResult::TimedOut => {
+                tracing::warn!("drain timed out (timeouts.drain): dropping exchanges in flight");
+            }
         }
         self.phase.send_replace(Phase::Ending);
+        // The workers hold open audit entries and slots, so the stores are closed only when all threads have ended.
         self.threads.into_iter().for_each(join);
-        let closing = async {
-            self.journal.close().await;
-            self.state.close().await;
-        };
-        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(closing),
-            Err(error) => tracing::error!(%error, "cannot close the state in order; it will recover at the next start"),
-        }
+        close(&self.journal, &self.state);
     }
 }
 
@@ -200,124 +191,14 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
-/// What the workers' dashboards share.
-fn shared(
-    settings: &dashboard::Settings,
-    management: &Arc<Management>,
-) -> anyhow::Result<dashboard::DashboardServices> {
-    let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
-    let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
-    Ok(dashboard::DashboardServices { settings, providers: Arc::new(providers), management })
-}
-
-/// What the threads share.
-struct Components {
-    metrics: Metrics,
-    state: Arc<State>,
-    journal: Journal,
-    management: Arc<Management>,
-    dashboard: Option<dashboard::DashboardServices>,
-    /// Workers that live.
-    alive: Arc<AtomicUsize>,
-    readiness: Arc<Readiness>,
-    status: Arc<ConfigStatus>,
-    connection_limiter: ConnectionLimiter,
-    certificates: Arc<Certificates>,
-}
-
-impl Components {
-    fn open(
-        config: &Config,
-        metrics: Metrics,
-        endpoints: &Endpoints,
-        runtime: &ControlRuntime,
-    ) -> anyhow::Result<Self> {
-        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
-        let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
-        let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-        let management = Arc::new(management.with_sessions(config.sessions()));
-        let dashboard = config.session.as_ref().map(|settings| shared(settings, &management)).transpose()?;
-        let (alive, workers) = (Arc::new(AtomicUsize::new(0)), config.workers);
-        let (recording, deciding, serving) = (journal.clone(), Arc::clone(&state), Arc::clone(&alive));
-        let readiness = Readiness::new()
-            .with("audit", move || recording.accepts_requests())
-            .with("state", move || deciding.available())
-            .with("workers", move || serving.load(Ordering::Relaxed) == workers);
-        let now = Micros::wall();
-        reload::record_loaded(&metrics, now);
-        let status = Arc::new(reload::initial_status(&config.source, now));
-        let connection_limiter =
-            ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
-        let readiness = Arc::new(readiness);
-        Ok(Self {
-            metrics,
-            state,
-            journal,
-            management,
-            dashboard,
-            alive,
-            readiness,
-            status,
-            connection_limiter,
-            certificates,
-        })
-    }
-
-    fn control(&self, socket: tokio::net::UnixListener, http: tokio::net::TcpListener) -> ControlPlane {
-        ControlPlane {
-            socket,
-            http,
-            management: Arc::clone(&self.management),
-            config: Arc::clone(&self.status),
-            metrics: self.metrics.clone(),
-            readiness: Arc::clone(&self.readiness),
-        }
-    }
-
-    /// Starts one worker for each set of listeners.
-    fn workers(
-        &self,
-        listeners: Vec<Vec<TcpListener>>,
-        snapshot: &ConfigSnapshot,
-        phase: &latest::Receiver<Phase>,
-        ended: &mpsc::Sender<ShutdownEvent>,
-    ) -> anyhow::Result<(WorkerPool, Vec<JoinHandle<()>>)> {
-        let (mut worker_pool, mut threads) = (WorkerPool::default(), Vec::new());
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let worker = Worker {
-                listeners,
-                snapshot: snapshot.clone(),
-                commands: worker_pool.join(),
-                state: Arc::clone(&self.state),
-                journal: self.journal.clone(),
-                metrics: self.metrics.clone(),
-                connection_limiter: self.connection_limiter.clone(),
-                certificates: Arc::clone(&self.certificates),
-                dashboard: self.dashboard.clone(),
-                phase: phase.clone(),
-                alive: Arc::clone(&self.alive),
-                ended: ended.clone(),
-            };
-            threads.push(worker.start(number)?);
-        }
-        Ok((worker_pool, threads))
-    }
-
-    fn reload(
-        &self,
-        snapshot: Arc<ArcSwap<ConfigSnapshot>>,
-        worker_pool: WorkerPool,
-        process: ProcessHandles,
-    ) -> ConfigReloader {
-        ConfigReloader {
-            snapshot,
-            worker_pool,
-            state: Arc::clone(&self.state),
-            metrics: self.metrics.clone(),
-            connection_limiter: self.connection_limiter.clone(),
-            certificates: Arc::clone(&self.certificates),
-            status: Arc::clone(&self.status),
-            process,
-        }
+/// Flushes and closes the journal and the state.
+fn close(journal: &Journal, state: &State) {
+    let closing = async {
+        journal.close().await;
+        state.close().await;
+    };
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(closing),
+        Err(error) => tracing::error!(%error, "cannot close the state cleanly; the next start recovers it"),
     }
 }

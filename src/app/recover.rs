@@ -1,4 +1,4 @@
-//! Opening state and journal, and handing the one's uses to the other.
+//! State recovery: opens the state and the audit journal, and replays journaled uses that the state has not counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::metrics::Metrics;
 use crate::state::embedded::{Replay, Used};
 use crate::state::{self, Embedded, Redis, State};
 
-/// How far before the state's last write-back the journal is read: the write-back notes its time when it ends, and a
-/// use may be recorded a little after it was decided. Uses have numbers, so reading too far replays nothing twice.
+/// Time before the state's last write-back from which the journal is replayed. The write-back notes its time when it
+/// ends, and a use may be recorded a little after it was decided. Uses are numbered, so an overlap counts none twice.
 const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 
-/// Opens state and journal under their locks, and hands the one's uses to the other.
+/// Opens the state and the journal under their locks, and replays into an embedded state the uses that it lost in a crash.
 ///
 /// # Errors
-/// What could not be opened, and why; [`crate::state::embedded::OpenError`] and [`crate::audit::OpenError`] are among
-/// the causes.
+/// The store that could not be opened, and its cause; [`crate::state::embedded::OpenError`] and
+/// [`crate::audit::OpenError`] are in the chain.
 pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     let journal =
         || Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal");
@@ -30,6 +30,7 @@ pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Res
             replay_journal(&state, &journal)?;
             Ok((Arc::new(State::Embedded(state)), journal))
         }
+        // Redis counts every use as it decides it: there is nothing to replay.
         state::Settings::Redis(settings) => {
             let journal = journal()?;
             let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
@@ -38,19 +39,19 @@ pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Res
     }
 }
 
-/// Hands the uses that the journal knows of to the state.
+/// Replays the journaled uses that the state may not have written back, so that no bucket comes back fuller than it was.
 pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let since = state.written_back_at().before(REPLAY_MARGIN);
-    let seen = journal.uses_since(since).context("cannot read the audit journal")?;
+    let recorded = journal.uses_since(since).context("cannot read the audit journal")?;
     let used = |by| match by {
         UsedBy::Key(key) => Used::Key(key),
         UsedBy::Session(user) => Used::SessionQuotaKey(user),
     };
     let uses: Vec<Replay> =
-        seen.iter().map(|seen| Replay { used: used(seen.by), time: seen.time, number: seen.number }).collect();
+        recorded.iter().map(|entry| Replay { used: used(entry.by), time: entry.time, number: entry.number }).collect();
     let replayed = state.replay(&uses);
     if replayed > 0 {
-        tracing::info!(replayed, "uses since the last write-back were replayed from the audit journal");
+        tracing::info!(replayed, "replayed uses from the audit journal that the state had not written back");
     }
     Ok(())
 }

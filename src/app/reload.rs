@@ -1,10 +1,11 @@
-//! ConfigReloader: another content of the configuration file takes effect as a whole, or nothing of it does.
+//! Configuration reload: a new content of the configuration file is applied as a whole, or not at all.
 //!
-//! - What can fail is done first: reading, checking, and making what the workers share. Then every worker takes the new
-//!   snapshot for its next request; what is in flight ends under the old one. It is applied when all have taken it.
-//! - Connections, buckets, slots and counts are not the configuration's, and survive it.
-//! - Asked for by SIGHUP it happens at once, by a change of the files when they have settled ([`super::watch`]). What is
-//!   refused is said once for each content, or each time when it is asked for.
+//! - Everything that can fail is done first: reading, checking, and building the new [`ConfigSnapshot`]. Then every
+//!   worker serves its next requests by the new snapshot; requests in flight end under the old one. The snapshot is in
+//!   force when all workers have acknowledged it.
+//! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
+//! - SIGHUP reloads at once. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
+//!   content is reported once, and again at each SIGHUP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,62 +15,59 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::Certificates;
-use super::ProcessHandles;
+use super::config_snapshot::ConfigSnapshot;
 use super::config_watcher::{ConfigWatcher, Fingerprint, is_rereadable};
-use super::worker_pool::{ConfigSnapshot, WorkerCommand, WorkerPool};
+use super::process_handles::ProcessHandles;
+use super::shared_handles::SharedHandles;
+use super::worker_pool::{WorkerCommand, WorkerPool};
 use crate::admin::{ConfigReport, ConfigStatus, RejectedConfig};
 use crate::clock::Micros;
 use crate::config::{Config, ConfigSource, ContentHash};
 use crate::key;
 use crate::metrics::Metrics;
 use crate::settings::{Document, SettingsErrors};
-use crate::state::State;
 use crate::tls;
-use crate::transport::ConnectionLimiter;
 
-/// Between two looks at the files: a change is in force within two to three of them.
+/// Time between two checks of the files: a change is in force within two to three of them.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// For the workers to take a snapshot. They take it between two polls, so this is only for those that hang.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for all workers to acknowledge a command. They take it between two polls, so only a hung worker needs longer.
+const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a content of the configuration did not take effect.
+/// Reason why a content of the configuration file was not applied.
 #[derive(Debug, thiserror::Error)]
 enum ReloadError {
     #[error(transparent)]
     Invalid(#[from] SettingsErrors),
-    #[error("the configuration came from a pipe, which can be read once; restart the gateway")]
-    NoFile,
+    #[error("the configuration was read from a pipe, which can be read only once; restart the gateway")]
+    NotRereadable,
     #[error("{}", .0.in_full())]
     Certificates(#[from] tls::Error),
     #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
-    #[error("{0} of the workers do not answer; nothing was changed")]
+    #[error("{0} workers do not respond; nothing was changed")]
     Unresponsive(usize),
-    #[error("{0} of the workers did not take it over in time; restart the gateway")]
+    #[error("{0} workers did not apply the configuration in time; restart the gateway")]
     PartiallyApplied(usize),
 }
 
-/// What applies another configuration.
+/// Applies new configurations, on a thread of its own.
 pub(super) struct ConfigReloader {
-    /// What is in force, also for those who stop the gateway.
+    /// The snapshot in force, shared with the thread that stops the gateway.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     pub(super) worker_pool: WorkerPool,
-    pub(super) state: Arc<State>,
-    pub(super) metrics: Metrics,
-    pub(super) connection_limiter: ConnectionLimiter,
-    pub(super) certificates: Arc<Certificates>,
+    pub(super) handles: SharedHandles,
+    /// The result that `keygate config status` shows.
     pub(super) status: Arc<ConfigStatus>,
     pub(super) process: ProcessHandles,
 }
 
-/// What is said of the configuration at the start.
+/// The configuration status of a gateway that starts.
 pub(super) fn initial_status(source: &ConfigSource, now: Micros) -> ConfigStatus {
     let (path, sha256) = (source.path.clone(), source.hash.to_string());
     ConfigStatus::new(ConfigReport { path, sha256, applied: now.to_string(), last_error: None })
 }
 
-/// Counts a configuration that took effect.
+/// Sets the metrics of a configuration that was applied.
 pub(super) fn record_loaded(metrics: &Metrics, now: Micros) {
     #[allow(clippy::cast_precision_loss, reason = "seconds since 1970")]
     metrics.config_loaded_at.set(now.0 as f64 / 1e6);
@@ -77,33 +75,34 @@ pub(super) fn record_loaded(metrics: &Metrics, now: Micros) {
 }
 
 impl ConfigReloader {
-    /// Starts the thread. It ends when nobody can ask any more.
-    pub(super) fn start(self, asked: Receiver<()>) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name("reload".into()).spawn(move || self.run(&asked))
+    /// Starts the thread. It ends when the sender of `requests` is dropped.
+    pub(super) fn start(self, requests: Receiver<()>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("reload".into()).spawn(move || self.run(&requests))
     }
 
-    /// Applies what changes, and at once what it is asked to.
-    fn run(self, asked: &Receiver<()>) {
-        let mut watch = self.watch();
+    /// Reloads when the files have changed, and at once when a reload is requested.
+    fn run(self, requests: &Receiver<()>) {
+        let mut watcher = self.start_watching();
         loop {
-            match asked.recv_timeout(INTERVAL) {
+            match requests.recv_timeout(INTERVAL) {
                 Ok(()) => {
-                    // Whatever is written from now on is another change.
-                    watch.set_baseline(self.fingerprint());
+                    // Taken before the file is read: a change that is written during the reload is another change.
+                    watcher.set_baseline(self.fingerprint());
                     self.reload();
                 }
-                Err(RecvTimeoutError::Timeout) if watch.observe(self.fingerprint()) => self.reload(),
+                Err(RecvTimeoutError::Timeout) if watcher.observe(self.fingerprint()) => self.reload(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Begins to watch. What has changed since the configuration was read is seen as a change.
-    fn watch(&self) -> ConfigWatcher {
+    /// A watcher that reports a change if the file no longer has the content that was applied at the start.
+    fn start_watching(&self) -> ConfigWatcher {
         let fingerprint = self.fingerprint();
         let source = &self.snapshot.load().config.source;
         let content = || std::fs::read(&source.path);
+        // A pipe cannot be read again, so it never counts as changed.
         let is_same = !is_rereadable(&source.path)
             || content().is_ok_and(|content| ContentHash::from_content(&content) == source.hash);
         ConfigWatcher::new(if is_same { fingerprint } else { Fingerprint::UNKNOWN })
@@ -113,27 +112,27 @@ impl ConfigReloader {
         Fingerprint::from_files(&self.files())
     }
 
-    /// The files whose content counts.
+    /// The watched files.
     fn files(&self) -> Vec<PathBuf> {
         vec![self.snapshot.load().config.source.path.clone()]
     }
 
     fn reload(&self) {
-        self.process.notifier.reloading();
-        // As it was given at the start: relative paths in it must come to the same.
+        self.process.notifier.notify_reloading();
+        // The path as it was given at the start: relative paths in the file must resolve to the same files.
         let path = self.snapshot.load().config.source.given.clone();
         let (mut hash, time) = (None, Micros::wall());
-        let mut read = || {
+        let mut read_and_apply = || {
             if !is_rereadable(&path) {
-                return Err(ReloadError::NoFile);
+                return Err(ReloadError::NotRereadable);
             }
-            let text = Document::text(&path)?;
+            let text = Document::read_text(&path)?;
             hash = Some(ContentHash::from_content(text.as_bytes()));
             self.apply(Config::parse(&path, &text)?)
         };
-        match read() {
-            Ok(()) => self.applied(time),
-            Err(refused) => self.refused(&refused, hash, time),
+        match read_and_apply() {
+            Ok(()) => self.report_applied(time),
+            Err(error) => self.report_rejected(&error, hash, time),
         }
     }
 
@@ -143,53 +142,66 @@ impl ConfigReloader {
         if !restart.is_empty() {
             return Err(ReloadError::NeedsRestart(restart));
         }
-        let certificates = self.certificates.prepare(&config.listen)?;
-        let new = old.next(config, &self.metrics)?;
+        let certificates = self.handles.certificates.prepare(&config.listen)?;
+        let new = old.with_config(config, &self.handles.metrics)?;
         self.distribute(&old, &new)?;
+        // Nothing below can fail. The workers serve by the new snapshot; the services that they share follow.
         let config = &new.config;
-        self.certificates.install(certificates, new.endpoints.tls());
-        self.connection_limiter.resize(config.max_connections, config.max_connections_per_address, config.proxies());
-        self.state.set_defaults(config.state.defaults());
+        self.handles.certificates.install(certificates, new.endpoints.tls());
+        self.handles.connection_limiter.resize(
+            config.max_connections,
+            config.max_connections_per_address,
+            config.proxies(),
+        );
+        self.handles.state.set_defaults(config.state.defaults());
         self.process.logs.set_level(config.telemetry.level);
-        for vanished in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
-            self.metrics.remove_endpoint(vanished);
+        // A removed endpoint would keep its last values in the metrics for ever.
+        for removed in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
+            self.handles.metrics.remove_endpoint(removed);
         }
         self.snapshot.store(Arc::new(new));
         Ok(())
     }
 
-    /// Has every worker take the snapshot, or none: those that hang are found before anything is changed.
+    /// Applies a snapshot on every worker, or on none.
     fn distribute(&self, old: &ConfigSnapshot, new: &ConfigSnapshot) -> Result<(), ReloadError> {
-        let hang = self.worker_pool.broadcast(PATIENCE, WorkerCommand::Ping).timed_out;
-        if hang > 0 {
-            return Err(ReloadError::Unresponsive(hang));
+        // Finds hung workers before anything is changed, so that workers rarely serve by different snapshots.
+        let hung = self.worker_pool.broadcast(ACK_TIMEOUT, WorkerCommand::Ping).timed_out;
+        if hung > 0 {
+            return Err(ReloadError::Unresponsive(hung));
         }
-        let torn = self.worker_pool.broadcast(PATIENCE, |done| WorkerCommand::ApplyConfig(new.clone(), done)).timed_out;
-        if torn > 0 {
-            // Those that took it go back; the ones that hang are last to know of either.
-            self.worker_pool.broadcast(Duration::ZERO, |done| WorkerCommand::ApplyConfig(old.clone(), done));
-            return Err(ReloadError::PartiallyApplied(torn));
+        let apply = |snapshot: &ConfigSnapshot, timeout| {
+            self.worker_pool.broadcast(timeout, |ack| WorkerCommand::ApplyConfig(snapshot.clone(), ack))
+        };
+        let timed_out = apply(new, ACK_TIMEOUT).timed_out;
+        if timed_out > 0 {
+            // Rolls back the workers that applied it. A hung worker has both commands in its queue, and so also ends
+            // with the old snapshot.
+            apply(old, Duration::ZERO);
+            return Err(ReloadError::PartiallyApplied(timed_out));
         }
         Ok(())
     }
 
-    fn applied(&self, time: Micros) {
+    fn report_applied(&self, time: Micros) {
         let hash = self.snapshot.load().config.source.hash.to_string();
-        record_loaded(&self.metrics, time);
-        tracing::info!(sha256 = hash, "the configuration was reloaded");
-        self.process.notifier.ready("serving");
+        record_loaded(&self.handles.metrics, time);
+        tracing::info!(sha256 = hash, "reloaded the configuration");
+        self.process.notifier.notify_ready("serving");
         self.status.set_applied(hash, time.to_string());
     }
 
-    fn refused(&self, refused: &ReloadError, hash: Option<ContentHash>, time: Micros) {
-        // A key that stands where none belongs is not repeated.
-        let error = refused.to_string();
+    fn report_rejected(&self, error: &ReloadError, hash: Option<ContentHash>, time: Micros) {
+        // The error quotes the file, which may hold an API key in the wrong place: its secret must not reach the log.
+        let error = error.to_string();
         let error = String::from_utf8_lossy(&key::redacted(error.as_bytes())).into_owned();
-        self.metrics.config_reload_failures.inc();
-        self.metrics.config_reload_ok.set(0);
+        self.handles.metrics.config_reload_failures.inc();
+        self.handles.metrics.config_reload_ok.set(0);
         let sha256 = hash.map(|hash| hash.to_string());
-        tracing::error!(sha256, error, "the configuration was not reloaded: the old one stays in force");
-        self.process.notifier.ready("serving; the configuration file was refused, see `keygate config status`");
+        tracing::error!(sha256, error, "cannot reload the configuration; the previous one stays in force");
+        // A reload that was announced to systemd must also end when it failed.
+        let status = "serving; the configuration file was rejected, see `keygate config status`";
+        self.process.notifier.notify_ready(status);
         self.status.set_rejected(RejectedConfig { time: time.to_string(), sha256, error });
     }
 }

@@ -1,8 +1,8 @@
-//! One worker: a thread with its own runtime, its own listeners and its own upstream connections.
+//! Worker: a thread with its own runtime, listeners and upstream connections.
 //!
-//! Each request is served by the snapshot that is in force when it comes; one that is in flight ends under its own.
-//!
-//! When the runtime is dropped, so is whatever is still in flight, which closes its audit entries and gives back its slots.
+//! - A request is served by the configuration that is active when it arrives, to its end.
+//! - The runtime drops whatever is still in flight when the worker ends, which closes the audit entries and gives back
+//!   the slots.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -15,52 +15,47 @@ use anyhow::Context as _;
 use hyper::service::service_fn;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc as commands, watch};
+use tokio::task::{self, spawn_local};
 
-use super::Certificates;
-use super::active_config::{ActiveConfig, SharedHandles};
+use super::active_config::ActiveConfig;
+use super::config_snapshot::ConfigSnapshot;
+use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
-use super::worker_pool::{ConfigSnapshot, WorkerCommand};
-use crate::audit::Journal;
-use crate::dashboard;
-use crate::metrics::Metrics;
+use super::worker_pool::WorkerCommand;
 use crate::state::State;
-use crate::transport::{self, ConnectionLimiter};
+use crate::transport;
 
-/// What a worker is made of. The listeners are its own; the rest it shares.
+/// A worker that is to be started.
 pub(super) struct Worker {
+    /// Its own listeners, in the order of the configuration.
     pub(super) listeners: Vec<TcpListener>,
     pub(super) snapshot: ConfigSnapshot,
     pub(super) commands: commands::Receiver<WorkerCommand>,
-    pub(super) certificates: Arc<Certificates>,
-    pub(super) dashboard: Option<dashboard::DashboardServices>,
-    pub(super) state: Arc<State>,
-    pub(super) journal: Journal,
-    pub(super) metrics: Metrics,
-    pub(super) connection_limiter: ConnectionLimiter,
+    pub(super) handles: SharedHandles,
     pub(super) phase: watch::Receiver<Phase>,
-    /// How many workers there are.
-    pub(super) alive: Arc<AtomicUsize>,
-    /// Told when the worker has drained.
+    /// Number of workers that run.
+    pub(super) live_workers: Arc<AtomicUsize>,
+    /// Receives [`ShutdownEvent::WorkerEnded`] when this worker ends.
     pub(super) ended: mpsc::Sender<ShutdownEvent>,
 }
 
-/// A worker that lives; counted, and told of when it ends, also by a panic.
-struct Alive {
+/// Guard that counts a running worker, and reports its end also after a panic.
+struct LiveWorker {
     count: Arc<AtomicUsize>,
     ended: mpsc::Sender<ShutdownEvent>,
 }
 
-impl Alive {
+impl LiveWorker {
     fn new(worker: &Worker) -> Self {
-        worker.alive.fetch_add(1, Ordering::Relaxed);
-        Self { count: Arc::clone(&worker.alive), ended: worker.ended.clone() }
+        worker.live_workers.fetch_add(1, Ordering::Relaxed);
+        Self { count: Arc::clone(&worker.live_workers), ended: worker.ended.clone() }
     }
 }
 
-impl Drop for Alive {
+impl Drop for LiveWorker {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
-        // The other end is gone only when nobody waits for us.
+        // Sending fails only when the gateway no longer waits for its workers.
         self.ended.send(ShutdownEvent::WorkerEnded).ok();
     }
 }
@@ -71,101 +66,96 @@ impl Worker {
     /// A local runtime runs its tasks where they are spawned: nothing of a request is shared, locked or sent, and a
     /// task that wakes another costs no system call.
     pub(super) fn start(self, number: usize) -> anyhow::Result<JoinHandle<()>> {
-        let (made, is_made) = mpsc::sync_channel(1);
+        let (started, has_started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("worker-{number}"));
         let thread = thread.spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
             let (runtime, result) = runtime.map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
-            // The other end waits for exactly this.
-            made.send(result).ok();
+            // `start` waits for this message, so the receiver exists.
+            started.send(result).ok();
             if let Some(runtime) = runtime {
                 self.run(runtime);
             }
         })?;
-        is_made.recv().context("the worker died at its start")?.context("cannot make a worker's runtime")?;
+        has_started
+            .recv()
+            .context("a worker thread ended while it started")?
+            .context("cannot create the runtime of a worker")?;
         Ok(thread)
     }
 
     fn run(self, runtime: LocalRuntime) {
-        let _alive = Alive::new(&self);
+        let _live = LiveWorker::new(&self);
         let phase = self.phase.clone();
         runtime.block_on(self.serve());
         if *phase.borrow() == Phase::Serving {
-            tracing::error!("a worker has ended though nobody told it to: this gateway is not ready any more");
+            tracing::error!("a worker ended although no shutdown was requested; the gateway is not ready: restart it");
         }
-        // Drops what is in flight, and waits for no name that is still being resolved.
+        // Does not wait for threads that resolve host names: a look-up can take longer than the shutdown may.
         runtime.shutdown_background();
     }
 
+    /// Serves all listeners until they have drained, or the gateway ends.
     async fn serve(self) {
-        let handles = SharedHandles {
-            state: State::for_thread(&self.state).await,
-            journal: self.journal,
-            metrics: self.metrics,
-            connection_limiter: self.connection_limiter,
-            certificates: self.certificates,
-            dashboard: self.dashboard,
-        };
+        let handles = SharedHandles { state: State::for_thread(&self.handles.state).await, ..self.handles };
         let active_config = ActiveConfig::new(handles, &self.snapshot);
-        tokio::task::spawn_local(run_commands(self.commands, active_config.clone()));
-        let served: Vec<_> = self
-            .listeners
-            .into_iter()
-            .enumerate()
-            .map(|(number, listener)| {
-                tokio::task::spawn_local(serve(listener, number, self.phase.clone(), active_config.clone()))
-            })
-            .collect();
-        let drained = async {
-            for listener in served {
-                match listener.await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::error!(%error, "a listener ended"),
-                    Err(error) => tracing::error!(%error, "a listener panicked"),
-                }
-            }
-        };
+        spawn_local(run_commands(self.commands, active_config.clone()));
+        let start =
+            |(index, listener)| spawn_local(serve_listener(listener, index, self.phase.clone(), active_config.clone()));
+        let listeners: Vec<_> = self.listeners.into_iter().enumerate().map(start).collect();
         tokio::select! {
-            () = drained => {}
+            () = join_listeners(listeners) => {}
             () = wait_for_phase(self.phase.clone(), Phase::Ending) => {}
         }
     }
 }
 
-/// Carries out commands until nobody gives any.
+/// Runs commands of the control channel until the gateway closes it.
 async fn run_commands(mut commands: commands::Receiver<WorkerCommand>, active_config: ActiveConfig) {
     while let Some(command) = commands.recv().await {
-        let acked = match command {
-            WorkerCommand::ApplyConfig(snapshot, acked) => {
+        let ack = match command {
+            WorkerCommand::ApplyConfig(snapshot, ack) => {
                 active_config.apply(&snapshot);
-                acked
+                ack
             }
-            WorkerCommand::Ping(acked) => acked,
+            WorkerCommand::Ping(ack) => ack,
         };
-        // Whoever asked may have stopped waiting.
-        acked.send(()).ok();
+        // Sending fails when the broadcast has timed out; the command was run all the same.
+        ack.send(()).ok();
     }
 }
 
-async fn serve(
+async fn join_listeners(listeners: Vec<task::JoinHandle<std::io::Result<()>>>) {
+    for listener in listeners {
+        match listener.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "a listener failed and accepts no more connections"),
+            Err(error) => tracing::error!(%error, "a listener panicked and accepts no more connections"),
+        }
+    }
+}
+
+async fn serve_listener(
     listener: TcpListener,
-    number: usize,
+    index: usize,
     phase: watch::Receiver<Phase>,
     active_config: ActiveConfig,
 ) -> std::io::Result<()> {
-    let (lame_duck, draining) =
-        (wait_for_phase(phase.clone(), Phase::LameDuck), wait_for_phase(phase, Phase::Draining));
-    let served = active_config.clone();
+    let lame_duck = wait_for_phase(phase.clone(), Phase::LameDuck);
+    let draining = wait_for_phase(phase, Phase::Draining);
+    let routing = active_config.clone();
     transport::serve(
         listener,
-        move || active_config.serving(number),
+        move || active_config.serving(index),
         lame_duck,
         draining,
         move |peer, upgrade_slot| {
-            let active_config = served.clone();
+            let active_config = routing.clone();
             service_fn(move |request| {
+                // Taken for each request and not for each connection, so that a reload also reaches connections that
+                // stay open.
                 let (router, peer, upgrade_slot) =
-                    (active_config.router(number), Rc::clone(&peer), upgrade_slot.clone());
+                    (active_config.router(index), Rc::clone(&peer), upgrade_slot.clone());
                 async move { Ok::<_, Infallible>(router.dispatch(&peer, &upgrade_slot, request).await) }
             })
         },

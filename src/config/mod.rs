@@ -86,7 +86,7 @@ impl Config {
     /// # Errors
     /// [`SettingsErrors`]: all that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
-        Self::parse(path, &Document::text(path)?)
+        Self::parse(path, &Document::read_text(path)?)
     }
 
     /// Networks whose connections speak for many clients.
@@ -174,10 +174,10 @@ fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[Rou
 /// A listener for the dashboard alone has nothing to serve without one; and without any for the API there is no gateway.
 fn refuse_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
     let Some(listen) = listen else { return };
-    if !has_dashboard && listen.iter().any(|listener| listener.serves == ListenerRole::Dashboard) {
+    if !has_dashboard && listen.iter().any(|listener| listener.role == ListenerRole::Dashboard) {
         file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
     }
-    if listen.iter().all(|listener| listener.serves == ListenerRole::Dashboard) {
+    if listen.iter().all(|listener| listener.role == ListenerRole::Dashboard) {
         file.report("listen", "serves nothing but the dashboard; add a listener for the API");
     }
 }

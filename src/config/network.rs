@@ -27,7 +27,7 @@ pub struct Listener {
     /// How it is encrypted; none for plain HTTP.
     pub tls: Option<ServerSettings>,
     /// What is to be had there.
-    pub serves: ListenerRole,
+    pub role: ListenerRole,
 }
 
 /// What is to be had at a listener.
@@ -65,10 +65,10 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Lis
     let http2 = section.optional("http2", Http2Negotiation::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
     let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
-    let serves = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];
-    let serves = section.optional("serves", ListenerRole::All, |value| value.choice(&serves));
+    let roles = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];
+    let role = section.optional("serves", ListenerRole::All, |value| value.choice(&roles));
     let tls = tls.map_or(Some(None), |tls| tls.map(Some));
-    Some(Listener { address: address?, http2, proxy_protocol, tls: tls?, serves })
+    Some(Listener { address: address?, http2, proxy_protocol, tls: tls?, role })
 }
 
 fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAddr> {

@@ -50,14 +50,14 @@ impl Document {
     /// # Errors
     /// [`SettingsErrors`] when it cannot be read, or is not YAML.
     pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
-        Self::parse(path, &Self::text(path)?)
+        Self::parse(path, &Self::read_text(path)?)
     }
 
     /// The text of a file.
     ///
     /// # Errors
     /// [`SettingsErrors`] when it cannot be read, or is not UTF-8.
-    pub fn text(path: &Path) -> Result<Zeroizing<String>, SettingsErrors> {
+    pub fn read_text(path: &Path) -> Result<Zeroizing<String>, SettingsErrors> {
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
         text.map_err(|e| {
             let missing = e.kind() == std::io::ErrorKind::NotFound;

@@ -1,0 +1,137 @@
+//! Components of a gateway that its threads share: opened once at the start, handed to each thread.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::certificates::Certificates;
+use super::config_snapshot::ConfigSnapshot;
+use super::control_plane::ControlPlane;
+use super::listeners::ControlRuntime;
+use super::process_handles::ProcessHandles;
+use super::recover::open_and_recover;
+use super::reload::{self, ConfigReloader};
+use super::shared_handles::SharedHandles;
+use super::shutdown::{Phase, ShutdownEvent};
+use super::worker::Worker;
+use super::worker_pool::WorkerPool;
+use crate::admin::{ConfigStatus, Readiness};
+use crate::clock::Micros;
+use crate::config::Config;
+use crate::dashboard;
+use crate::management::Management;
+use crate::metrics::Metrics;
+use crate::transport::ConnectionLimiter;
+use crate::upstream::Endpoints;
+
+/// Components that the threads of a gateway share.
+pub(super) struct Components {
+    pub(super) handles: SharedHandles,
+    pub(super) management: Arc<Management>,
+    pub(super) readiness: Arc<Readiness>,
+    /// Number of workers that run.
+    live_workers: Arc<AtomicUsize>,
+    /// The configuration in force, as `keygate config status` shows it.
+    status: Arc<ConfigStatus>,
+}
+
+impl Components {
+    /// Opens certificates, state and journal, and builds everything on top of them.
+    pub(super) fn open(
+        config: &Config,
+        metrics: Metrics,
+        endpoints: &Endpoints,
+        runtime: &ControlRuntime,
+    ) -> anyhow::Result<Self> {
+        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
+        let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
+        let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+        let management = Arc::new(management.with_sessions(config.sessions()));
+        let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
+        let connection_limiter =
+            ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
+        let handles = SharedHandles { state, journal, metrics, connection_limiter, certificates, dashboard };
+        let live_workers = Arc::new(AtomicUsize::new(0));
+        let readiness = Arc::new(readiness(&handles, &live_workers, config.workers));
+        let now = Micros::wall();
+        reload::record_loaded(&handles.metrics, now);
+        let status = Arc::new(reload::initial_status(&config.source, now));
+        Ok(Self { handles, management, readiness, live_workers, status })
+    }
+
+    /// The control plane over its two listeners.
+    pub(super) fn control_plane(
+        &self,
+        socket: tokio::net::UnixListener,
+        http: tokio::net::TcpListener,
+    ) -> ControlPlane {
+        ControlPlane {
+            socket,
+            http,
+            management: Arc::clone(&self.management),
+            config: Arc::clone(&self.status),
+            metrics: self.handles.metrics.clone(),
+            readiness: Arc::clone(&self.readiness),
+        }
+    }
+
+    /// Starts one worker for each set of listeners.
+    pub(super) fn start_workers(
+        &self,
+        listeners: Vec<Vec<TcpListener>>,
+        snapshot: &ConfigSnapshot,
+        phase: &watch::Receiver<Phase>,
+        ended: &mpsc::Sender<ShutdownEvent>,
+    ) -> anyhow::Result<(WorkerPool, Vec<JoinHandle<()>>)> {
+        let (mut worker_pool, mut threads) = (WorkerPool::default(), Vec::new());
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let worker = Worker {
+                listeners,
+                snapshot: snapshot.clone(),
+                commands: worker_pool.add_worker(),
+                handles: self.handles.clone(),
+                phase: phase.clone(),
+                live_workers: Arc::clone(&self.live_workers),
+                ended: ended.clone(),
+            };
+            threads.push(worker.start(number)?);
+        }
+        Ok((worker_pool, threads))
+    }
+
+    /// The reloader of the configuration in force.
+    pub(super) fn reloader(
+        &self,
+        snapshot: Arc<ArcSwap<ConfigSnapshot>>,
+        worker_pool: WorkerPool,
+        process: ProcessHandles,
+    ) -> ConfigReloader {
+        let (handles, status) = (self.handles.clone(), Arc::clone(&self.status));
+        ConfigReloader { snapshot, worker_pool, handles, status, process }
+    }
+}
+
+/// The readiness checks behind `/ready`, by the names that it reports.
+fn readiness(handles: &SharedHandles, live_workers: &Arc<AtomicUsize>, workers: usize) -> Readiness {
+    let (journal, state) = (handles.journal.clone(), Arc::clone(&handles.state));
+    let live_workers = Arc::clone(live_workers);
+    Readiness::new()
+        .with("audit", move || journal.accepts_requests())
+        .with("state", move || state.available())
+        .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
+}
+
+/// The part of the dashboard that all workers share: settings, identity providers and management.
+fn share_dashboard(
+    settings: &dashboard::Settings,
+    management: &Arc<Management>,
+) -> anyhow::Result<dashboard::DashboardServices> {
+    let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
+    let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
+    Ok(dashboard::DashboardServices { settings, providers: Arc::new(providers), management })
+}

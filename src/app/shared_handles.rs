@@ -1,0 +1,26 @@
+//! Handles on the process-wide services that stay the same when the configuration changes.
+
+use std::sync::Arc;
+
+use super::certificates::Certificates;
+use crate::audit::Journal;
+use crate::dashboard;
+use crate::metrics::Metrics;
+use crate::state::State;
+use crate::transport::ConnectionLimiter;
+
+/// Handles on the process-wide services. Clones refer to the same services.
+///
+/// All workers and the reloader hold them; no reload replaces them.
+#[derive(Clone)]
+pub(super) struct SharedHandles {
+    /// The state. A worker replaces it by its thread's own view of it ([`State::for_thread`]).
+    pub(super) state: Arc<State>,
+    pub(super) journal: Journal,
+    pub(super) metrics: Metrics,
+    /// Connection limits, in total and per address.
+    pub(super) connection_limiter: ConnectionLimiter,
+    pub(super) certificates: Arc<Certificates>,
+    /// The part of the dashboard that all workers share; none without a `session` block.
+    pub(super) dashboard: Option<dashboard::DashboardServices>,
+}
