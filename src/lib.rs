@@ -62,6 +62,7 @@ pub mod secret;
 pub mod problem;
 pub mod http_syntax;
 pub mod timer;
+pub mod refusal;
 pub mod settings;
 pub mod tls;
 pub mod metrics;

@@ -253,7 +253,7 @@ mod tests {
     fn renders_what_was_counted() {
         let metrics = Metrics::new();
         metrics.route("queries.list").count_response(http::StatusCode::OK);
-        metrics.auth.unknown.inc();
+        metrics.auth.count_refusal(crate::refusal::Refusal::Unknown);
         metrics.state.errors.late.inc();
         let text = String::from_utf8(metrics.render()).unwrap();
         assert!(text.contains("keygate_requests_total{code=\"200\",route=\"queries.list\"} 1"), "{text}");

@@ -3,46 +3,42 @@
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-/// A longer token is no key of any system worth importing from, and is not worth hashing.
+use crate::refusal::Refusal;
+
+/// Bytes of a token at most: keys of other systems that could be imported are shorter, and a longer token is not hashed.
 const MAX_TOKEN: usize = 512;
 
-/// Why there is no token to look up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BearerError {
-    /// No `Authorization`, or another scheme.
-    Missing,
-    /// Two `Authorization` fields, of which a server behind could read the other one.
-    Repeated,
-    /// The scheme without a token.
-    Empty,
-    /// A token that cannot be a key.
-    Malformed,
-}
-
-/// The token of the one `Authorization: Bearer` field.
-pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], BearerError> {
+/// Returns the token of the one `Authorization: Bearer` field.
+///
+/// # Errors
+/// - [`Refusal::NoCredential`]: there is no `Authorization` field, or its scheme is another one.
+/// - [`Refusal::RepeatedAuthorization`]: there are several, of which a server behind the gateway could read another one.
+/// - [`Refusal::EmptyToken`]: the scheme comes without a token.
+/// - [`Refusal::MalformedKey`]: the token cannot be a key.
+pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     let mut fields = headers.get_all(AUTHORIZATION).into_iter();
-    let field = fields.next().ok_or(BearerError::Missing)?.as_bytes();
+    let field = fields.next().ok_or(Refusal::NoCredential)?.as_bytes();
     if fields.next().is_some() {
-        return Err(BearerError::Repeated);
+        return Err(Refusal::RepeatedAuthorization);
     }
-    let (scheme, rest) = field.split_at_checked(6).ok_or(BearerError::Missing)?;
+    let (scheme, rest) = field.split_at_checked(6).ok_or(Refusal::NoCredential)?;
     if !scheme.eq_ignore_ascii_case(b"bearer") || rest.first().is_some_and(|byte| *byte != b' ') {
-        return Err(BearerError::Missing);
+        return Err(Refusal::NoCredential);
     }
     let token = rest.trim_ascii();
     if token.is_empty() {
-        return Err(BearerError::Empty);
+        return Err(Refusal::EmptyToken);
     }
+    // Only visible ASCII can be a key: the hash is not computed for anything else.
     let plausible = token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
-    plausible.then_some(token).ok_or(BearerError::Malformed)
+    plausible.then_some(token).ok_or(Refusal::MalformedKey)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(values: &[&str]) -> Result<String, BearerError> {
+    fn parse(values: &[&str]) -> Result<String, Refusal> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(AUTHORIZATION, value.parse().unwrap());
@@ -51,15 +47,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_one_bearer_token() {
-        assert_eq!(parsed(&["Bearer abc"]), Ok("abc".into()));
-        assert_eq!(parsed(&["bEARER   abc"]), Ok("abc".into()));
-        assert_eq!(parsed(&[]), Err(BearerError::Missing));
-        assert_eq!(parsed(&["Basic abc"]), Err(BearerError::Missing));
-        assert_eq!(parsed(&["Bearerabc"]), Err(BearerError::Missing));
-        assert_eq!(parsed(&["Bearer"]), Err(BearerError::Empty));
-        assert_eq!(parsed(&["Bearer abc", "Bearer abc"]), Err(BearerError::Repeated));
-        assert_eq!(parsed(&["Bearer a b"]), Err(BearerError::Malformed));
-        assert_eq!(parsed(&[&format!("Bearer {}", "x".repeat(513))]), Err(BearerError::Malformed));
+    fn one_bearer_token_is_read() {
+        assert_eq!(parse(&["Bearer abc"]), Ok("abc".into()));
+        assert_eq!(parse(&["bEARER   abc"]), Ok("abc".into()));
+        assert_eq!(parse(&[]), Err(Refusal::NoCredential));
+        assert_eq!(parse(&["Basic abc"]), Err(Refusal::NoCredential));
+        assert_eq!(parse(&["Bearerabc"]), Err(Refusal::NoCredential));
+        assert_eq!(parse(&["Bearer"]), Err(Refusal::EmptyToken));
+        assert_eq!(parse(&["Bearer abc", "Bearer abc"]), Err(Refusal::RepeatedAuthorization));
+        assert_eq!(parse(&["Bearer a b"]), Err(Refusal::MalformedKey));
+        assert_eq!(parse(&[&format!("Bearer {}", "x".repeat(513))]), Err(Refusal::MalformedKey));
     }
 }

@@ -233,8 +233,8 @@ fn row(record: &Record) -> [String; 8] {
 
 /// One of the words that records have.
 fn outcome(text: &str) -> Result<Outcome, String> {
-    let words = || Outcome::ALL.map(word).join(", ");
-    Outcome::ALL.into_iter().find(|outcome| word(outcome) == text).ok_or_else(|| format!("give one of {}", words()))
+    let words = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
+    Outcome::from_name(text).ok_or_else(|| format!("give one of {}", words()))
 }
 
 /// A time, or a duration before now.

@@ -11,6 +11,7 @@ use crate::audit::{Filter, Outcome, Record};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::{Explanation, Operation, Reply};
+use crate::refusal::Refusal;
 
 /// Decisions about requests to show.
 const DECISIONS: usize = 10;
@@ -33,7 +34,7 @@ impl Args {
         };
         let filter = Filter { key: Some(self.key_id), requests_only: true, ..Filter::default() };
         let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
-        if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Expired) {
+        if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Refused(Refusal::Expired)) {
             let last = output::seconds(&expired.time);
             explanation.verdict +=
                 &format!("; requests with the replaced secret are refused (401), the last one at {last}");

@@ -14,7 +14,8 @@ mod contained;
 mod guarded_body;
 mod head;
 mod rate_limit;
-mod refused;
+mod denial;
+mod early_rejection;
 mod rejection;
 mod request;
 mod response;
@@ -39,6 +40,7 @@ use crate::forward::{
 };
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
+use crate::refusal::Refusal;
 use crate::state::Admitted;
 use crate::transport::{BodyLimits, RequestBody, Settings, UpgradeSlot};
 use crate::upstream::{Pool, SendError, SendOptions};
@@ -46,11 +48,11 @@ use crate::upstream::{Pool, SendError, SendOptions};
 use contained::contained;
 use guarded_body::Exchange;
 use rate_limit::RateLimitFields;
-use rejection::{Reason, Rejection};
+use rejection::Rejection;
 use request::{Arrival, own};
 
+pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
-pub use refused::EarlyRejection;
 
 /// One worker's gateway.
 pub struct Gateway {
@@ -102,10 +104,10 @@ impl Gateway {
                 None => {
                     tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");
                     self.metrics.panics.inc();
-                    self.early_rejection.refuse(Reason::Internal, arrival.id)
+                    self.early_rejection.refuse(Refusal::InternalError, arrival.id)
                 }
             },
-            Err(reason) => self.early_rejection.refuse(reason, arrival.id),
+            Err(refusal) => self.early_rejection.refuse(refusal, arrival.id),
         };
         response.headers_mut().insert(X_REQUEST_ID, id);
         let unread = match body {
@@ -116,15 +118,15 @@ impl Gateway {
     }
 
     /// What can be refused by its head alone.
-    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<ValidatedHead, Reason> {
+    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<ValidatedHead, Refusal> {
         head::check(&head, &self.settings)?;
         let head = ValidatedHead::validate(head)?;
         if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
-            return Err(Reason::BodyTooLarge);
+            return Err(Refusal::BodyTooLarge);
         }
         if !self.journal.accepts_requests() {
             self.metrics.audit.refused.inc();
-            return Err(Reason::AuditUnavailable);
+            return Err(Refusal::AuditUnavailable);
         }
         Ok(head)
     }
@@ -150,7 +152,7 @@ impl Gateway {
             ..arrival.opening(&head, authorization.route, &action, Some(&admitted.principal))
         };
         let Ok(entry) = self.journal.begin(&opening).await else {
-            let rejection = Rejection { reason: Reason::AuditUnavailable, fields: Some(fields) };
+            let rejection = Rejection::with_rate_limit(Refusal::AuditUnavailable, fields);
             return arrival.reject(&rejection, &authorization.route.metrics);
         };
         let facts = ForwardContext {
@@ -210,8 +212,8 @@ impl Gateway {
                 self.respond(arrival, response, exchange, &fields).await
             }
             Err(failure) => {
-                let rejection = failed(&failure, &mut exchange, fields);
-                let response = rejection.response(arrival.id);
+                let refusal = end_failed(&failure, &mut exchange);
+                let response = Rejection::with_rate_limit(refusal, fields).response(arrival.id);
                 exchange.status = Some(response.status());
                 exchange.sent = arrival.sent(&response);
                 route.metrics.count_response(response.status());
@@ -282,13 +284,10 @@ fn finish(mut response: Response<GuardedBody>, is_head: bool, unread: bool) -> R
     response
 }
 
-/// Whose fault it was that there is no response: the client's, when its body failed.
-fn failed(failure: &SendError, exchange: &mut Exchange, fields: RateLimitFields) -> Rejection {
-    let (reason, outcome) = match exchange.upload.error() {
-        Some(error) => (Reason::from(error), Outcome::ClientError),
-        None => (Reason::from(failure), Outcome::UpstreamError),
-    };
-    exchange.end(outcome);
+/// Ends an exchange without a response from the upstream. When the request's body failed, that is the cause.
+fn end_failed(failure: &SendError, exchange: &mut Exchange) -> Refusal {
+    let refusal = exchange.upload.error().map_or_else(|| Refusal::from(failure), Refusal::from);
+    exchange.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
     tracing::debug!(%failure, "no response from the upstream");
-    Rejection { reason, fields: Some(fields) }
+    refusal
 }

@@ -1,4 +1,5 @@
-//! The fields that tell callers where they stand: draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 lists.
+//! Response fields of the rate limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), whose
+//! values are lists of RFC 9651.
 
 use std::io::Write as _;
 
@@ -7,14 +8,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::identity::AuthMethod;
 use crate::quota::RateLimitStatus;
+use crate::refusal::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// The longest of the values, with every number at its largest, and some room.
-const LONGEST: usize = 128;
+/// Bytes of the longest value, with every number at its largest, and some room.
+const MAX_VALUE: usize = 128;
 const MICROS_PER_SECOND: u64 = 1_000_000;
+/// Seconds until a retry when no slot is left: exchanges end at any time, so no better value is known.
+const SLOT_RETRY: u64 = 1;
 
-/// Where a caller stands: a key with its own bucket, or the user of a session with theirs.
+/// Rate-limit status of a caller, as response fields show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateLimitFields {
     status: RateLimitStatus,
@@ -26,53 +30,42 @@ impl RateLimitFields {
         Self { status, method }
     }
 
-    /// Whether the caller has a session.
-    pub(super) fn is_session(&self) -> bool {
-        self.method == AuthMethod::Session
+    /// How the caller authenticated.
+    pub(super) fn method(&self) -> AuthMethod {
+        self.method
     }
 
-    /// The name of the policy that the bucket keeps.
-    pub(super) fn policy(&self) -> &'static str {
-        policy_of(self.method)
+    /// Writes `RateLimit` and `RateLimit-Policy`, and `Retry-After` for the limit that the request exceeded, if any.
+    pub(super) fn write(&self, headers: &mut HeaderMap, exceeded: Option<Limit>) {
+        let Self { status, method } = self;
+        let name = policy_name(Limit::Rate, *method);
+        let next_token = whole_seconds(status.token_in_us).max(1);
+        let mut remaining = (status.remaining, whole_seconds(status.full_in_us));
+        let mut slots = status.concurrent.saturating_sub(status.in_flight);
+        match exceeded {
+            None => {}
+            Some(Limit::Rate) => {
+                remaining = (0, next_token);
+                headers.insert(RETRY_AFTER, HeaderValue::from(next_token));
+            }
+            Some(Limit::Concurrency) => {
+                // Slots may have been given back since the decision; the refused caller must not see them.
+                slots = 0;
+                headers.insert(RETRY_AFTER, HeaderValue::from(SLOT_RETRY));
+            }
+        }
+        let (tokens, seconds) = remaining;
+        headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={tokens};t={seconds}, \"org\";r={slots}")));
+        headers.insert(RATELIMIT_POLICY, policy(name, status));
     }
 }
 
-/// The name of the policy that the bucket of such a caller keeps.
-pub(super) fn policy_of(method: AuthMethod) -> &'static str {
-    match method {
-        AuthMethod::ApiKey | AuthMethod::AdminSocket => "key",
-        AuthMethod::Session => "user",
-    }
-}
-
-/// What a caller should wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Nothing.
-    None,
-    /// The next token.
-    Token,
-    /// A slot: nobody knows when, so a second.
-    Slot,
-}
-
-/// Sets `RateLimit` and `RateLimit-Policy`, and `Retry-After` when there is something to wait for.
-pub(super) fn set(headers: &mut HeaderMap, fields: &RateLimitFields, wait: Wait) {
-    let RateLimitFields { status, .. } = fields;
-    let name = fields.policy();
-    let token = whole_seconds(status.token_in_us).max(1);
-    let (remaining, seconds) = match wait {
-        Wait::Token => (0, token),
-        Wait::None | Wait::Slot => (status.remaining, whole_seconds(status.full_in_us)),
-    };
-    let slots = status.concurrent.saturating_sub(status.in_flight);
-    let slots = if wait == Wait::Slot { 0 } else { slots };
-    headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={remaining};t={seconds}, \"org\";r={slots}")));
-    headers.insert(RATELIMIT_POLICY, policy(name, status));
-    match wait {
-        Wait::None => {}
-        Wait::Token => drop(headers.insert(RETRY_AFTER, HeaderValue::from(token))),
-        Wait::Slot => drop(headers.insert(RETRY_AFTER, HeaderValue::from(1))),
+/// Name of a limit in `RateLimit-Policy`: a key has a bucket of its own, all sessions of a user share one.
+pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
+    match (limit, method) {
+        (Limit::Concurrency, _) => "org",
+        (Limit::Rate, AuthMethod::Session) => "user",
+        (Limit::Rate, AuthMethod::ApiKey | AuthMethod::AdminSocket) => "key",
     }
 }
 
@@ -87,10 +80,10 @@ fn policy(name: &str, status: &RateLimitStatus) -> HeaderValue {
 }
 
 fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
-    let mut buffer = [0; LONGEST];
+    let mut buffer = [0; MAX_VALUE];
     let mut rest = &mut buffer[..];
     rest.write_fmt(text).expect("the longest value fits");
-    let written = LONGEST - rest.len();
+    let written = MAX_VALUE - rest.len();
     HeaderValue::from_bytes(&buffer[..written]).expect("digits and quotes are visible ASCII")
 }
 
@@ -103,15 +96,15 @@ mod tests {
     use super::*;
     use crate::quota::Quota;
 
-    fn fields(status: &RateLimitStatus, wait: Wait) -> [String; 3] {
+    fn fields(status: &RateLimitStatus, exceeded: Option<Limit>) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        set(&mut headers, &RateLimitFields::new(*status, AuthMethod::ApiKey), wait);
+        RateLimitFields::new(*status, AuthMethod::ApiKey).write(&mut headers, exceeded);
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
 
     #[test]
-    fn reads_as_the_contract_shows_it() {
+    fn rate_limit_fields_are_those_of_the_contract() {
         let quota = Quota::DEFAULT;
         let mut status = RateLimitStatus {
             quota,
@@ -122,15 +115,15 @@ mod tests {
             in_flight: 59,
         };
         let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
-        let shown = fields(&status, Wait::None);
+        let shown = fields(&status, None);
         assert_eq!(shown, ["\"key\";r=873;t=457, \"org\";r=41", policy, ""]);
         status = RateLimitStatus { remaining: 0, full_in_us: 3_600_000_000, token_in_us: 3_500_001, ..status };
-        let shown = fields(&status, Wait::Token);
+        let shown = fields(&status, Some(Limit::Rate));
         assert_eq!(shown, ["\"key\";r=0;t=4, \"org\";r=41", policy, "4"]);
-        let shown = fields(&status, Wait::Slot);
+        let shown = fields(&status, Some(Limit::Concurrency));
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
         let mut headers = HeaderMap::new();
-        set(&mut headers, &RateLimitFields::new(status, AuthMethod::Session), Wait::Token);
+        RateLimitFields::new(status, AuthMethod::Session).write(&mut headers, Some(Limit::Rate));
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
         assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
     }

@@ -111,7 +111,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Answers with a "no", and counts it.
-    pub(super) fn reject(&self, rejection: &Rejection, metrics: &RouteMetrics) -> Response<GuardedBody> {
+    pub(super) fn reject(&self, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
         let response = rejection.response(self.id);
         metrics.count_response(response.status());
         own(response)

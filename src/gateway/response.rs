@@ -8,11 +8,13 @@ use http_body_util::Full;
 
 use super::Gateway;
 use super::guarded_body::{Exchange, GuardedBody, Held};
-use super::rate_limit::{self, RateLimitFields, Wait};
-use super::rejection::{Reason, Rejection};
+use super::rate_limit::RateLimitFields;
+use super::rejection::Rejection;
 use super::request::{Arrival, own};
 use super::tunnel::Tunnelling;
 use crate::audit::Outcome;
+use crate::identity::AuthMethod;
+use crate::refusal::Refusal;
 use crate::transport::RequestBody;
 use crate::upstream::{ResponseBody, Tunnel};
 
@@ -28,8 +30,8 @@ impl Gateway {
         exchange.status = Some(response.status());
         // Our own version, not the upstream's (RFC 9110, section 6.2).
         *response.version_mut() = Version::HTTP_11;
-        rate_limit::set(response.headers_mut(), fields, Wait::None);
-        if fields.is_session() {
+        fields.write(response.headers_mut(), None);
+        if fields.method() == AuthMethod::Session {
             keep_private(response.headers_mut());
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -56,7 +58,7 @@ impl Gateway {
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
             exchange.end(Outcome::UpstreamError);
-            let rejection = Rejection { reason: Reason::UpstreamFailed, fields: Some(fields) };
+            let rejection = Rejection::with_rate_limit(Refusal::UpstreamFailed, fields);
             let response = rejection.response(arrival.id);
             exchange.status = Some(response.status());
             return own(response);

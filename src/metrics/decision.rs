@@ -1,24 +1,19 @@
 //! The metrics of decisions: how credentials fared, what the limits said, and what the state costs.
 
+use std::sync::Arc;
+
 use prometheus::{Histogram, IntCounter, IntCounterVec, Registry};
 
 use super::{OVERHEAD_BUCKETS, counters, histograms};
+use crate::refusal::Refusal;
 
-/// `auth_total{result}`.
+/// `auth_total{result}`: its labels are those of the table of refusals, and `ok`.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
 pub struct AuthMetrics {
+    /// Credentials that were accepted.
     pub ok: IntCounter,
-    pub missing: IntCounter,
-    pub malformed: IntCounter,
-    pub unknown: IntCounter,
-    pub revoked: IntCounter,
-    pub expired: IntCounter,
-    pub user_removed: IntCounter,
-    pub suspended: IntCounter,
-    pub forbidden: IntCounter,
-    pub no_session: IntCounter,
-    pub cross_site: IntCounter,
+    /// Counters in the order of [`Refusal::ALL`].
+    refused: Arc<[Option<IntCounter>]>,
 }
 
 /// `limit_decisions_total{policy,decision}`.
@@ -54,18 +49,14 @@ pub struct StateErrors {
 impl AuthMetrics {
     pub(super) fn new(vec: &IntCounterVec) -> Self {
         let result = |result| vec.with_label_values(&[result]);
-        Self {
-            ok: result("ok"),
-            missing: result("missing"),
-            malformed: result("malformed"),
-            unknown: result("unknown"),
-            revoked: result("revoked"),
-            expired: result("expired"),
-            user_removed: result("user_removed"),
-            suspended: result("org_suspended"),
-            forbidden: result("forbidden"),
-            no_session: result("no_session"),
-            cross_site: result("cross_site"),
+        let refused = Refusal::ALL.iter().map(|refusal| refusal.row().auth_result.map(result));
+        Self { ok: result("ok"), refused: refused.collect() }
+    }
+
+    /// Counts a refused request by how its credential was judged, if it was.
+    pub fn count_refusal(&self, refusal: Refusal) {
+        if let Some(counter) = &self.refused[refusal as usize] {
+            counter.inc();
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, Principal};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
+use crate::refusal::Refusal;
 
 pub mod bucket;
 pub mod embedded;
@@ -93,27 +94,6 @@ pub enum Permit {
     Embedded(embedded::Permit),
     /// Of the Redis state.
     Redis(redis::Permit),
-}
-
-/// Why a request is refused, in the order in which it is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No key has this digest.
-    Unknown,
-    /// The key was revoked.
-    Revoked,
-    /// The secret was replaced by a rotation and its overlap is over.
-    Expired,
-    /// The key's user was removed.
-    UserRemoved,
-    /// The organization is suspended.
-    OrgSuspended,
-    /// The user lacks the required permission.
-    Forbidden,
-    /// The bucket is empty.
-    RateLimited,
-    /// The organization has no slot left.
-    TooManyInFlight,
 }
 
 /// Why the state does not answer.

@@ -11,6 +11,7 @@ use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
+use keygate::refusal::Refusal;
 use keygate::state::{DecideRequest, Decision};
 use keygate::{admin, app, clock};
 use serde_json::Value;
@@ -336,7 +337,7 @@ fn a_replaced_secret_that_is_still_used_is_explained() {
     assert!(rotated.err.contains("the secret until now is refused from now on"), "{rotated:?}");
     let before = installation.ok(&format!("explain {id}")).out;
     assert!(before.contains("old secret valid until  20") && !before.contains("replaced"), "{before}");
-    installation.with_refusal_of(id, Outcome::Expired);
+    installation.with_refusal_of(id, Outcome::Refused(Refusal::Expired));
     let after = installation.ok(&format!("explain {id}")).out;
     assert!(after.lines().next().unwrap().contains("requests with the replaced secret are refused (401)"), "{after}");
 }

@@ -58,6 +58,7 @@ const VOCABULARY: &[&str] = &[
     "problem",
     "http_syntax",
     "timer",
+    "refusal",
     "clock",
     "identity",
     "key",

@@ -15,6 +15,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{KeyId, OrgTag};
 use keygate::metrics::Metrics;
+use keygate::refusal::Refusal;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -232,12 +233,12 @@ fn a_dropped_entry_is_aborted_and_a_record_needs_none() {
     run(async {
         let journal = open(&settings);
         drop(journal.begin(&Who::anyone().uses()).await.unwrap());
-        let refused = UseEnd { outcome: Outcome::RateLimited, status: Some(429), ..END };
+        let refused = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), status: Some(429), ..END };
         journal.record(&Who::anyone().uses(), refused).await.unwrap();
         journal.close().await;
     });
     let outcomes: Vec<Outcome> = all(&settings).iter().map(|record| record.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Aborted, Outcome::RateLimited]);
+    assert_eq!(outcomes, [Outcome::Aborted, Outcome::Refused(Refusal::RateLimited)]);
     assert_eq!(sound(&settings).records, 2);
 }
 
@@ -515,7 +516,7 @@ fn attempts_are_recorded_at_a_bounded_rate() {
     let settings = settings(directory.path());
     let metrics = Metrics::new().audit;
     let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
-    let end = UseEnd { outcome: Outcome::Unknown, status: Some(401), ..END };
+    let end = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };
     let time = clock::now();
     for _ in 0..1000 {
         let stranger = Use { key_id: None, user_id: None, org_id: None, ..Who::anyone().uses_at(time) };

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
 
 use keygate::audit::Outcome;
+use keygate::refusal::Refusal;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
@@ -197,6 +198,7 @@ fn attempts_with_bad_keys_are_bounded_and_good_keys_are_not_locked_out() {
         assert_eq!(attempt(&key).status, 200, "the same address with a good key");
     }
     assert_eq!(gateway.metric("keygate_attempts_refused_total"), 3.0);
-    let unknown = gateway.records().iter().filter(|record| record.outcome == Outcome::Unknown).count();
+    let unknown =
+        gateway.records().iter().filter(|record| record.outcome == Outcome::Refused(Refusal::Unknown)).count();
     assert_eq!(unknown, 3, "the refused ones are not recorded");
 }

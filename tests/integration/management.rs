@@ -14,8 +14,9 @@ use keygate::management::{ErrorKind, Key, KeyStatus, LimitUpdate, Management, Ma
 use keygate::metrics::Metrics;
 use keygate::problem::Problem;
 use keygate::quota::Quota;
+use keygate::refusal::Refusal;
 use keygate::state::embedded::{Embedded, Settings};
-use keygate::state::{DecideRequest, Decision, Refusal, State};
+use keygate::state::{DecideRequest, Decision, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;

@@ -1,13 +1,16 @@
 //! The audit record (what auditors read) and the events it is joined from (what the journal holds).
 
+use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
+use crate::refusal::Refusal;
 
 /// The beginning of a use, borrowed from the request: what the *use* event says.
 #[derive(Clone, Debug)]
@@ -41,31 +44,15 @@ pub struct Use<'a> {
 }
 
 /// How a use ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Still going on; only a reader says so, it is never written.
     InProgress,
     /// The upstream's response went out whole.
     Completed,
-    /// Refused: unknown key (recorded at a bounded rate).
-    Unknown,
-    /// Refused: the key is revoked.
-    Revoked,
-    /// Refused: the secret was replaced and its overlap is over.
-    Expired,
-    /// Refused: the key's user was removed.
-    UserRemoved,
-    /// Refused: the organization is suspended.
-    OrgSuspended,
-    /// Refused: the user lacks the permission.
-    Forbidden,
-    /// Refused: no route leads there.
-    NotFound,
-    /// Refused: the bucket is empty.
-    RateLimited,
-    /// Refused: no slot.
-    TooManyInFlight,
+    /// Refused, by the gateway itself, before anything went to the upstream. The table of refusals has the name in the
+    /// record. [`Refusal::Unknown`] stands for all keys that do not exist (recorded at a bounded rate).
+    Refused(Refusal),
     /// The upstream could not be reached, answered badly, too slowly, or broke off.
     UpstreamError,
     /// The client sent a body too large, too slowly or malformed.
@@ -77,44 +64,73 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 15] = [
-        Self::InProgress,
-        Self::Completed,
-        Self::Unknown,
-        Self::Revoked,
-        Self::Expired,
-        Self::UserRemoved,
-        Self::OrgSuspended,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::RateLimited,
-        Self::TooManyInFlight,
-        Self::UpstreamError,
-        Self::InternalError,
-        Self::ClientError,
-        Self::Aborted,
-    ];
+    /// Outcomes that are no refusal.
+    const OTHERS: [Self; 6] =
+        [Self::InProgress, Self::Completed, Self::UpstreamError, Self::InternalError, Self::ClientError, Self::Aborted];
+
+    /// All outcomes that a record can have.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let has_own = |refusal: &Refusal| Self::of_refusal(*refusal) == Some(Self::Refused(*refusal));
+        let refused = Refusal::ALL.iter().copied().filter(has_own).map(Self::Refused);
+        let (succeeded, failed) = Self::OTHERS.split_at(2);
+        succeeded.iter().copied().chain(refused).chain(failed.iter().copied())
+    }
+
+    /// Outcome of a refused request; none when such requests are not recorded.
+    pub fn of_refusal(refusal: Refusal) -> Option<Self> {
+        Self::from_name(refusal.row().outcome?)
+    }
+
+    /// Outcome with this name in records.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let other = Self::OTHERS.into_iter().find(|other| other.name() == name);
+        // The first of the refusals that share an outcome stands for all of them.
+        let refusal = || Refusal::ALL.iter().copied().find(|refusal| refusal.row().outcome == Some(name));
+        other.or_else(|| refusal().map(Self::Refused))
+    }
+
+    /// Name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.row().outcome.expect("of_refusal gives only refusals that are recorded"),
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::UpstreamError => "upstream_error",
+            Self::ClientError => "client_error",
+            Self::InternalError => "internal_error",
+            Self::Aborted => "aborted",
+        }
+    }
 
     /// Whether a known key or session was refused: its request went nowhere.
-    pub const fn is_refusal(self) -> bool {
-        match self {
-            Self::Revoked
-            | Self::Expired
-            | Self::UserRemoved
-            | Self::OrgSuspended
-            | Self::Forbidden
-            | Self::NotFound
-            | Self::RateLimited
-            | Self::TooManyInFlight => true,
-            Self::InProgress
-            | Self::Completed
-            | Self::Unknown
-            | Self::UpstreamError
-            | Self::ClientError
-            | Self::InternalError
-            | Self::Aborted => false,
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal != Refusal::Unknown)
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Outcome {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Outcome;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of an outcome")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Outcome, E> {
+                Outcome::from_name(name).ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+            }
         }
+
+        deserializer.deserialize_str(Name)
     }
 }
 
@@ -156,4 +172,32 @@ pub struct Record {
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
     pub gateway: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcome_names_are_those_of_the_contract() {
+        let names: Vec<&str> = Outcome::all().map(Outcome::name).collect();
+        let refused = ["unknown", "revoked", "expired", "user_removed", "org_suspended", "forbidden", "not_found"];
+        let limited = ["rate_limited", "too_many_in_flight"];
+        let failed = ["upstream_error", "internal_error", "client_error", "aborted"];
+        assert_eq!(names, [&["in_progress", "completed"], &refused[..], &limited, &failed].concat());
+        for outcome in Outcome::all() {
+            let json = serde_json::to_string(&outcome).unwrap();
+            assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
+        }
+        assert!(serde_json::from_str::<Outcome>("\"other\"").is_err());
+        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 8);
+    }
+
+    #[test]
+    fn refusals_that_share_an_outcome_are_recorded_alike() {
+        let [unknown, malformed] = [Refusal::Unknown, Refusal::MalformedKey].map(Outcome::of_refusal);
+        assert_eq!((unknown, malformed), (Some(Outcome::Refused(Refusal::Unknown)), unknown));
+        assert_eq!(Outcome::of_refusal(Refusal::BodyTooLarge), Some(Outcome::ClientError));
+        assert_eq!(Outcome::of_refusal(Refusal::NoCredential), None);
+    }
 }

@@ -6,7 +6,6 @@ use http::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::de::value::StrDeserializer;
 
 use super::super::request::DashboardRequest;
 use super::error::ApiError;
@@ -95,9 +94,8 @@ pub(super) fn check_query(request: &DashboardRequest, route: &Route) -> Result<(
 /// Which uses are wanted.
 pub(super) fn uses(request: &DashboardRequest) -> Result<UseQuery, ApiError> {
     let outcome = request.parameter("outcome").map(|text| {
-        let names = || Outcome::ALL.map(|outcome| serde_json::json!(outcome).to_string().replace('"', "")).join(", ");
-        Outcome::deserialize(StrDeserializer::<serde::de::value::Error>::new(text))
-            .map_err(|_| ApiError::Parameter(format!("`outcome` is none of {}", names())))
+        let names = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
+        Outcome::from_name(text).ok_or_else(|| ApiError::Parameter(format!("`outcome` is none of {}", names())))
     });
     let refused = match request.parameter("refused") {
         None => None,

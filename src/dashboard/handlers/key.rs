@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_outcome_has_words() {
-        for outcome in crate::audit::Outcome::ALL {
+        for outcome in crate::audit::Outcome::all() {
             let name = serde_json::to_value(outcome).unwrap();
             let words = OutcomeText::named(name.as_str().unwrap()).unwrap();
             assert_eq!(words.is_refused(), outcome.is_refusal() || words.name == "unknown", "{name}");

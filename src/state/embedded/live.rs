@@ -17,8 +17,9 @@ use crate::quota::{Quota, RateLimitStatus};
 
 use super::grant::{Grant, Secrets};
 use super::permit::{self, OrgRecord};
+use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, DecideRequest, Decision, Key, KeyExport, Permit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Key, KeyExport, Permit};
 
 /// A key: what never changes about it, and what does.
 pub(super) struct KeyRecord {

@@ -15,8 +15,9 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
+use crate::refusal::Refusal;
 
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, Refusal, StateExport, User};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
 
 mod live;
 mod grant;

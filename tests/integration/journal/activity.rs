@@ -1,19 +1,20 @@
 //! What keys did, by the hour and at last: the same as a naive count over all records says, whatever the index covers.
 
 use keygate::audit::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
+use keygate::refusal::Refusal;
 
 use super::*;
 
 const HOUR: u64 = 3_600_000_000;
 const REFUSALS: [Outcome; 8] = [
-    Outcome::RateLimited,
-    Outcome::TooManyInFlight,
-    Outcome::Forbidden,
-    Outcome::Revoked,
-    Outcome::Expired,
-    Outcome::UserRemoved,
-    Outcome::OrgSuspended,
-    Outcome::NotFound,
+    Outcome::Refused(Refusal::RateLimited),
+    Outcome::Refused(Refusal::TooManyInFlight),
+    Outcome::Refused(Refusal::Forbidden),
+    Outcome::Refused(Refusal::Revoked),
+    Outcome::Refused(Refusal::Expired),
+    Outcome::Refused(Refusal::UserRemoved),
+    Outcome::Refused(Refusal::OrgSuspended),
+    Outcome::Refused(Refusal::NotFound),
 ];
 
 /// A journal that is being written: all that can be in one, by several keys of two organizations, over 30 hours.
@@ -255,7 +256,7 @@ fn a_long_journal_is_not_counted_without_its_index() {
 fn a_budget_ends_a_look_that_goes_on_at_its_cursor() {
     let lively = Lively::whole();
     let key = Some(lively.who[1].key);
-    let rare = Filter { key, outcome: Some(Outcome::OrgSuspended), ..Filter::default() };
+    let rare = Filter { key, outcome: Some(Outcome::Refused(Refusal::OrgSuspended)), ..Filter::default() };
     let (none, all) = (Filter { outcome: Some(Outcome::Aborted), ..rare }, Filter { key, ..Filter::default() });
     let check = || {
         for (filter, limit, budget) in [(rare, 7, 1), (none, 7, 1), (all, 7, 1), (all, 5000, 600_000), (rare, 3, 0)] {

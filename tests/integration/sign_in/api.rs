@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use keygate::audit::Outcome;
 use keygate::management::{Operation, Reply};
+use keygate::refusal::Refusal;
 
 use super::ORIGIN;
 use super::rig::{self, Member, PERSON, hostile, member, signed_in};
@@ -55,7 +56,8 @@ fn a_persons_sessions_share_a_bucket_that_is_not_their_keys() {
     let mut client = Client::connect(gateway.address);
     let statuses: Vec<u16> = (0..4).map(|_| client.get("/x", &key).status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
-    let refused = gateway.records().into_iter().filter(|record| record.outcome == Outcome::RateLimited);
+    let refused =
+        gateway.records().into_iter().filter(|record| record.outcome == Outcome::Refused(Refusal::RateLimited));
     assert_eq!(refused.filter(|record| record.key_id.is_none()).count(), 3);
 }
 
@@ -199,7 +201,15 @@ fn what_a_person_may_is_read_in_each_request() {
     gateway.perform(Operation::SuspendOrg { org: "acme".into() });
     assert_eq!(visitor.fetch("GET", "/read").code(), "insufficient_scope");
     let outcomes: Vec<_> = gateway.records().iter().rev().map(|record| record.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Completed, Outcome::Forbidden, Outcome::Completed, Outcome::OrgSuspended]);
+    assert_eq!(
+        outcomes,
+        [
+            Outcome::Completed,
+            Outcome::Refused(Refusal::Forbidden),
+            Outcome::Completed,
+            Outcome::Refused(Refusal::OrgSuspended)
+        ]
+    );
     for record in gateway.records() {
         assert_eq!((record.user_id, record.org_id, record.key_id), (Some(person.user), Some(person.org), None));
         assert_eq!((record.auth_method.as_str(), record.user_agent.as_deref()), ("session", Some(AGENT)));

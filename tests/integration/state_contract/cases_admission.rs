@@ -5,7 +5,8 @@ use std::time::Duration;
 use keygate::clock;
 use keygate::key::{KeyDigest, KeyId};
 use keygate::quota::RateLimitStatus;
-use keygate::state::{Change, DecideRequest, Decision, Refusal, State};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, DecideRequest, Decision, State};
 
 use super::tenancy::{
     Held, admit, admitted, decide, drain, everything, record, refuse, refused, require, revoke, rotate, tenant,

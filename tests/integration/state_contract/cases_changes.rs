@@ -5,7 +5,8 @@ use std::time::Duration;
 use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
-use keygate::state::{Change, ChangeError, Defaults, Refusal, State};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, ChangeError, Defaults, State};
 
 use super::tenancy::{
     Tenancy, admit, admitted, decide, new_key, new_user, permission, rate_limit_status, record, refuse, refused,

@@ -8,7 +8,8 @@ use keygate::clock;
 use keygate::identity::Permission;
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
-use keygate::state::{Change, DecideRequest, Decision, Refusal, State};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, DecideRequest, Decision, State};
 
 use super::runtime::block_on;
 use super::tenancy::{Held, Tenancy, decide, drain, permission, refuse, refused, tenancy, tenant};

@@ -3,7 +3,8 @@
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
-use keygate::state::{Change, ChangeError, Key, Org, Refusal, State, User};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, ChangeError, Key, Org, State, User};
 
 use super::tenancy::{Tenancy, admit, decide, new_key, new_org, new_user, refused, rotate, tenancy, tenant};
 

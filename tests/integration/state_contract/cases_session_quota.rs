@@ -3,7 +3,8 @@
 use keygate::clock;
 use keygate::identity::AuthMethod;
 use keygate::key::{KeyDigest, PlainKey};
-use keygate::state::{Change, ChangeError, Key, Refusal, State, session_quota_digest};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, ChangeError, Key, State, session_quota_digest};
 
 use super::TOKEN;
 use super::tenancy::{

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
 use keygate::quota::{Quota, RateLimitStatus};
+use keygate::refusal::Refusal;
 use keygate::state::embedded::{OpenError, Replay, Settings, Used};
-use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, Refusal, State, User};
+use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, User};
 
 use super::runtime::block_on;
 use super::tenancy::{Held, admit, decide, new_org, permission, refuse, revoke, rotate, tenant};

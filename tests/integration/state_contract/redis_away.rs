@@ -9,8 +9,9 @@
 use std::time::{Duration, Instant};
 
 use keygate::clock;
+use keygate::refusal::Refusal;
 use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
-use keygate::state::{Redis as RedisState, Refusal, State};
+use keygate::state::{Redis as RedisState, State};
 
 use super::redis::settings;
 use super::redis_load::{Load, Outcome, PLENTY, Sample};

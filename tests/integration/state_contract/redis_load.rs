@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use keygate::clock;
 use keygate::quota::Quota;
+use keygate::refusal::Refusal;
 use keygate::state::redis::Settings;
-use keygate::state::{DecideRequest, Decision, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::state::{DecideRequest, Decision, Redis as RedisState, State, Unavailable};
 use tokio::task::JoinHandle;
 
 use super::runtime::block_on;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use keygate::clock;
 use keygate::key::OrgTag;
+use keygate::refusal::Refusal;
 use keygate::state::redis::{
     Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Unsuitable,
 };
-use keygate::state::{Change, ChangeError, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::state::{Change, ChangeError, Redis as RedisState, State, Unavailable};
 use keygate::tls::{CertificateFiles, ClientSettings};
 
 use super::redis::{at, settings};

@@ -6,8 +6,9 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::RateLimitStatus;
+use keygate::refusal::Refusal;
 use keygate::state::{
-    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, Refusal, State, User, session_quota_digest,
+    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, State, User, session_quota_digest,
 };
 
 /// An organization with one user, which may `queries:read`.

@@ -6,10 +6,9 @@ use keygate::app;
 use keygate::audit::Use;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
+use keygate::refusal::Refusal;
 use keygate::state::redis::Progress;
-use keygate::state::{
-    Change, DecideRequest, Decision, OrgExport, Refusal, State, StateExport, is_session_quota_digest,
-};
+use keygate::state::{Change, DecideRequest, Decision, OrgExport, State, StateExport, is_session_quota_digest};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

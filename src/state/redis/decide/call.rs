@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::RateLimitStatus;
+use crate::refusal::Refusal;
 use crate::state::redis::Redis;
 use crate::state::redis::Shared;
 use crate::state::redis::client::{CommandError, Servers};
@@ -24,7 +25,7 @@ use crate::state::redis::record_codec::{StoredKey, StoredOrg};
 use crate::state::redis::record_names;
 use crate::state::redis::slots::lease::Permit;
 use crate::state::redis::slots::slot_report::PendingReport;
-use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit};
 
 /// How often a decision begins anew because the records have changed meanwhile. More says that somebody changes them
 /// all the time.

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
-use crate::state::Refusal;
+use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::decide::key_cache::CachedKey;
@@ -69,7 +69,9 @@ pub(in crate::state::redis) fn encode_request(
 ) -> Vec<u8> {
     let verdict = match verdict {
         Verdict::Allowed => ADMITTED,
-        Verdict::Refused(refusal) => code(refusal),
+        Verdict::Refused(refusal) => {
+            refusal.row().redis_code.expect("records refuse only for reasons that have a code")
+        }
         Verdict::Look => LOOK,
     };
     let quota = known.quota;
@@ -104,20 +106,6 @@ pub(in crate::state::redis) fn chosen(settings: &Settings, now: Micros) -> u64 {
     }
 }
 
-/// The code of a refusal, in the order in which they are checked.
-fn code(refusal: Refusal) -> u64 {
-    match refusal {
-        Refusal::Unknown => 1,
-        Refusal::Revoked => 2,
-        Refusal::Expired => 3,
-        Refusal::UserRemoved => 4,
-        Refusal::OrgSuspended => 5,
-        Refusal::Forbidden => 6,
-        Refusal::RateLimited => 7,
-        Refusal::TooManyInFlight => 8,
-    }
-}
-
 impl Answer {
     pub(in crate::state::redis) fn read(value: Value) -> Result<Self, CommandError> {
         match value {
@@ -136,18 +124,13 @@ impl Answer {
         let [code, level, taken, uses, held] = unpack(packed).ok_or(CommandError::UnexpectedReply)?;
         let refusal = match code {
             ADMITTED => None,
-            1 => return Ok(Self::Unknown),
-            2 => Some(Refusal::Revoked),
-            3 => Some(Refusal::Expired),
-            4 => Some(Refusal::UserRemoved),
-            5 => Some(Refusal::OrgSuspended),
-            6 => Some(Refusal::Forbidden),
-            7 => Some(Refusal::RateLimited),
-            8 => Some(Refusal::TooManyInFlight),
             UNREGISTERED => return Ok(Self::Unregistered),
             // A look: what the refusal is does not matter.
             LOOK => Some(Refusal::Unknown),
-            _ => return Err(CommandError::UnexpectedReply),
+            code => match Refusal::from_redis(code).ok_or(CommandError::UnexpectedReply)? {
+                Refusal::Unknown => return Ok(Self::Unknown),
+                refusal => Some(refusal),
+            },
         };
         let [taken, held] = [taken, held].map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
         Ok(Self::Decided(Decided { refusal, level, taken, held, uses }))

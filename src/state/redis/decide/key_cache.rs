@@ -8,10 +8,11 @@ use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::Quota;
+use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::record_codec::{StoredKey, StoredOrg, Version};
 use crate::state::redis::slots::lease::SlotLease;
-use crate::state::{DecideRequest, Defaults, Refusal};
+use crate::state::{DecideRequest, Defaults};
 
 /// A key and its organization, as of these versions.
 pub(in crate::state::redis) struct CachedKey {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
+use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::Redis;
 use crate::state::redis::decide::decide_codec::rate_limit_status;
@@ -21,7 +22,7 @@ use crate::state::redis::decide::key_cache::{CachedKey, UsageState};
 use crate::state::redis::decide::late_answer::LateAnswer;
 use crate::state::redis::settings::OnUnavailable;
 use crate::state::redis::slots::lease::Permit;
-use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit, Refusal};
+use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit};
 
 impl Redis {
     /// Decides without Redis; none when that is not to be.

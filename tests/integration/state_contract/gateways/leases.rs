@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
-use keygate::state::{Admitted, Change, Decision, Refusal, State};
+use keygate::refusal::Refusal;
+use keygate::state::{Admitted, Change, Decision, State};
 
 use super::alone::{Alone, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};

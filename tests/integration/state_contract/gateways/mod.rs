@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use keygate::clock;
 use keygate::key::{KeyDigest, OrgTag};
 use keygate::quota::Quota;
+use keygate::refusal::Refusal;
 use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, Refusal, State, Unavailable};
+use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, State, Unavailable};
 
 use super::redis::{at, settings};
 use crate::support::redis::Redis;

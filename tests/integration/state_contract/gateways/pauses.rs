@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
+use keygate::refusal::Refusal;
 use keygate::state::redis::Clock;
-use keygate::state::{Change, Decision, Refusal, State};
+use keygate::state::{Change, Decision, State};
 
 use super::alone::pass;
 use super::{open_four, shipped};

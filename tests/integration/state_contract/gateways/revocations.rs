@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use keygate::clock;
-use keygate::state::{Change, Decision, Refusal, State};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, Decision, State};
 
 use super::{ask, open_four, shipped};
 use crate::state_contract::runtime::{block_on, enter};

@@ -6,8 +6,9 @@ use keygate::clock::{self, Micros};
 use keygate::identity::UserId;
 use keygate::key::{KeyDigest, KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
+use keygate::refusal::Refusal;
 use keygate::state::bucket::REORDERED_US;
-use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, Refusal, State};
+use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, State};
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
 

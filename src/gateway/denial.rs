@@ -1,0 +1,80 @@
+//! Requests that admission denied: recorded, counted and answered.
+//!
+//! - A denied use of an existing key or session has an audit record like any other use.
+//! - Attempts with unknown keys are recorded at a bounded rate; too many of them from one address are not even recorded.
+//! - A request without a credential is no use of a key and has no record.
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+
+use super::Gateway;
+use super::guarded_body::GuardedBody;
+use super::rejection::Rejection;
+use super::request::{Arrival, own};
+use crate::admission::{Denial, Route};
+use crate::audit::{Outcome, UseEnd};
+use crate::clock;
+use crate::refusal::Refusal;
+
+impl Gateway {
+    /// Records a denial and answers it.
+    pub(super) async fn refuse(
+        &self,
+        arrival: &Arrival<'_>,
+        head: &Parts,
+        route: &Route,
+        denial: &Denial,
+    ) -> Response<GuardedBody> {
+        if is_unknown_key(denial)
+            && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
+        {
+            self.metrics.attempts_refused.inc();
+            return arrival.reject(&Rejection::of_attempt(seconds), &route.metrics);
+        }
+        let rejection = Rejection::of_denial(denial, route);
+        let response = rejection.response(arrival.id);
+        if let Some(outcome) = Outcome::of_refusal(denial.refusal)
+            && !self.record_denial(arrival, head, route, denial, end(arrival, &response, outcome)).await
+        {
+            // Without a record of the use there is no answer that depends on the key.
+            let rejection = rejection.replaced_by(Refusal::AuditUnavailable);
+            return arrival.reject(&rejection, &route.metrics);
+        }
+        route.metrics.count_response(response.status());
+        own(response)
+    }
+
+    /// Writes the audit record of a denied use; false when the journal cannot take it.
+    async fn record_denial(
+        &self,
+        arrival: &Arrival<'_>,
+        head: &Parts,
+        route: &Route,
+        denial: &Denial,
+        end: UseEnd,
+    ) -> bool {
+        let action = arrival.action(head, route);
+        let opening = arrival.opening(head, route, &action, denial.principal.as_deref());
+        if denial.principal.is_some() {
+            return self.journal.record(&opening, end).await.is_ok();
+        }
+        self.journal.record_unknown_key(&opening, end);
+        true
+    }
+}
+
+/// Returns whether a key was presented that does not exist.
+fn is_unknown_key(denial: &Denial) -> bool {
+    denial.principal.is_none() && matches!(denial.refusal, Refusal::Unknown | Refusal::MalformedKey)
+}
+
+fn end(arrival: &Arrival<'_>, response: &Response<Bytes>, outcome: Outcome) -> UseEnd {
+    UseEnd {
+        outcome,
+        status: Some(response.status().as_u16()),
+        duration_us: clock::now().since(arrival.time),
+        request_bytes: 0,
+        response_bytes: arrival.sent(response),
+    }
+}

@@ -1,0 +1,58 @@
+//! Responses to requests that are refused before their route is known: unreadable and oversized heads.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::Response;
+use uuid::Uuid;
+
+use super::guarded_body::GuardedBody;
+use super::rejection::Rejection;
+use super::request::own;
+use crate::metrics::{Metrics, RouteMetrics};
+use crate::refusal::Refusal;
+use crate::transport::HeadError;
+
+/// Label `route` of such requests in the metrics.
+const UNREAD: &str = "unread";
+
+/// Answers and counts requests that are refused before their route is known.
+#[derive(Clone, Debug)]
+pub struct EarlyRejection(RouteMetrics);
+
+impl EarlyRejection {
+    /// Responder that counts under a label of its own.
+    pub fn new(metrics: &Metrics) -> Self {
+        Self(metrics.route(UNREAD))
+    }
+
+    /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
+    pub fn answer(&self, error: HeadError) -> Bytes {
+        let id = Uuid::now_v7();
+        let response = Rejection::new(error.into()).response(id);
+        self.0.count_response(response.status());
+        serialize(&response, id)
+    }
+
+    /// Response to a head that could be read but is refused.
+    pub(super) fn refuse(&self, refusal: Refusal, id: Uuid) -> Response<GuardedBody> {
+        let response = Rejection::new(refusal).response(id);
+        self.0.count_response(response.status());
+        own(response)
+    }
+}
+
+/// Writes a response as HTTP/1.1 (RFC 9112).
+fn serialize(response: &Response<Bytes>, id: Uuid) -> Bytes {
+    let status = response.status();
+    let mut text = BytesMut::new();
+    let reason = status.canonical_reason().unwrap_or("Error");
+    text.put_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
+    for (name, value) in response.headers() {
+        text.put_slice(name.as_str().as_bytes());
+        text.put_slice(b": ");
+        text.put_slice(value.as_bytes());
+        text.put_slice(b"\r\n");
+    }
+    text.put_slice(format!("x-request-id: {id}\r\ncontent-length: {}\r\n\r\n", response.body().len()).as_bytes());
+    text.put_slice(response.body());
+    text.freeze()
+}

@@ -1,0 +1,401 @@
+//! Refusals: every reason for which the gateway itself answers a request, in one table.
+//!
+//! A row holds all that a refusal means outside of the decision itself: the response, the audit outcome, the metrics
+//! and the value on the wire to Redis. To add a refusal, add its row; then return it where the request is refused.
+//!
+//! - Unknown, malformed, revoked and replaced keys get the same answer, so that a caller cannot probe for keys. The
+//!   audit record and the metrics tell them apart.
+
+use http::StatusCode;
+
+use crate::identity::AuthMethod;
+use crate::problem::ABOUT_BLANK;
+
+/// Row of the table: all that follows from one refusal.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Answer to a caller with an API key, or without a credential.
+    pub answer: Answer,
+    /// Answer to a caller with a web session, where it is another one.
+    pub session_answer: Option<Answer>,
+    /// Type of the problem (RFC 9457, section 3.1.1).
+    pub problem_type: &'static str,
+    /// Exceeded limit: the response names it in `violated-policies` and says in `Retry-After` when to come back.
+    pub limit: Option<Limit>,
+    /// Whether the response has `Retry-After: 1`: the cause may be over soon, and no better time is known.
+    pub retries_soon: bool,
+    /// Whether the connection closes after the response: the rest of the request cannot be trusted, or is not wanted.
+    pub closes_connection: bool,
+    /// Outcome in the audit record; none: the request is no use of a key or session and is not recorded.
+    pub outcome: Option<&'static str>,
+    /// Label `result` of the metric `keygate_auth_total`; none: the credential was not judged.
+    pub auth_result: Option<&'static str>,
+    /// Code on the wire between the gateway and `decide.lua`; none: the state does not refuse for this reason.
+    pub redis_code: Option<u64>,
+}
+
+/// Response of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Stable name, the problem's `code`.
+    pub code: &'static str,
+    /// Explanation for the caller, the problem's `detail`.
+    pub detail: &'static str,
+    /// `WWW-Authenticate` (RFC 6750, section 3).
+    pub challenge: Option<&'static str>,
+}
+
+/// Limit that a request exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Requests per time, of a key or of a user's sessions.
+    Rate,
+    /// Requests in flight, of an organization.
+    Concurrency,
+}
+
+/// Declares [`Refusal`] and its table from the rows below.
+macro_rules! refusals {
+    ($($(#[$doc:meta])+ $name:ident => $row:expr;)+) => {
+        /// Reason for which the gateway itself answers a request.
+        ///
+        /// The state checks in the order from [`Refusal::Unknown`] to [`Refusal::TooManyInFlight`]. From
+        /// [`Refusal::OrgSuspended`] on, the caller is authenticated.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Refusal {
+            /// All refusals, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+        }
+
+        static TABLE: [Row; Refusal::ALL.len()] = [$($row),+];
+    };
+}
+
+refusals! {
+    /// The request has no credential, or one of another scheme than Bearer.
+    NoCredential => Row {
+        auth_result: Some("missing"),
+        ..row(401, "unauthenticated", "This request needs an API key: send it as 'Authorization: Bearer <API_KEY>'.")
+            .challenge(REALM)
+    };
+    /// The request has several `Authorization` fields.
+    RepeatedAuthorization => invalid_request("There is more than one Authorization field.");
+    /// The request has the scheme Bearer without a token.
+    EmptyToken => invalid_request("The bearer token is empty.");
+    /// The request has several session cookies.
+    RepeatedSession => invalid_request("There is more than one session cookie.");
+    /// The request has a session cookie and the method by which audit records of management are known.
+    ReservedMethod => invalid_request("A session may not be used with this method.");
+    /// The session has ended, or never existed.
+    NoSession => Row { auth_result: Some("no_session"), ..row_of(SESSION_ENDED) };
+    /// The request has a session cookie and is unsafe, but no page of the gateway's origin sent it.
+    CrossSite => Row {
+        auth_result: Some("cross_site"),
+        ..row(403, "cross_site_request", "A session may only be used by pages of this origin, and this request does \
+            not say that it comes from one.")
+    };
+
+    /// No key has this digest.
+    Unknown => Row { outcome: Some("unknown"), auth_result: Some("unknown"), redis_code: Some(1), ..invalid_key() };
+    /// The credential cannot be a key: its length, its characters or its checksum are wrong.
+    MalformedKey => Row { outcome: Some("unknown"), auth_result: Some("malformed"), ..invalid_key() };
+    /// The key was revoked.
+    Revoked => Row { outcome: Some("revoked"), auth_result: Some("revoked"), redis_code: Some(2), ..invalid_key() };
+    /// The secret was replaced by a rotation and its overlap is over.
+    Expired => Row { outcome: Some("expired"), auth_result: Some("expired"), redis_code: Some(3), ..invalid_key() };
+    /// The key's user was removed.
+    UserRemoved => Row {
+        outcome: Some("user_removed"), auth_result: Some("user_removed"), redis_code: Some(4), ..invalid_key()
+    };
+    /// The organization is suspended.
+    OrgSuspended => Row {
+        outcome: Some("org_suspended"), auth_result: Some("org_suspended"), redis_code: Some(5),
+        ..row(403, "insufficient_scope", "Your organization is suspended. Ask the operator of this service.")
+            .challenge(INSUFFICIENT_SCOPE)
+    };
+    /// The user lacks the permission that the route requires. The response's challenge names it.
+    Forbidden => Row {
+        outcome: Some("forbidden"), auth_result: Some("forbidden"), redis_code: Some(6),
+        ..row(403, "insufficient_scope", "The user that this request acts as lacks the permission that it needs.")
+            .challenge(INSUFFICIENT_SCOPE)
+    };
+    /// No route leads to this method and path.
+    NotFound => Row {
+        outcome: Some("not_found"), auth_result: Some("ok"),
+        ..row(404, "not_found", "There is nothing here for this method and path.")
+    };
+    /// The bucket of the key, or of the user's sessions, is empty.
+    RateLimited => Row {
+        outcome: Some("rate_limited"), redis_code: Some(7),
+        session_answer: Some(answer(429, "rate_limited", "You have used up the requests of your sessions. Come back \
+            after the seconds in Retry-After.")),
+        ..quota_exceeded(Limit::Rate, "rate_limited", "This API key has used up its requests. Come back after the \
+            seconds in Retry-After.")
+    };
+    /// The organization has no slot left.
+    TooManyInFlight => Row {
+        outcome: Some("too_many_in_flight"), redis_code: Some(8),
+        ..quota_exceeded(Limit::Concurrency, "too_many_in_flight", "Your organization has as many requests in flight \
+            as it may. Wait for some of them to end.")
+    };
+    /// Too many requests with invalid keys came from the client's address.
+    TooManyAttempts => Row {
+        closes_connection: true,
+        ..row(429, "too_many_attempts", "Too many invalid API keys came from your address. Valid keys are not \
+            affected.")
+    };
+
+    /// The head is malformed or ambiguous, or the body broke off.
+    MalformedRequest => Row {
+        outcome: Some("client_error"), closes_connection: true,
+        ..row(400, "malformed_request", "This is not a well-formed HTTP request.")
+    };
+    /// The request expects something other than `100-continue`.
+    ExpectationFailed => Row {
+        closes_connection: true,
+        ..row(417, "expectation_failed", "This request expects something other than 100-continue.")
+    };
+    /// The head has too many or too large fields.
+    HeadTooLarge => Row {
+        closes_connection: true,
+        ..row(431, "head_too_large", "The header fields of this request are too many or too large.")
+    };
+    /// Path and query are too long.
+    TargetTooLong => Row {
+        closes_connection: true,
+        ..row(414, "target_too_long", "The path and query of this request are too long.")
+    };
+    /// The body is too large.
+    BodyTooLarge => Row {
+        outcome: Some("client_error"), closes_connection: true,
+        ..row(413, "body_too_large", "The body of this request is too large.")
+    };
+    /// The head or the body came too slowly.
+    RequestTimeout => Row {
+        outcome: Some("client_error"), closes_connection: true,
+        ..row(408, "request_timeout", "This request did not arrive in time.")
+    };
+
+    /// The gateway panicked.
+    InternalError => Row {
+        outcome: Some("internal_error"), closes_connection: true,
+        ..row(500, "internal_error", "The gateway failed. The request may or may not have been carried out.")
+    };
+    /// The state did not decide.
+    StateUnavailable => Row {
+        retries_soon: true,
+        problem_type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        ..row(503, "state_unavailable", "API keys cannot be checked at the moment. Try again soon.")
+    };
+    /// The audit record could not be written.
+    AuditUnavailable => Row {
+        retries_soon: true,
+        ..row(503, "audit_unavailable", "This request cannot be recorded at the moment, so it is not served. Try again \
+            soon.")
+    };
+    /// No endpoint of the upstream could be reached.
+    UpstreamUnavailable => Row {
+        outcome: Some("upstream_error"), retries_soon: true,
+        ..row(503, "upstream_unavailable", "The service behind this gateway cannot be reached at the moment. Try again \
+            soon.")
+    };
+    /// The upstream closed the connection early, or its response is invalid.
+    UpstreamFailed => Row {
+        outcome: Some("upstream_error"),
+        ..row(502, "upstream_failed", "The service behind this gateway broke off or answered badly.")
+    };
+    /// The upstream did not respond in time.
+    UpstreamTimeout => Row {
+        outcome: Some("upstream_error"),
+        ..row(504, "upstream_timeout", "The service behind this gateway did not answer in time.")
+    };
+}
+
+const REALM: &str = "Bearer realm=\"keygate\"";
+const INSUFFICIENT_SCOPE: &str = "Bearer realm=\"keygate\", error=\"insufficient_scope\"";
+
+/// Answer to a session that cannot be used any more.
+const SESSION_ENDED: Answer = answer(
+    401,
+    "invalid_session",
+    "Your session has ended. Sign in again, or send an API key as 'Authorization: Bearer <API_KEY>'.",
+)
+.challenge(REALM);
+
+/// Row of a credential that cannot be read in one way only.
+const fn invalid_request(detail: &'static str) -> Row {
+    let row = row(400, "invalid_request", detail);
+    Row { auth_result: Some("malformed"), ..row.challenge("Bearer realm=\"keygate\", error=\"invalid_request\"") }
+}
+
+/// Row of a key that is not valid, or not any more.
+const fn invalid_key() -> Row {
+    let row = row(
+        401,
+        "invalid_token",
+        "This API key is not valid. Check that it is complete, or ask an administrator of your organization.",
+    );
+    let row = row.challenge("Bearer realm=\"keygate\", error=\"invalid_token\"");
+    Row { session_answer: Some(SESSION_ENDED), ..row }
+}
+
+/// Row of an exceeded limit.
+const fn quota_exceeded(limit: Limit, code: &'static str, detail: &'static str) -> Row {
+    let problem_type = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    Row { limit: Some(limit), auth_result: Some("ok"), problem_type, ..row(429, code, detail) }
+}
+
+const fn row(status: u16, code: &'static str, detail: &'static str) -> Row {
+    row_of(answer(status, code, detail))
+}
+
+/// Row of a request that is not recorded, with nothing but an answer.
+const fn row_of(answer: Answer) -> Row {
+    Row {
+        answer,
+        session_answer: None,
+        problem_type: ABOUT_BLANK,
+        limit: None,
+        retries_soon: false,
+        closes_connection: false,
+        outcome: None,
+        auth_result: None,
+        redis_code: None,
+    }
+}
+
+const fn answer(status: u16, code: &'static str, detail: &'static str) -> Answer {
+    let Ok(status) = StatusCode::from_u16(status) else { panic!("the table holds HTTP statuses") };
+    Answer { status, code, detail, challenge: None }
+}
+
+impl Row {
+    const fn challenge(self, challenge: &'static str) -> Self {
+        Self { answer: self.answer.challenge(challenge), ..self }
+    }
+}
+
+impl Answer {
+    const fn challenge(self, challenge: &'static str) -> Self {
+        Self { challenge: Some(challenge), ..self }
+    }
+}
+
+impl Refusal {
+    /// The refusal's row of the table.
+    pub fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// Response to a caller who authenticated by this method.
+    pub fn answer(self, method: AuthMethod) -> &'static Answer {
+        let row = self.row();
+        match (method, &row.session_answer) {
+            (AuthMethod::Session, Some(answer)) => answer,
+            _ => &row.answer,
+        }
+    }
+
+    /// Refusal with this code on the wire to Redis.
+    pub fn from_redis(code: u64) -> Option<Self> {
+        Self::ALL.iter().copied().find(|refusal| refusal.row().redis_code == Some(code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Status, code, audit outcome, result in `auth_total`, and code in Redis.
+    type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
+
+    #[rustfmt::skip]
+    const WIRE: [Wire; 30] = [
+        (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
+        (Refusal::RepeatedAuthorization, 400, "invalid_request", None, Some("malformed"), None),
+        (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
+        (Refusal::RepeatedSession, 400, "invalid_request", None, Some("malformed"), None),
+        (Refusal::ReservedMethod, 400, "invalid_request", None, Some("malformed"), None),
+        (Refusal::NoSession, 401, "invalid_session", None, Some("no_session"), None),
+        (Refusal::CrossSite, 403, "cross_site_request", None, Some("cross_site"), None),
+        (Refusal::Unknown, 401, "invalid_token", Some("unknown"), Some("unknown"), Some(1)),
+        (Refusal::MalformedKey, 401, "invalid_token", Some("unknown"), Some("malformed"), None),
+        (Refusal::Revoked, 401, "invalid_token", Some("revoked"), Some("revoked"), Some(2)),
+        (Refusal::Expired, 401, "invalid_token", Some("expired"), Some("expired"), Some(3)),
+        (Refusal::UserRemoved, 401, "invalid_token", Some("user_removed"), Some("user_removed"), Some(4)),
+        (Refusal::OrgSuspended, 403, "insufficient_scope", Some("org_suspended"), Some("org_suspended"), Some(5)),
+        (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
+        (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), None),
+        (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
+        (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),
+        (Refusal::TooManyAttempts, 429, "too_many_attempts", None, None, None),
+        (Refusal::MalformedRequest, 400, "malformed_request", Some("client_error"), None, None),
+        (Refusal::ExpectationFailed, 417, "expectation_failed", None, None, None),
+        (Refusal::HeadTooLarge, 431, "head_too_large", None, None, None),
+        (Refusal::TargetTooLong, 414, "target_too_long", None, None, None),
+        (Refusal::BodyTooLarge, 413, "body_too_large", Some("client_error"), None, None),
+        (Refusal::RequestTimeout, 408, "request_timeout", Some("client_error"), None, None),
+        (Refusal::InternalError, 500, "internal_error", Some("internal_error"), None, None),
+        (Refusal::StateUnavailable, 503, "state_unavailable", None, None, None),
+        (Refusal::AuditUnavailable, 503, "audit_unavailable", None, None, None),
+        (Refusal::UpstreamUnavailable, 503, "upstream_unavailable", Some("upstream_error"), None, None),
+        (Refusal::UpstreamFailed, 502, "upstream_failed", Some("upstream_error"), None, None),
+        (Refusal::UpstreamTimeout, 504, "upstream_timeout", Some("upstream_error"), None, None),
+    ];
+
+    fn refusals_with(has: impl Fn(&Row) -> bool) -> Vec<Refusal> {
+        Refusal::ALL.iter().copied().filter(|refusal| has(refusal.row())).collect()
+    }
+
+    #[test]
+    fn wire_values_are_those_of_the_contract() {
+        let wire = Refusal::ALL.iter().map(|refusal| {
+            let row = refusal.row();
+            let Answer { status, code, .. } = row.answer;
+            (*refusal, status.as_u16(), code, row.outcome, row.auth_result, row.redis_code)
+        });
+        assert_eq!(wire.collect::<Vec<_>>(), WIRE);
+        assert_eq!(Refusal::from_redis(5), Some(Refusal::OrgSuspended));
+        assert_eq!(Refusal::from_redis(0), None);
+    }
+
+    #[test]
+    fn session_answers_differ_where_the_contract_says_so() {
+        use Refusal::{Expired, MalformedKey, RateLimited, Revoked, Unknown, UserRemoved};
+        let differing = refusals_with(|row| row.session_answer.is_some());
+        assert_eq!(differing, [Unknown, MalformedKey, Revoked, Expired, UserRemoved, RateLimited]);
+        let answer = Revoked.answer(AuthMethod::Session);
+        assert_eq!((answer.status.as_u16(), answer.code, answer.challenge), (401, "invalid_session", Some(REALM)));
+        let [session, key] = [AuthMethod::Session, AuthMethod::ApiKey].map(|method| RateLimited.answer(method));
+        assert_eq!((session.status, session.code), (key.status, key.code));
+    }
+
+    #[test]
+    fn response_fields_are_those_of_the_contract() {
+        use Refusal::{
+            AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, MalformedRequest,
+            RateLimited, RequestTimeout, StateUnavailable, TargetTooLong, TooManyAttempts, TooManyInFlight,
+            UpstreamUnavailable,
+        };
+        let soon = [StateUnavailable, AuditUnavailable, UpstreamUnavailable];
+        assert_eq!(refusals_with(|row| row.retries_soon), soon);
+        let closing = [TooManyAttempts, MalformedRequest, ExpectationFailed, HeadTooLarge, TargetTooLong];
+        let closing = [&closing[..], &[BodyTooLarge, RequestTimeout, InternalError]].concat();
+        assert_eq!(refusals_with(|row| row.closes_connection), closing);
+        let types = |end| refusals_with(|row| row.problem_type.ends_with(end));
+        assert_eq!(types("#quota-exceeded"), [RateLimited, TooManyInFlight]);
+        assert_eq!(types("#temporary-reduced-capacity"), [StateUnavailable]);
+        assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 3);
+        let errors = |error: &str| refusals_with(|row| row.answer.challenge.is_some_and(|text| text.contains(error)));
+        assert_eq!(errors("error=").len(), 11);
+        assert_eq!(errors("error=\"invalid_token\"").len(), 5);
+        assert_eq!(errors("error=\"insufficient_scope\""), [Refusal::OrgSuspended, Refusal::Forbidden]);
+        assert_eq!(errors("realm").len(), 13);
+    }
+}
