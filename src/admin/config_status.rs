@@ -1,62 +1,62 @@
-//! Which configuration is in force, and why not a newer one.
+//! Status of the configuration: the active content, and the error of the last reload.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of the configuration; shared by whoever reloads it and whoever tells.
+/// Status of the configuration, shared by the reloader, which updates it, and the admin socket, which reports it.
 #[derive(Debug)]
 pub struct ConfigStatus(Mutex<ConfigReport>);
 
-/// The configuration at one moment.
+/// Status of the configuration at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigReport {
-    /// The file, from the root of the file system.
+    /// The absolute path of the file.
     pub path: PathBuf,
-    /// The SHA-256 of the content in force, in hexadecimal.
+    /// The SHA-256 of the active content, in hexadecimal.
     pub sha256: String,
-    /// When it was last applied (RFC 3339).
+    /// When the active content was applied last (RFC 3339).
     pub applied: String,
-    /// Why the last reload failed; none when it succeeded, or there was none.
+    /// The error of the last reload; none when it succeeded, or there was none.
     pub last_error: Option<RejectedConfig>,
 }
 
-/// A content of the file that was refused.
+/// Content of the file that a reload rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedConfig {
-    /// When (RFC 3339).
+    /// When it was rejected (RFC 3339).
     pub time: String,
     /// The SHA-256 of the content; none when the file could not be read.
     pub sha256: Option<String>,
-    /// Why: every problem on a line of its own, with its place.
+    /// The errors, one on each line, with their places.
     pub error: String,
 }
 
 impl ConfigStatus {
-    /// In force since the start.
+    /// The status at the start.
     pub fn new(report: ConfigReport) -> Self {
         Self(Mutex::new(report))
     }
 
-    /// How it stands.
+    /// The status now.
     pub fn report(&self) -> ConfigReport {
-        self.locked().clone()
+        self.lock().clone()
     }
 
-    /// Another content is in force.
+    /// Records that other content was applied, which clears the error.
     pub fn set_applied(&self, sha256: String, time: String) {
-        let mut report = self.locked();
+        let mut report = self.lock();
         (report.sha256, report.applied, report.last_error) = (sha256, time, None);
     }
 
-    /// Another content was refused.
-    pub fn set_rejected(&self, refusal: RejectedConfig) {
-        self.locked().last_error = Some(refusal);
+    /// Records that other content was rejected; the active content stays.
+    pub fn set_rejected(&self, rejected: RejectedConfig) {
+        self.lock().last_error = Some(rejected);
     }
 
-    /// Nothing that holds this lock can leave it half changed: it only assigns.
-    fn locked(&self) -> MutexGuard<'_, ConfigReport> {
+    /// Locks the report. Poisoning is ignored: the holders of this lock only assign, so none leaves it half changed.
+    fn lock(&self) -> MutexGuard<'_, ConfigReport> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

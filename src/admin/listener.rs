@@ -1,4 +1,4 @@
-//! `/metrics`, `/live` and `/ready`, for programs on this machine or in this cluster. Nothing here changes anything.
+//! Admin listener: `/metrics`, `/live` and `/ready` over plain HTTP, for Prometheus and orchestrators. Read-only.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -8,14 +8,15 @@ use hyper::body::Incoming;
 use tokio::net::TcpListener;
 
 use super::Readiness;
-use super::answer::{self, Answer};
+use super::response::{self, AdminResponse};
 use super::serving;
 use crate::metrics::Metrics;
 
 /// Prometheus's text exposition format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves until the shutdown future completes. Let it outlive the drain, so that `/ready` can say that it goes on.
+/// Serves until the shutdown future completes. The caller lets it outlive the drain, so that `/ready` answers 503 while the
+/// gateway drains.
 pub async fn serve_http(
     listener: TcpListener,
     metrics: Metrics,
@@ -24,27 +25,27 @@ pub async fn serve_http(
 ) {
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     let handle = move |request: Request<Incoming>| {
-        let answer = handle(&request, &metrics, &readiness);
-        async move { answer }
+        let response = handle(&request, &metrics, &readiness);
+        async move { response }
     };
     serving::serve(accept, handle, shutdown).await;
 }
 
-fn handle(request: &Request<Incoming>, metrics: &Metrics, readiness: &Readiness) -> Answer {
+fn handle(request: &Request<Incoming>, metrics: &Metrics, readiness: &Readiness) -> AdminResponse {
     let path = request.uri().path();
     if !matches!(path, "/metrics" | "/live" | "/ready") {
-        return answer::not_found();
+        return response::not_found();
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return answer::method_not_allowed("GET, HEAD");
+        return response::method_not_allowed("GET, HEAD");
     }
     match path {
-        "/metrics" => answer::content(StatusCode::OK, METRICS, metrics.render()),
-        "/live" => answer::content(StatusCode::OK, "text/plain; charset=utf-8", "live\n"),
+        "/metrics" => response::content(StatusCode::OK, METRICS, metrics.render()),
+        "/live" => response::content(StatusCode::OK, "text/plain; charset=utf-8", "live\n"),
         _ => {
             let report = readiness.report();
             let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            answer::json(status, &report)
+            response::json(status, &report)
         }
     }
 }

@@ -1,51 +1,51 @@
-//! Whether new requests should be sent here, and if not, why.
+//! Readiness: tells load balancers whether to send new requests to this gateway, and why not.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// What must hold for a gateway to be ready; shared by the admin listener and whoever drains.
+/// Readiness checks of a gateway; shared by the admin listener and the shutdown.
 ///
 /// - Not ready from [`Readiness::drain`] on, for good.
-/// - Checks must not block: they are run for every question.
+/// - Checks must not block: every request to `/ready` runs them.
 #[derive(Default)]
 pub struct Readiness {
     draining: AtomicBool,
     checks: Vec<(&'static str, Check)>,
 }
 
-/// Answers whether something works now.
+/// Readiness check: returns whether a part of the gateway works now.
 type Check = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The answer at one moment.
+/// Readiness at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadinessReport {
-    /// Whether requests should be sent here.
+    /// `true` when requests should be sent to this gateway.
     pub ready: bool,
-    /// What does not hold: names of checks, and `draining`.
+    /// The names of the checks that failed, and `draining`.
     pub reasons: Vec<String>,
 }
 
 impl Readiness {
-    /// Ready, unless draining.
+    /// Ready until it drains, without checks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ready only while this holds as well.
+    /// Adds a check that must succeed as well.
     #[must_use]
     pub fn with(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.checks.push((name, Box::new(check)));
         self
     }
 
-    /// Not ready any more: the gateway is about to stop.
+    /// Ends the readiness: the gateway is about to stop.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is ready now, and if not, why.
+    /// Runs the checks.
     pub fn report(&self) -> ReadinessReport {
         let failed = self.checks.iter().filter(|(_, check)| !check()).map(|(name, _)| *name);
         let draining = self.draining.load(Ordering::Relaxed).then_some("draining");
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_does_not_hold() {
+    fn report_names_the_checks_that_fail() {
         let works = Arc::new(AtomicBool::new(true));
         let check = Arc::clone(&works);
         let readiness = Readiness::new().with("state", || true).with("audit", move || check.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Accepting and serving HTTP/1.1 connections on the runtime that polls, with an end.
+//! Accept loop and HTTP/1.1 connections of the admin socket and the admin listener, with a graceful shutdown.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -16,25 +16,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::answer::Answer;
+use super::response::AdminResponse;
 
-/// Connections at once; the ones beyond are closed at once. Operators and scrapers need a handful.
-const CONNECTIONS: usize = 256;
-/// For a head to arrive, from the connection or the last answer on.
-const HEAD: Duration = Duration::from_secs(30);
-/// For requests under way to be finished after the shutdown.
-const GRACE: Duration = Duration::from_secs(5);
-/// After a failed accept: it fails again until descriptors are free.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Connections at a time; more are closed right after they were accepted. Operators and scrapers need a handful.
+const MAX_CONNECTIONS: usize = 256;
+/// Time-out of a request head, from the accept or the last response on.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for requests under way to finish after the shutdown began.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// Pause after a failed accept: without file descriptors, the next one fails as well.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Serves what `accept` gives until `shutdown` completes.
+/// Serves the connections that `accept` returns, until `shutdown` completes and requests under way are finished.
 pub(super) async fn serve<S, F>(
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<S>>,
     handle: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = AdminResponse> + Send + 'static,
 {
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
@@ -44,38 +44,39 @@ pub(super) async fn serve<S, F>(
             () = &mut shutdown => break,
             accepted = poll_fn(&mut accept) => accepted,
         };
+        // Connections that ended stay in the set until they are joined, and would count.
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok(stream) if connections.len() < CONNECTIONS => {
-                connections.spawn(connection(stream, handle.clone(), stopped.clone()));
+            Ok(stream) if connections.len() < MAX_CONNECTIONS => {
+                connections.spawn(serve_connection(stream, handle.clone(), stopped.clone()));
             }
-            Ok(_) => tracing::debug!("too many admin connections: one was closed"),
+            Ok(_) => tracing::debug!(limit = MAX_CONNECTIONS, "too many admin connections; closed the new one"),
             Err(error) => {
-                tracing::warn!(%error, "an admin connection could not be accepted");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept an admin connection; retrying");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }
     }
     drop(stop);
     let ended = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(GRACE, ended).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, ended).await;
 }
 
-/// Serves one connection; from the stop on, it ends with the request under way.
-async fn connection<S, F>(
+/// Serves one connection; once stopped, it ends after the request under way.
+async fn serve_connection<S, F>(
     stream: S,
     handle: impl Fn(Request<Incoming>) -> F + Send + 'static,
     mut stopped: watch::Receiver<()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = AdminResponse> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = handle(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let response = handle(request);
+        async move { Ok::<_, Infallible>(response.await) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         served = &mut connection => served,
@@ -85,6 +86,6 @@ async fn connection<S, F>(
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "an admin connection broke off");
+        tracing::debug!(%error, "an admin connection failed");
     }
 }

@@ -1,5 +1,7 @@
-//! Management over a Unix socket: `POST /v1/operations` takes an operation as JSON and answers with its reply, or with a
-//! problem. `GET /v1/config` tells which configuration is in force, `GET /v1/health` that somebody listens.
+//! Admin socket: management over HTTP/1.1 on a Unix socket.
+//!
+//! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
+//! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -17,54 +19,57 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::ConfigStatus;
-use super::answer::{self, Answer};
+use super::dispatch;
+use super::operation::Operation;
+use super::reply::Reply;
+use super::response::{self, AdminResponse};
 use super::serving;
 use crate::clock;
-use crate::management::{Management, ManagementError, Operation, Reply};
+use crate::management::{Management, ManagementError};
 
-/// Where operations go.
+/// Path of operations.
 pub const OPERATIONS_PATH: &str = "/v1/operations";
-/// Where to ask whether somebody listens.
+/// Path of the health check of the socket.
 pub const HEALTH_PATH: &str = "/v1/health";
-/// Where to ask which configuration is in force.
+/// Path of the report of the active configuration.
 pub const CONFIG_PATH: &str = "/v1/config";
-/// Bytes of an operation; the largest has a few names and permissions.
-const OPERATION_SIZE: usize = 64 << 10;
-/// Connections waiting to be accepted.
+/// Bytes of an operation at most; the largest one has a few names and permissions.
+const MAX_OPERATION: usize = 64 << 10;
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Why the socket could not be bound.
+/// Reason why the socket could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another gateway has it.
+    /// Another gateway listens on the socket.
     #[error("{0}: another gateway listens on this socket; stop it, or configure another admin.socket")]
     InUse(PathBuf),
-    /// Something else is there.
+    /// The path exists and is not a socket.
     #[error("{0}: is there, and is not a socket; remove it, or configure another admin.socket")]
     NotASocket(PathBuf),
-    /// The file system said no.
+    /// The file system refused.
     #[error("{path}: the admin socket cannot be made")]
     Io {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes the socket, with mode 0600, in a directory that is made with mode 0700 when it is missing. A socket left behind
-/// by a gateway that is gone is replaced. Call it on a runtime.
+/// Binds the socket with mode 0600, in a directory that is created with mode 0700 when it is missing. Replaces a stale
+/// socket, which a gateway that is gone left behind. Call it on a runtime.
 ///
 /// # Errors
-/// [`BindError`]; a socket that somebody listens on is never replaced.
+/// [`BindError`]; a socket on which a process listens is never replaced.
 pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
     let failed = |source| BindError::Io { path: path.to_owned(), source };
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
     remove_stale(path)?;
-    bound(path).map_err(failed)
+    listen(path).map_err(failed)
 }
 
 fn remove_stale(path: &Path) -> Result<(), BindError> {
@@ -72,7 +77,9 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(failed(e)),
+        // A wrong path in the configuration must not delete a file.
         Ok(found) if !found.file_type().is_socket() => Err(BindError::NotASocket(path.to_owned())),
+        // The kernel keeps no record of a socket file's owner; only a connection attempt tells a stale one.
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => Err(BindError::InUse(path.to_owned())),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
@@ -81,8 +88,9 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// The mode is set before anybody can connect: a socket that does not listen yet refuses.
-fn bound(path: &Path) -> io::Result<UnixListener> {
+/// Sets the mode between `bind` and `listen`: a socket that does not listen yet refuses connections, so that no process
+/// connects before the mode holds.
+fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -91,7 +99,7 @@ fn bound(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
-/// Serves until the shutdown future completes.
+/// Serves the socket until the shutdown future completes.
 pub async fn serve_socket(
     listener: UnixListener,
     management: Arc<Management>,
@@ -103,44 +111,44 @@ pub async fn serve_socket(
     serving::serve(accept, handle, shutdown).await;
 }
 
-async fn handle(request: Request<Incoming>, management: Arc<Management>, config: Arc<ConfigStatus>) -> Answer {
+async fn handle(request: Request<Incoming>, management: Arc<Management>, config: Arc<ConfigStatus>) -> AdminResponse {
     match (request.method(), request.uri().path()) {
-        (&Method::POST, OPERATIONS_PATH) => match operation(request.into_body()).await {
+        (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
-            Err(refusal) => refusal,
+            Err(invalid) => invalid,
         },
-        (_, OPERATIONS_PATH) => answer::method_not_allowed("POST"),
-        (&Method::GET, CONFIG_PATH) => answer::json(StatusCode::OK, &config.report()),
-        (_, CONFIG_PATH) => answer::method_not_allowed("GET"),
-        (&Method::GET, HEALTH_PATH) => answer::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-        (_, HEALTH_PATH) => answer::method_not_allowed("GET"),
-        _ => answer::not_found(),
+        (_, OPERATIONS_PATH) => response::method_not_allowed("POST"),
+        (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
+        (_, CONFIG_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+        (_, HEALTH_PATH) => response::method_not_allowed("GET"),
+        _ => response::not_found(),
     }
 }
 
-async fn operation(body: Incoming) -> Result<Operation, Answer> {
-    let invalid = |detail| answer::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
-    let body = Limited::new(body, OPERATION_SIZE).collect().await;
+async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
+    let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
+    let body = Limited::new(body, MAX_OPERATION).collect().await;
     let body: Bytes = body.map_err(|e| invalid(format!("the operation cannot be read: {e}")))?.to_bytes();
     serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is not an operation: {e}")))
 }
 
-/// Performs in a task of its own, so that a client that goes away does not break off a change on its way.
-async fn perform(operation: Operation, management: Arc<Management>) -> Answer {
-    let performed = tokio::spawn(async move { management.perform(operation, clock::now()).await });
+/// Performs the operation in a task of its own, so that a client that disconnects does not cancel a change on its way.
+async fn perform(operation: Operation, management: Arc<Management>) -> AdminResponse {
+    let performed = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
     match performed.await {
-        Ok(result) => answered(result),
+        Ok(result) => respond(result),
         Err(error) => {
-            tracing::error!(%error, "an operation ended unexpectedly");
+            tracing::error!(%error, "an operation of the admin socket panicked");
             let detail = "the operation ended unexpectedly; see the gateway's log".to_owned();
-            answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
         }
     }
 }
 
-fn answered(result: Result<Reply, ManagementError>) -> Answer {
+fn respond(result: Result<Reply, ManagementError>) -> AdminResponse {
     match result {
-        Ok(reply) => answer::json(StatusCode::OK, &reply),
-        Err(error) => answer::problem(error.kind().status(), error.code(), error.in_full()),
+        Ok(reply) => response::json(StatusCode::OK, &reply),
+        Err(error) => response::problem(error.kind().status(), error.code(), error.in_full()),
     }
 }

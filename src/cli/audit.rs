@@ -12,11 +12,11 @@ use super::key_id::KeyIdParser;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, ExitStatus, control};
+use crate::admin::{Operation, Reply};
 use crate::audit::{Filter, Outcome, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::config::Config;
 use crate::key::KeyId;
-use crate::management::{Operation, Reply};
 use crate::settings::parse_duration;
 
 /// Between two looks for new records: soon enough for a person.

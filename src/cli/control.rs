@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 
 use super::{CliError, ExitStatus, client, offline};
 use crate::admin::OPERATIONS_PATH;
+use crate::admin::{Operation, Reply};
 use crate::config::Config;
-use crate::management::{Operation, Reply};
 use crate::problem::Problem;
 
 /// Performs one operation, wherever it can be performed.

@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::clock;
 use crate::config::Config;
 use crate::identity::{OrgId, UserId};
-use crate::management::{ApiKey, Management, ManagementError, Operation, Reply};
+use crate::management::{Actor, ApiKey, Management, ManagementError};
 use crate::query_store::service::Caller;
 use crate::query_store::{self, QueryService};
 use crate::telemetry;
@@ -32,6 +32,8 @@ const QUERIES: u32 = 250;
 const ORG: &str = "demo";
 /// Who manages the demo's organization.
 const ADMIN: &str = "admin@demo.example";
+/// The demo manages its own gateway.
+const OPERATOR: &Actor = &Actor::Operator;
 /// Where `/metrics` is, unless the port is taken.
 const ADMIN_PORT: u16 = 9090;
 const KEYS_FILE: &str = "demo-keys.json";
@@ -240,47 +242,55 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The organization, its two users and their keys.
+/// Creates the organization, its two users and their keys.
 fn create(management: &Management) -> anyhow::Result<Keys> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let perform = |operation| runtime.block_on(management.perform(operation, clock::now()));
-    let Reply::Orgs { orgs } = perform(Operation::ListOrgs {})? else { bail!("the organizations were not listed") };
-    // One that is left over from an interrupted start gets a companion; nothing of it is lost or shown twice.
-    let name = if orgs.iter().any(|org| org.name == ORG) { format!("{ORG}-{}", orgs.len()) } else { ORG.to_owned() };
-    let Reply::Org { org } = perform(Operation::CreateOrg { name })? else { bail!("no organization was made") };
-    let user = |email: &str, permissions: &[&str]| -> anyhow::Result<(UserId, ApiKey)> {
-        let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
-        let (org, email) = (org.id.to_string(), email.to_owned());
-        let create = Operation::CreateUser { org: org.clone(), email, permissions };
-        let Reply::User { user } = perform(create)? else { bail!("no user was made") };
-        let create = Operation::CreateKey { org, user: user.id.to_string(), name: "demo".into() };
-        let Reply::NewKey { api_key, .. } = perform(create)? else { bail!("no key was made") };
-        Ok((user.id, api_key))
-    };
-    let (_, reader) = user("reader@demo.example", &["queries:read"])?;
-    let (writer_id, writer) = user("writer@demo.example", &["queries:read", "queries:write"])?;
-    Ok(Keys { org: org.id, writer_id, reader, writer })
+    runtime()?.block_on(async {
+        let orgs = management.list_orgs(OPERATOR, clock::now()).await?;
+        // An organization that is left over from an interrupted start stays as it is: its keys can be shown no more.
+        let name =
+            if orgs.iter().any(|org| org.name == ORG) { format!("{ORG}-{}", orgs.len()) } else { ORG.to_owned() };
+        let org = management.create_org(OPERATOR, &name, clock::now()).await?.id;
+        let (_, reader) = create_user(management, org, "reader@demo.example", &["queries:read"]).await?;
+        let permissions = ["queries:read", "queries:write"];
+        let (writer_id, writer) = create_user(management, org, "writer@demo.example", &permissions).await?;
+        Ok(Keys { org, writer_id, reader, writer })
+    })
 }
 
-/// A link to the dashboard for the demo's admin; none when there is no dashboard.
-fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let perform = |operation| runtime.block_on(management.perform(operation, clock::now()));
+/// Creates a user and their key.
+async fn create_user(
+    management: &Management,
+    org: OrgId,
+    email: &str,
+    permissions: &[&str],
+) -> anyhow::Result<(UserId, ApiKey)> {
+    let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
     let org = org.to_string();
-    let linked = || perform(Operation::LinkSession { org: org.clone(), user: ADMIN.into() });
-    let linked = match linked() {
-        Err(ManagementError::NoUser(_)) => {
+    let user = management.create_user(OPERATOR, &org, email, permissions, clock::now()).await?.id;
+    let new_key = management.create_key(OPERATOR, &org, &user.to_string(), "demo", clock::now()).await?;
+    Ok((user, new_key.api_key))
+}
+
+/// Creates a sign-in link for the demo's administrator; none when the configuration has no web sessions.
+fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
+    runtime()?.block_on(async {
+        let org = org.to_string();
+        let mut link = management.create_link(OPERATOR, &org, ADMIN, clock::now()).await;
+        if let Err(ManagementError::NoUser(_)) = link {
             let permissions = ["org:admin", "queries:read", "queries:write"];
             let permissions = permissions.map(|permission| permission.parse().expect("these are permissions")).to_vec();
-            perform(Operation::CreateUser { org: org.clone(), email: ADMIN.into(), permissions })?;
-            linked()
+            management.create_user(OPERATOR, &org, ADMIN, permissions, clock::now()).await?;
+            link = management.create_link(OPERATOR, &org, ADMIN, clock::now()).await;
         }
-        linked => linked,
-    };
-    match linked {
-        Ok(Reply::Link { link }) => Ok(Some(link.url.expose().to_owned())),
-        Ok(_) => bail!("no link was made"),
-        Err(ManagementError::NoSessions) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+        match link {
+            Ok(link) => Ok(Some(link.url.expose().to_owned())),
+            Err(ManagementError::NoSessions) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+/// A runtime for some operations before the gateway serves.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

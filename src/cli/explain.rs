@@ -7,10 +7,11 @@ use super::audit::{self, records, show_records};
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control, output};
+use crate::admin::{Operation, Reply};
 use crate::audit::{Filter, Outcome, Record};
 use crate::config::Config;
 use crate::key::KeyId;
-use crate::management::{Explanation, Operation, Reply};
+use crate::management::Explanation;
 use crate::refusal::Refusal;
 
 /// Decisions about requests to show.

@@ -7,9 +7,10 @@ use clap::Subcommand;
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control};
+use crate::admin::Operation;
 use crate::config::Config;
 use crate::key::KeyId;
-use crate::management::{self, Operation};
+use crate::management;
 use crate::settings::parse_duration;
 
 /// What can be done with keys.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 
 use super::{CliError, ExitStatus};
+use crate::admin::{self, Operation, Reply};
 use crate::clock;
 use crate::config::Config;
-use crate::management::{ErrorKind, Management, ManagementError, Operation, Reply};
+use crate::management::{ErrorKind, Management, ManagementError};
 use crate::metrics::Metrics;
 use crate::state::embedded;
 use crate::{app, audit, telemetry};
@@ -20,7 +21,7 @@ pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Rep
     let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| not_opened(config, e))?;
     let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
     let management = management.with_sessions(config.sessions());
-    let performed = management.perform(operation, clock::now()).await;
+    let performed = admin::perform(&management, operation, clock::now()).await;
     journal.close().await;
     state.close().await;
     performed.map_err(refused)

@@ -4,8 +4,8 @@ use clap::Subcommand;
 
 use super::show::{self, Format};
 use super::{CliError, control};
+use crate::admin::Operation;
 use crate::config::Config;
-use crate::management::Operation;
 
 /// What can be done with organizations.
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 use super::show::{self, Format};
 use super::{CliError, control};
+use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::SessionId;
-use crate::management::Operation;
 
 /// What can be done with web sessions.
 #[derive(Debug, clap::Args)]

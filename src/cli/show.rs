@@ -3,10 +3,11 @@
 use std::io;
 
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
+use crate::admin::Reply;
 use crate::audit::Record;
 use crate::clock::Micros;
 use crate::identity::Permission;
-use crate::management::{Explanation, Key, KeyLimits, Org, Reply, Session, User};
+use crate::management::{Explanation, Key, KeyLimits, Org, Session, User};
 use crate::settings::WithUnit;
 
 /// Whether people or programs read the result.

@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 use super::show::{self, Format};
 use super::{CliError, control};
+use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::Permission;
-use crate::management::Operation;
 
 /// What can be done with users.
 #[derive(Debug, clap::Args)]

@@ -36,7 +36,7 @@ mod sign_in;
 mod checks;
 mod recording;
 mod error;
-mod duration_text;
+pub(crate) mod duration_text;
 mod operation;
 mod reply;
 mod dispatch;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keygate::admin::{self, BindError, Readiness};
+use keygate::admin::{self, BindError, Operation, Readiness, Reply};
 use keygate::audit::{self, Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record};
 use keygate::clock::{self, Micros};
 use keygate::key::{self, KeyDigest, KeyId};
-use keygate::management::{ErrorKind, Key, KeyStatus, LimitUpdate, Management, ManagementError, Operation, Reply};
+use keygate::management::{ErrorKind, Key, KeyStatus, LimitUpdate, Management, ManagementError};
 use keygate::metrics::Metrics;
 use keygate::problem::Problem;
 use keygate::quota::Quota;
@@ -56,7 +56,7 @@ impl House {
     }
 
     async fn perform(&self, operation: Operation) -> Result<Reply, ManagementError> {
-        self.management.perform(operation, clock::now()).await
+        admin::perform(&self.management, operation, clock::now()).await
     }
 
     /// A new key of ada's: what was presented to her, and its record.
@@ -212,7 +212,7 @@ async fn limits_of_a_key_override_the_configured_ones() {
     assert_eq!(house.refusal(&presented, now).await, Some(Refusal::RateLimited));
 
     let Reply::Explanation { explanation } =
-        house.management.perform(Operation::Explain { key: key.id }, now).await.unwrap()
+        admin::perform(&house.management, Operation::Explain { key: key.id }, now).await.unwrap()
     else {
         panic!("an explanation")
     };

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use keygate::admin::{self, Operation, Reply};
 use keygate::app::App;
 use keygate::audit::{Filter, Reader};
 use keygate::audit::{Outcome, Record};
@@ -11,7 +12,6 @@ use keygate::clock::{self, Micros};
 use keygate::config::Config;
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
-use keygate::management::{Operation, Reply};
 use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually};
@@ -57,13 +57,13 @@ impl Gateway {
     /// The same at another time.
     pub fn perform_at(&self, operation: Operation, now: Micros) -> Reply {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(management.perform(operation, now)).unwrap()
+        block_on(admin::perform(management, operation, now)).unwrap()
     }
 
     /// The code of the error that an operation ends with.
     pub fn refused(&self, operation: Operation) -> &'static str {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(management.perform(operation, clock::now())).unwrap_err().code()
+        block_on(admin::perform(management, operation, clock::now())).unwrap_err().code()
     }
 
     /// A new organization, with a user without permissions, and a key of theirs.
@@ -143,7 +143,7 @@ impl Gateway {
     /// How often a key was used, as management shows it, when it can.
     pub fn uses(&self, key: &Key) -> Option<u64> {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        match block_on(management.perform(Operation::ShowKey { key: key.id }, clock::now())) {
+        match block_on(admin::perform(management, Operation::ShowKey { key: key.id }, clock::now())) {
             Ok(Reply::Key { key }) => Some(key.uses),
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! Who may do what: members their own, admins all of their organization, keys and other sites nothing.
 
-use keygate::management::{Operation, Reply};
+use keygate::admin::{Operation, Reply};
 use serde_json::json;
 
 use super::rig::{House, JSON, OWN};

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
+use keygate::admin::{Operation, Reply};
 use keygate::audit::{Filter, Outcome, Reader, Record};
 use keygate::identity::{OrgId, UserId};
-use keygate::management::{Operation, Reply};
 use serde_json::Value;
 
 use super::document::Document;

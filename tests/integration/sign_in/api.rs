@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 
+use keygate::admin::{Operation, Reply};
 use keygate::audit::Outcome;
-use keygate::management::{Operation, Reply};
 use keygate::refusal::Refusal;
 
 use super::ORIGIN;

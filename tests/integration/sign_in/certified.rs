@@ -1,6 +1,6 @@
 //! The certified provider signs people in to the gateway, and out again.
 
-use keygate::management::Operation;
+use keygate::admin::Operation;
 use serde_json::{Value, json};
 
 use super::rig::{self, Member, certified, given, is_admitted, is_signed_in, member};

@@ -1,7 +1,7 @@
 //! Where people belong, and what they may: by the directory, or by what their provider says.
 
+use keygate::admin::{Operation, Reply};
 use keygate::identity::OrgId;
-use keygate::management::{Operation, Reply};
 use serde_json::{Value, json};
 
 use super::rig::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use keygate::admin::{Operation, Reply};
 use keygate::clock;
-use keygate::management::{Operation, Reply};
 use openidconnect::url::Url;
 
 use super::rig::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};

@@ -1,6 +1,6 @@
 //! Sessions over several gateways, over restarts, and without the state.
 
-use keygate::management::{Operation, Reply};
+use keygate::admin::{Operation, Reply};
 
 use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
 use super::served::Served;

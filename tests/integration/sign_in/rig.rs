@@ -1,8 +1,9 @@
 //! Gateways with providers, people in their directories, and what is looked at afterwards.
 
+use keygate::admin::{Operation, Reply};
 use keygate::audit::{Filter, Outcome, Reader, Record};
 use keygate::identity::{OrgId, UserId};
-use keygate::management::{Operation, Reply, Session};
+use keygate::management::Session;
 use serde_json::{Value, json};
 
 use super::ORIGIN;

@@ -1,0 +1,178 @@
+//! Replies of the admin socket, which are also what `--json` prints. Times are RFC 3339, UTC.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::audit::Record;
+use crate::key::KeyId;
+use crate::management::{
+    Activity, ActivityReport, ApiKey, Explanation, Key, Link, NewKey, Org, Session, UsePage, User,
+};
+
+/// Reply to an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "each field is what its type says")]
+pub enum Reply {
+    /// An organization, as it is now.
+    Org { org: Org },
+    /// Organizations, in the order of their creation.
+    Orgs { orgs: Vec<Org> },
+    /// A user, as it is now.
+    User { user: User },
+    /// Users, in the order of their creation.
+    Users { users: Vec<User> },
+    /// A key, as it is now.
+    Key { key: Key },
+    /// Keys, in the order of their creation.
+    Keys { keys: Vec<Key> },
+    /// A key with a new secret: the only time that it is shown.
+    NewKey { api_key: ApiKey, key: Key },
+    /// Uses of a key, newest first, as one gateway recorded them; with `next`, there may be older ones.
+    Uses { uses: Vec<Record>, next: Option<String>, gateway: String },
+    /// Activity of each key in the last day, as one gateway recorded it.
+    Activity { keys: BTreeMap<KeyId, Activity>, gateway: String },
+    /// A sign-in link.
+    Link { link: Link },
+    /// Web sessions, oldest first.
+    Sessions { sessions: Vec<Session> },
+    /// Why a key is, or would be, refused.
+    Explanation { explanation: Box<Explanation> },
+}
+
+impl Reply {
+    /// The reply as JSON, without the tag that tells a client of the socket which reply it is.
+    ///
+    /// # Errors
+    /// None that can happen: all of it is JSON.
+    pub fn untagged(&self) -> serde_json::Result<serde_json::Value> {
+        let mut value = serde_json::to_value(self)?;
+        value.as_object_mut().and_then(|object| object.remove("reply"));
+        Ok(value)
+    }
+}
+
+impl From<Org> for Reply {
+    fn from(org: Org) -> Self {
+        Self::Org { org }
+    }
+}
+
+impl From<Vec<Org>> for Reply {
+    fn from(orgs: Vec<Org>) -> Self {
+        Self::Orgs { orgs }
+    }
+}
+
+impl From<User> for Reply {
+    fn from(user: User) -> Self {
+        Self::User { user }
+    }
+}
+
+impl From<Vec<User>> for Reply {
+    fn from(users: Vec<User>) -> Self {
+        Self::Users { users }
+    }
+}
+
+impl From<Key> for Reply {
+    fn from(key: Key) -> Self {
+        Self::Key { key }
+    }
+}
+
+impl From<Vec<Key>> for Reply {
+    fn from(keys: Vec<Key>) -> Self {
+        Self::Keys { keys }
+    }
+}
+
+impl From<NewKey> for Reply {
+    fn from(NewKey { api_key, key }: NewKey) -> Self {
+        Self::NewKey { api_key, key }
+    }
+}
+
+impl From<UsePage> for Reply {
+    fn from(UsePage { uses, next, gateway }: UsePage) -> Self {
+        Self::Uses { uses, next, gateway }
+    }
+}
+
+impl From<ActivityReport> for Reply {
+    fn from(ActivityReport { keys, gateway }: ActivityReport) -> Self {
+        Self::Activity { keys, gateway }
+    }
+}
+
+impl From<Link> for Reply {
+    fn from(link: Link) -> Self {
+        Self::Link { link }
+    }
+}
+
+impl From<Session> for Reply {
+    fn from(session: Session) -> Self {
+        Self::Sessions { sessions: vec![session] }
+    }
+}
+
+impl From<Vec<Session>> for Reply {
+    fn from(sessions: Vec<Session>) -> Self {
+        Self::Sessions { sessions }
+    }
+}
+
+impl From<Explanation> for Reply {
+    fn from(explanation: Explanation) -> Self {
+        Self::Explanation { explanation: Box::new(explanation) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORG: &str = r#"{"id":"0197c1de-0000-7000-8000-000000000001","name":"acme","tag":"aB3","suspended":false,"concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#;
+    const USER: &str = r#"{"id":"0197c1de-0000-7000-8000-000000000002","email":"ada@example.com","org":"0197c1de-0000-7000-8000-000000000001","permissions":["queries:read"],"created":"2026-11-20T21:08:00.000002Z","removed":null}"#;
+    const KEY: &str = r#"{"id":"aB3dE6gH9","name":"laptop","org":"0197c1de-0000-7000-8000-000000000001","user":"0197c1de-0000-7000-8000-000000000002","email":"ada@example.com","status":"user_removed","limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z"}"#;
+    const SESSION: &str = r#"{"id":"0197c1de-0000-7000-8000-000000000003","email":"ada@example.com","org":"0197c1de-0000-7000-8000-000000000001","orgs":["0197c1de-0000-7000-8000-000000000001"],"provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#;
+    const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;
+    const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200}}"#;
+
+    #[test]
+    fn replies_travel_as_the_json_of_the_contract() {
+        let link = r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","expires":"2026-11-20T21:13:00.000000Z"}"#;
+        for json in [
+            format!(r#"{{"reply":"org","org":{ORG}}}"#),
+            format!(r#"{{"reply":"orgs","orgs":[{ORG}]}}"#),
+            format!(r#"{{"reply":"user","user":{USER}}}"#),
+            format!(r#"{{"reply":"users","users":[{USER}]}}"#),
+            format!(r#"{{"reply":"key","key":{KEY}}}"#),
+            format!(r#"{{"reply":"keys","keys":[{KEY}]}}"#),
+            format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),
+            r#"{"reply":"uses","uses":[],"next":"cursor","gateway":"gateway-1"}"#.to_owned(),
+            format!(r#"{{"reply":"activity","keys":{{"aB3dE6gH9":{ACTIVITY}}},"gateway":"gateway-1"}}"#),
+            format!(r#"{{"reply":"link","link":{link}}}"#),
+            format!(r#"{{"reply":"sessions","sessions":[{SESSION}]}}"#),
+            format!(
+                r#"{{"reply":"explanation","explanation":{{"verdict":"no","key":{KEY},"user":{USER},"org":{ORG},"standing":{STANDING}}}}}"#
+            ),
+        ] {
+            let reply: Reply = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&reply).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn results_become_their_replies() {
+        let org: Org = serde_json::from_str(ORG).unwrap();
+        let key: Key = serde_json::from_str(KEY).unwrap();
+        let json = |reply: Reply| reply.untagged().unwrap().to_string();
+        assert!(json(org.clone().into()).starts_with(r#"{"org":{"#));
+        assert!(json(vec![org].into()).starts_with(r#"{"orgs":[{"#));
+        assert!(json(vec![key].into()).starts_with(r#"{"keys":[{"#));
+    }
+}
