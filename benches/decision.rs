@@ -14,7 +14,7 @@ use keygate::identity::{OrgId, Permission, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag};
 use keygate::quota::{MAX_TOKENS, Quota};
 use keygate::state::embedded::Settings;
-use keygate::state::{Change, DecideRequest, Decision, Embedded, Key, Org, User};
+use keygate::state::{Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, User};
 
 /// A bucket that no benchmark empties.
 const PLENTY: Quota = Quota { requests: MAX_TOKENS, per: Duration::from_secs(1), burst: MAX_TOKENS };
@@ -119,7 +119,7 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
 
 /// A decision and the return of its slot.
 fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micros) {
-    let decision = state.decide(DecideRequest { digest, id: None, required: Some(required), now });
+    let decision = state.decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(required), now });
     assert!(matches!(black_box(decision), Decision::Admitted(_)));
 }
 
@@ -129,7 +129,7 @@ fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
     let digest = crowd.digests[0];
     group.bench_function("one_key", |b| b.iter(|| decide(&crowd.state, &digest, &read, clock::now())));
     let unknown = KeyDigest::of(b"unknown");
-    let ask = DecideRequest { digest: &unknown, id: None, required: None, now: clock::now() };
+    let ask = DecideRequest { digest: &unknown, id: None, access: RouteAccess::Everyone, now: clock::now() };
     group.bench_function("unknown_key", |b| b.iter(|| black_box(crowd.state.decide(ask))));
 }
 

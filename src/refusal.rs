@@ -127,7 +127,7 @@ refusals! {
     };
     /// No route leads to this method and path.
     NotFound => Row {
-        outcome: Some("not_found"), auth_result: Some("ok"),
+        outcome: Some("not_found"), auth_result: Some("ok"), redis_code: Some(11),
         ..row(404, "not_found", "There is nothing here for this method and path.")
     };
     /// The bucket of the key, or of the user's sessions, is empty.
@@ -331,7 +331,7 @@ mod tests {
         (Refusal::UserRemoved, 401, "invalid_token", Some("user_removed"), Some("user_removed"), Some(4)),
         (Refusal::OrgSuspended, 403, "insufficient_scope", Some("org_suspended"), Some("org_suspended"), Some(5)),
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
-        (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), None),
+        (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),
         (Refusal::TooManyAttempts, 429, "too_many_attempts", None, None, None),

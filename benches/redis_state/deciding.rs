@@ -8,7 +8,7 @@ use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::{MAX_TOKENS, Quota};
 use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, DecideRequest, Decision, Key, Org, Redis as State, User};
+use keygate::state::{Change, DecideRequest, Decision, Key, Org, Redis as State, RouteAccess, User};
 
 use crate::support::redis::Redis;
 
@@ -82,8 +82,12 @@ impl Directory {
                 tokio::spawn(async move {
                     for number in (first..decisions).step_by(at_once) {
                         let key = &keys[number % keys.len()];
-                        let ask =
-                            DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
+                        let ask = DecideRequest {
+                            digest: &key.digest,
+                            id: Some(key.id),
+                            access: RouteAccess::Everyone,
+                            now: clock::now(),
+                        };
                         let decision = state.decide(ask).await.unwrap();
                         assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
                     }

@@ -76,8 +76,7 @@ impl Admission {
         let route = self.routes.find(head);
         let result = match credential::read(head, self.session_origin.as_deref()) {
             Ok(Credential::Key(key)) => {
-                let required = route.permission.as_ref();
-                self.decide(DecideRequest { digest: &key.digest, id: key.id, required, now }, route).await
+                self.decide(DecideRequest { digest: &key.digest, id: key.id, access: route.access(), now }).await
             }
             Ok(Credential::Session(digest)) => self.decide_session(&digest, route, now).await,
             Err(refusal) => Err(self.deny(refusal)),
@@ -93,15 +92,15 @@ impl Admission {
         let session = session.map_err(|unavailable| self.deny_unavailable(unavailable))?;
         let Some(user) = session.and_then(|session| session.user()) else { return Err(self.deny(Refusal::NoSession)) };
         let digest = session_quota_digest(user);
-        let request = DecideRequest { digest: &digest, id: None, required: route.permission.as_ref(), now };
-        self.decide(request, route).await.map_err(|denial| match denial.principal {
+        let request = DecideRequest { digest: &digest, id: None, access: route.access(), now };
+        self.decide(request).await.map_err(|denial| match denial.principal {
             // The user, and with it the record that meters its sessions, is gone: to the caller, so is the session.
             None if denial.refusal == Refusal::Unknown => Denial::new(Refusal::NoSession),
             _ => denial,
         })
     }
 
-    async fn decide(&self, request: DecideRequest<'_>, route: &Route) -> Result<Admitted, Denial> {
+    async fn decide(&self, request: DecideRequest<'_>) -> Result<Admitted, Denial> {
         let timer = self.metrics.state.decide.start_timer();
         let decision = self.state.decide(request).await;
         timer.observe_duration();
@@ -113,7 +112,6 @@ impl Admission {
                 Ok(admitted)
             }
             Ok(Decision::Denied { refusal, principal, rate_limit }) => {
-                let refusal = if route.exists || refusal != Refusal::Forbidden { refusal } else { Refusal::NotFound };
                 Err(Denial { principal, rate_limit, ..self.deny(refusal) })
             }
             Err(unavailable) => Err(self.deny_unavailable(unavailable)),

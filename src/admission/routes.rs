@@ -2,11 +2,11 @@
 
 use http::request::Parts;
 use http::{HeaderValue, Method};
-use uuid::Uuid;
 
 use super::settings::RouteSettings;
 use crate::identity::Permission;
 use crate::metrics::{Metrics, RouteMetrics};
+use crate::state::RouteAccess;
 
 /// The metrics' name of what no listed route matches.
 const NO_ROUTE: &str = "none";
@@ -26,9 +26,9 @@ pub struct Routes {
 pub struct Route {
     /// The action, when the route is listed.
     pub name: Option<String>,
-    /// Whether there is such a route. When there is not, `permission` is one that nobody can have.
+    /// Whether the request matches a route, or no routes are listed.
     pub exists: bool,
-    /// What the user must be permitted.
+    /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// Whether audit records show the query string.
     pub query_in_audit: bool,
@@ -58,7 +58,7 @@ impl Routes {
     /// The routes of the configuration; with none, everything is allowed.
     pub fn new(settings: &[RouteSettings], metrics: &Metrics) -> Self {
         let listed = settings.iter().map(|route| (Pattern::new(route), Route::listed(route, metrics))).collect();
-        let otherwise = if settings.is_empty() { Route::unlisted(metrics) } else { Route::none(metrics) };
+        let otherwise = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
         Self { listed, otherwise }
     }
 
@@ -86,20 +86,28 @@ impl Route {
         }
     }
 
+    /// Route of all requests when no routes are listed.
     fn unlisted(metrics: &Metrics) -> Self {
-        Self::nameless(true, None, metrics.route(UNLISTED))
+        Self::unnamed(true, metrics.route(UNLISTED))
     }
 
-    /// No such route. Its permission is made of a random number at start, so that the one decision refuses everybody,
-    /// after it has told good keys from bad ones.
-    fn none(metrics: &Metrics) -> Self {
-        let nobody = format!("nobody.{}", Uuid::new_v4()).parse().expect("hexadecimal digits and dashes are allowed");
-        Self::nameless(false, Some(nobody), metrics.route(NO_ROUTE))
+    /// Stands for requests that no listed route matches.
+    fn missing(metrics: &Metrics) -> Self {
+        Self::unnamed(false, metrics.route(NO_ROUTE))
     }
 
-    fn nameless(exists: bool, permission: Option<Permission>, metrics: RouteMetrics) -> Self {
+    fn unnamed(exists: bool, metrics: RouteMetrics) -> Self {
         let upgrade = Vec::new();
-        Self { name: None, exists, permission, query_in_audit: false, upgrade, trailers: false, metrics }
+        Self { name: None, exists, permission: None, query_in_audit: false, upgrade, trailers: false, metrics }
+    }
+
+    /// Access that the state grants to authenticated callers.
+    pub(super) fn access(&self) -> RouteAccess<'_> {
+        match &self.permission {
+            _ if !self.exists => RouteAccess::NoRoute,
+            None => RouteAccess::Everyone,
+            Some(permission) => RouteAccess::Permission(permission),
+        }
     }
 }
 

@@ -26,7 +26,9 @@ mod tests {
     use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
     use crate::metrics::Metrics;
     use crate::quota::Quota;
-    use crate::state::{Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, State, User, embedded};
+    use crate::state::{
+        Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded,
+    };
     use crate::transport::UploadProgress;
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
@@ -60,7 +62,7 @@ mod tests {
     }
 
     async fn admitted(state: &State, digest: &KeyDigest) -> Admitted {
-        let ask = DecideRequest { digest, id: None, required: None, now: clock::now() };
+        let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
         match state.decide(ask).await.unwrap() {
             Decision::Admitted(admitted) => admitted,
             refused => panic!("{refused:?}"),

@@ -50,10 +50,32 @@ pub struct DecideRequest<'a> {
     pub digest: &'a KeyDigest,
     /// The key id that the presented key names, when it is of our own format: where to look first.
     pub id: Option<KeyId>,
-    /// The permission that the route requires.
-    pub required: Option<&'a Permission>,
+    /// Access that the requested route grants.
+    pub access: RouteAccess<'a>,
     /// When.
     pub now: Micros,
+}
+
+/// Access that a route grants to authenticated callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteAccess<'a> {
+    /// Every caller may use the route.
+    Everyone,
+    /// Callers whose user has this permission may use the route.
+    Permission(&'a Permission),
+    /// There is no such route: every authenticated caller is refused.
+    NoRoute,
+}
+
+impl RouteAccess<'_> {
+    /// Refusal of an authenticated caller with these permissions, if there is a reason.
+    pub(crate) fn refusal(self, permissions: &[Permission]) -> Option<Refusal> {
+        match self {
+            Self::Everyone => None,
+            Self::Permission(required) => (!permissions.contains(required)).then_some(Refusal::Forbidden),
+            Self::NoRoute => Some(Refusal::NotFound),
+        }
+    }
 }
 
 /// What the state answers.
@@ -290,7 +312,7 @@ mod tests {
         static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));
         let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
         let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
-        send(|state| state.decide(DecideRequest { digest, id: None, required: None, now }));
+        send(|state| state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }));
         send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
         send(|state| state.orgs());
         send(|state| state.users(org));

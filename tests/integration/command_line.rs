@@ -12,7 +12,7 @@ use keygate::key::{self, KeyDigest, KeyId};
 use keygate::management::Management;
 use keygate::metrics::Metrics;
 use keygate::refusal::Refusal;
-use keygate::state::{DecideRequest, Decision};
+use keygate::state::{DecideRequest, Decision, RouteAccess};
 use keygate::{admin, app, clock};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -86,8 +86,10 @@ audit: { path: audit }
             let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
             let digest = KeyDigest::of(presented.as_bytes());
             let now = clock::now();
-            let Decision::Admitted(admitted) =
-                state.decide(DecideRequest { digest: &digest, id: None, required: None, now }).await.unwrap()
+            let Decision::Admitted(admitted) = state
+                .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now })
+                .await
+                .unwrap()
             else {
                 panic!("admitted")
             };

@@ -16,7 +16,7 @@ use keygate::problem::Problem;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::embedded::{Embedded, Settings};
-use keygate::state::{DecideRequest, Decision, State};
+use keygate::state::{DecideRequest, Decision, RouteAccess, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -73,7 +73,12 @@ impl House {
     /// Why a request with this key is refused at this time, if it is.
     async fn refusal(&self, presented: &str, now: Micros) -> Option<Refusal> {
         let digest = KeyDigest::of(presented.as_bytes());
-        match self.state.decide(DecideRequest { digest: &digest, id: None, required: None, now }).await.unwrap() {
+        match self
+            .state
+            .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now })
+            .await
+            .unwrap()
+        {
             Decision::Admitted(_) => None,
             Decision::Denied { refusal, .. } => Some(refusal),
         }

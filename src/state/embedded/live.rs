@@ -135,8 +135,8 @@ impl KeyRecord {
         if self.org.suspended() {
             return Err(Refusal::OrgSuspended);
         }
-        if ask.required.is_some_and(|required| !live.permissions.contains(required)) {
-            return Err(Refusal::Forbidden);
+        if let Some(refusal) = ask.access.refusal(&live.permissions) {
+            return Err(refusal);
         }
         let taken = live.bucket.try_take(live.quota, ask.now).map_err(|_| Refusal::RateLimited)?;
         let slot = self.org.enter().ok_or(Refusal::TooManyInFlight)?;

@@ -6,7 +6,7 @@ use keygate::clock;
 use keygate::key::{KeyDigest, KeyId};
 use keygate::quota::RateLimitStatus;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, State};
+use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
 
 use super::tenancy::{
     Held, admit, admitted, decide, drain, everything, record, refuse, refused, require, revoke, rotate, tenant,
@@ -26,10 +26,12 @@ pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
     let nothing = KeyId::generate(tenancy.tag).unwrap();
     let now = clock::now();
     for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
-        let decision = state.decide(DecideRequest { digest: &key.digest, id, required: None, now }).await.unwrap();
+        let decision =
+            state.decide(DecideRequest { digest: &key.digest, id, access: RouteAccess::Everyone, now }).await.unwrap();
         assert_eq!(admitted(decision).principal.key_id, Some(key.id), "{id:?}");
     }
-    let unknown = DecideRequest { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), required: None, now };
+    let unknown =
+        DecideRequest { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), access: RouteAccess::Everyone, now };
     let decision = state.decide(unknown).await.unwrap();
     assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }));
 }
@@ -74,6 +76,11 @@ pub(super) async fn a_refusal_takes_nothing(state: &State) {
     let now = clock::now();
     let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
+    assert_eq!(everything(state, &key, now).await, before);
+    let no_route = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, now };
+    let decision = state.decide(no_route).await.unwrap();
+    assert!(matches!(decision, Decision::Denied { rate_limit: Some(_), .. }));
+    assert_eq!(refused(&decision), Refusal::NotFound);
     assert_eq!(everything(state, &key, now).await, before);
     tenancy.suspend(state, true).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);

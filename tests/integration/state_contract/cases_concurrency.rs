@@ -9,7 +9,7 @@ use keygate::identity::Permission;
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, State};
+use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
 
 use super::runtime::block_on;
 use super::tenancy::{Held, Tenancy, decide, drain, permission, refuse, refused, tenancy, tenant};
@@ -151,7 +151,12 @@ async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permiss
         loop {
             assert!(Instant::now() < patience, "the change never returned");
             let returned = doomed.returned.load(Ordering::SeqCst);
-            let ask = DecideRequest { digest: &doomed.key.digest, id: None, required: Some(read), now: clock::now() };
+            let ask = DecideRequest {
+                digest: &doomed.key.digest,
+                id: None,
+                access: RouteAccess::Permission(read),
+                now: clock::now(),
+            };
             let decision = state.decide(ask).await.unwrap();
             if returned {
                 assert_eq!(refused(&decision), doomed.expected);

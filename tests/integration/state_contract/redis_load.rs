@@ -8,7 +8,7 @@ use keygate::clock;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::redis::Settings;
-use keygate::state::{DecideRequest, Decision, Redis as RedisState, State, Unavailable};
+use keygate::state::{DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
 use tokio::task::JoinHandle;
 
 use super::runtime::block_on;
@@ -140,8 +140,12 @@ async fn client(
     let mut samples = Vec::new();
     while !over.load(Ordering::SeqCst) {
         let begun = Instant::now();
-        let asked =
-            state.decide(DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() });
+        let asked = state.decide(DecideRequest {
+            digest: &key.digest,
+            id: Some(key.id),
+            access: RouteAccess::Everyone,
+            now: clock::now(),
+        });
         let decision = asked.await;
         let took = begun.elapsed();
         let outcome = match &decision {

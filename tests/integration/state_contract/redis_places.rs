@@ -183,8 +183,12 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
     follow_with(&server, old);
     proxy.refuse(false);
     until("the service is back", || {
-        let ask =
-            keygate::state::DecideRequest { digest: &key.digest, id: Some(key.id), required: None, now: clock::now() };
+        let ask = keygate::state::DecideRequest {
+            digest: &key.digest,
+            id: Some(key.id),
+            access: keygate::state::RouteAccess::Everyone,
+            now: clock::now(),
+        };
         block_on(state.decide(ask)).ok()
     });
     // What was known by digest is gone with the rest: the keys are found by their ids.
@@ -192,7 +196,7 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
         let ask = keygate::state::DecideRequest {
             digest: &held.digest,
             id: Some(held.id),
-            required: None,
+            access: keygate::state::RouteAccess::Everyone,
             now: clock::now(),
         };
         super::tenancy::refused(&block_on(state.decide(ask)).unwrap())
@@ -301,7 +305,12 @@ fn encrypted_with_our_own_authority_and_certificate() {
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
-        let ask = keygate::state::DecideRequest { digest: &digest, id: None, required: None, now: clock::now() };
+        let ask = keygate::state::DecideRequest {
+            digest: &digest,
+            id: None,
+            access: keygate::state::RouteAccess::Everyone,
+            now: clock::now(),
+        };
         assert!(block_on(state.decide(ask)).is_err());
     }
 }
@@ -317,7 +326,12 @@ fn without_any_server_it_opens_and_refuses() {
     let org = OrgTag::generate().unwrap();
     let key = keygate::key::KeyId::generate(org).unwrap();
     let digest = keygate::key::KeyDigest::of(b"whatever");
-    let ask = keygate::state::DecideRequest { digest: &digest, id: Some(key), required: None, now: clock::now() };
+    let ask = keygate::state::DecideRequest {
+        digest: &digest,
+        id: Some(key),
+        access: keygate::state::RouteAccess::Everyone,
+        now: clock::now(),
+    };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);
     server.restart();
     until("it is available", || state.available().then_some(()));

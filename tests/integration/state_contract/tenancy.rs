@@ -8,7 +8,7 @@ use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::RateLimitStatus;
 use keygate::refusal::Refusal;
 use keygate::state::{
-    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, State, User, session_quota_digest,
+    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest,
 };
 
 /// An organization with one user, which may `queries:read`.
@@ -125,11 +125,14 @@ pub(super) async fn tenant(state: &State) -> (Tenancy, Held) {
 }
 
 pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
-    state.decide(DecideRequest { digest, id: None, required: None, now }).await.unwrap()
+    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }).await.unwrap()
 }
 
 pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
-    state.decide(DecideRequest { digest, id: None, required: Some(&permission(required)), now }).await.unwrap()
+    state
+        .decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(&permission(required)), now })
+        .await
+        .unwrap()
 }
 
 pub(super) async fn admit(state: &State, key: &Held, now: Micros) -> Admitted {

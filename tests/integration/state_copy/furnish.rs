@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
-use keygate::state::{Change, DecideRequest, Decision, Key, Org, State, User, session_quota_digest};
+use keygate::state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest};
 
 /// How long secrets stay valid that were rotated with an overlap.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
@@ -88,7 +88,7 @@ impl<'a> Furnishing<'a> {
 
     pub(super) async fn take(&self, digest: &KeyDigest, times: usize) {
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, required: None, now: self.now };
+            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: self.now };
             assert!(matches!(self.state.decide(ask).await, Ok(Decision::Admitted(_))));
         }
     }

@@ -8,7 +8,9 @@ use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::refusal::Refusal;
 use keygate::state::redis::Progress;
-use keygate::state::{Change, DecideRequest, Decision, OrgExport, State, StateExport, is_session_quota_digest};
+use keygate::state::{
+    Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport, is_session_quota_digest,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -170,7 +172,12 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
             behind.orgs.iter_mut().flat_map(|org| &mut org.keys).for_each(|key| key.key.uses += more);
             let used = async {
                 for _ in 0..USES {
-                    let ask = |digest| DecideRequest { digest, id: None, required: None, now: keygate::clock::now() };
+                    let ask = |digest| DecideRequest {
+                        digest,
+                        id: None,
+                        access: RouteAccess::Everyone,
+                        now: keygate::clock::now(),
+                    };
                     let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
                     for decision in futures_util::future::join_all(decisions).await {
                         assert!(matches!(decision, Ok(Decision::Admitted(_))), "{decision:?}");
@@ -212,7 +219,7 @@ fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
             let (copied, (), ()) = tokio::join!(target.copy(&export, &progress), removed(first), removed(second));
             copied.unwrap();
             for digest in &digests {
-                let ask = DecideRequest { digest, id: None, required: None, now: keygate::clock::now() };
+                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: keygate::clock::now() };
                 let decision = target.decide(ask).await.unwrap();
                 let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
                 assert!(refused, "in round {round}: {decision:?}");
@@ -256,7 +263,7 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
     runtime().block_on(async {
         let (state, journal) = app::open_and_recover(&installation.before(), &Metrics::new()).await.unwrap();
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, required: None, now };
+            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now };
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
             let opening = Use {
                 id: Uuid::now_v7(),
@@ -353,7 +360,7 @@ fn gateways_can_serve_and_change_while_it_copies() {
         let mut admitted = 0;
         while redis.cli::<u64>(&["DBSIZE"]) < 2500 {
             let now = keygate::clock::now();
-            let ask = DecideRequest { digest: &digests[0], id: None, required: None, now };
+            let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
             let decision = gateway.decide(ask).await.unwrap();
             admitted += u64::from(matches!(decision, Decision::Admitted(_)));
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -12,7 +12,7 @@ use keygate::key::KeyDigest;
 use keygate::quota::RateLimitStatus;
 use keygate::state::embedded::OpenError;
 use keygate::state::redis::{Clock, Settings};
-use keygate::state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, State, User};
+use keygate::state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, RouteAccess, State, User};
 use serde_json::Value;
 
 use crate::support::redis::Redis;
@@ -183,7 +183,7 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     for digest in digests {
         let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
         let (principal, rate_limit) =
-            match state.decide(DecideRequest { digest, id: None, required: None, now }).await.unwrap() {
+            match state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }).await.unwrap() {
                 Decision::Admitted(admitted) => {
                     write!(text, "admitted {} ", admitted.number).unwrap();
                     (Some(admitted.principal), Some(admitted.rate_limit))

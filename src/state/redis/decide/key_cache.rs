@@ -137,8 +137,7 @@ impl CachedKey {
         } else if self.suspended {
             Some(Refusal::OrgSuspended)
         } else {
-            let lacking = ask.required.is_some_and(|required| !self.permissions.contains(required));
-            lacking.then_some(Refusal::Forbidden)
+            ask.access.refusal(&self.permissions)
         }
     }
 

@@ -10,7 +10,7 @@ use keygate::key::{KeyDigest, OrgTag};
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, State, Unavailable};
+use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
 
 use super::redis::{at, settings};
 use crate::support::redis::Redis;
@@ -51,7 +51,7 @@ async fn open_four(settings: &Settings) -> Vec<Arc<State>> {
 
 /// One decision at the server's time.
 async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable> {
-    state.decide(DecideRequest { digest, id: None, required: None, now: clock::now() }).await
+    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() }).await
 }
 
 /// Takes a slot, if there is one and the answer is in time.

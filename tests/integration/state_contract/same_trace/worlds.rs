@@ -8,7 +8,7 @@ use keygate::key::{KeyDigest, KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
 use keygate::state::bucket::REORDERED_US;
-use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, State};
+use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, RouteAccess, State};
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
 
@@ -124,7 +124,8 @@ impl<'a> Worlds<'a> {
             Named::Neighbour => Some(self.keys[(number + 1) % count].id),
         };
         let required = required.map(|held| permission(if held { "queries:read" } else { "queries:write" }));
-        let ask = DecideRequest { digest: &digest, id, required: required.as_ref(), now: key.now };
+        let access = required.as_ref().map_or(RouteAccess::Everyone, RouteAccess::Permission);
+        let ask = DecideRequest { digest: &digest, id, access, now: key.now };
         let [embedded, redis] = self.states;
         let decisions = [embedded.decide(ask).await.unwrap(), redis.decide(ask).await.unwrap()];
         let [one, other] = decisions.map(said);
