@@ -8,14 +8,15 @@ use anyhow::{Context as _, bail};
 use super::recover::replay_journal;
 use crate::audit::{self, Journal};
 use crate::metrics::Metrics;
-use crate::state::redis::{self, Progress, Report};
+use crate::state::redis;
+use crate::state::redis::copy::{Progress, Report, migrate};
 use crate::state::{Embedded, Redis, embedded};
 
 /// Copies all records of the embedded state to the Redis state.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
-/// [`redis::CopyError`] are in the chain.
+/// [`crate::state::redis::copy::MigrationError`] are in the chain.
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,
@@ -44,7 +45,7 @@ async fn copy_to_redis(from: &Embedded, to: &redis::Settings, progress: &Progres
     // that the configuration allows for a deadline.
     let settings = redis::Settings { deadline: to.deadline.max(to.lease / 4), ..to.clone() };
     let redis = Redis::open(settings).await.context("cannot open the Redis state")?;
-    let copied = redis.copy(&from.export(), progress).await;
+    let copied = migrate(&from.export(), &redis, progress).await;
     redis.close().await;
     Ok(copied?)
 }

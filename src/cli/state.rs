@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
 use crate::config::Config;
-use crate::state::redis::{CopyError, Count, Phase, Progress, Report};
+use crate::state::redis::copy::{Count, MigrationError, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
 use crate::{app, audit, telemetry};
 
@@ -120,7 +120,7 @@ fn failed(error: anyhow::Error) -> CliError {
         let told = "a gateway runs here, and what it does meanwhile would be lost; stop the gateway first";
         return CliError::new(ExitStatus::Temporary, error.context(told));
     }
-    let away = error.downcast_ref::<CopyError>().is_some();
+    let away = error.downcast_ref::<MigrationError>().is_some();
     if away { CliError::new(ExitStatus::Temporary, error) } else { error.into() }
 }
 

@@ -83,7 +83,8 @@ mod client;
 mod decide;
 mod slots;
 mod directory;
-mod copy;
+pub mod import;
+pub mod copy;
 
 use client::script::Scripts;
 use client::{CommandError, Common, Servers as Links};
@@ -99,7 +100,6 @@ use slots::lease::SlotLease;
 
 pub use client::url::{InvalidUrl, Url};
 pub use client::{ConnectError, Unsuitable};
-pub use copy::{CopyError, Count, Finding, LeftOut, Phase, Problem, Progress, Record, Report};
 pub use settings::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 pub use slots::lease::Permit;
 

@@ -7,7 +7,7 @@ use keygate::audit::Use;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
 use keygate::refusal::Refusal;
-use keygate::state::redis::Progress;
+use keygate::state::redis::copy::{Progress, migrate};
 use keygate::state::{
     Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport, is_session_quota_digest,
 };
@@ -163,7 +163,7 @@ fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
     first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
     runtime().block_on(async {
         let State::Redis(target) = installation.target().await else { unreachable!() };
-        let copy = async |export: &StateExport| target.copy(export, &Progress::default()).await.unwrap();
+        let copy = async |export: &StateExport| migrate(export, &target, &Progress::default()).await.unwrap();
         // The later the copy finds the keys behind, the more uses were counted already.
         for more in (1..=USES).chain(1..=USES) {
             redis.cli::<()>(&["FLUSHDB"]);
@@ -216,7 +216,7 @@ fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
             };
             let progress = Progress::default();
             let (first, second) = (&export.orgs[0], &export.orgs[1]);
-            let (copied, (), ()) = tokio::join!(target.copy(&export, &progress), removed(first), removed(second));
+            let (copied, (), ()) = tokio::join!(migrate(&export, &target, &progress), removed(first), removed(second));
             copied.unwrap();
             for digest in &digests {
                 let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: keygate::clock::now() };

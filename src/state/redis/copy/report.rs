@@ -69,7 +69,7 @@ pub struct Finding {
     #[serde(flatten)]
     pub record: Record,
     /// What.
-    pub problem: Problem,
+    pub problem: Mismatch,
 }
 
 /// A record of the directory.
@@ -84,7 +84,7 @@ pub enum Record {
 
 /// What is wrong with a record. It serializes as its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum Mismatch {
     /// Another organization has its tag.
     #[error("another organization has its tag: {0}")]
     TagTaken(OrgId),
@@ -172,12 +172,12 @@ impl Report {
 }
 
 impl Count {
-    pub(super) fn one(&mut self, was_there: bool) {
-        *(if was_there { &mut self.already_there } else { &mut self.copied }) += 1;
+    pub(super) fn add_one(&mut self, existed: bool) {
+        *(if existed { &mut self.already_there } else { &mut self.copied }) += 1;
     }
 }
 
-impl Serialize for Problem {
+impl Serialize for Mismatch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -1,78 +1,70 @@
-//! Users: a batch of an organization at a time, each with its address and its place in the list.
+//! Users: a batch of one organization at a time, each with its email address and its place in the list.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::report::{Finding, Problem, Progress, Record, Report};
-use super::{BATCH, CopyError, Found};
+use super::batch::{BATCH, Existing, complete};
+use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::retry::MigrationError;
 use crate::key::OrgTag;
-use crate::state::redis::Redis;
-use crate::state::redis::directory::changes::CommitError;
-use crate::state::redis::directory::changes::orgs::written;
-use crate::state::redis::directory::changes::users::fields;
-use crate::state::redis::record_names;
+use crate::state::redis::import::{ImportError, Importer};
 use crate::state::{OrgExport, User};
 
-impl Redis {
-    pub(super) async fn copy_users(
-        &self,
-        org: &OrgExport,
-        report: &mut Report,
-        progress: &Progress,
-    ) -> Result<(), CopyError> {
-        let tag = org.org.tag;
-        for batch in org.users.chunks(BATCH) {
-            let look = async || self.look_at_users(tag, batch).await;
-            let write = async |found: &[Found<()>]| self.write_users(tag, batch, found).await;
-            let completed = self.complete(look, write).await?;
-            for ((user, first), problem) in batch.iter().zip(completed.first).zip(completed.problems) {
-                match problem {
-                    None => report.users.one(matches!(first, Found::Same)),
-                    Some(problem) => report.in_the_way.push(Finding { record: Record::User(user.id), problem }),
-                }
+/// Copies the users of an organization.
+pub(super) async fn copy_users(
+    target: Importer<'_>,
+    org: &OrgExport,
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<(), MigrationError> {
+    let tag = org.org.tag;
+    for batch in org.users.chunks(BATCH) {
+        let look_up = async || look_up_users(target, tag, batch).await;
+        let write = async |existing: &[Existing<()>]| write_users(target, tag, batch, existing).await;
+        let completed = complete(look_up, write).await?;
+        for ((user, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
+            match conflict {
+                None => report.users.add_one(matches!(first, Existing::Same)),
+                Some(problem) => report.in_the_way.push(Finding { record: Record::User(user.id), problem }),
             }
-            progress.advance(batch.len());
         }
-        Ok(())
+        progress.advance(batch.len());
     }
+    Ok(())
+}
 
-    pub(super) async fn look_at_users(&self, tag: OrgTag, users: &[User]) -> Result<Vec<Found<()>>, CommitError> {
-        stream::iter(users.iter().map(|user| self.look_at_user(tag, user))).buffered(BATCH).try_collect().await
-    }
+/// Looks users up on the target. A user is written whole by one script, so no part of one can be missing.
+pub(super) async fn look_up_users(
+    target: Importer<'_>,
+    tag: OrgTag,
+    users: &[User],
+) -> Result<Vec<Existing<()>>, ImportError> {
+    stream::iter(users.iter().map(|user| look_up_user(target, tag, user))).buffered(BATCH).try_collect().await
+}
 
-    async fn look_at_user(&self, tag: OrgTag, user: &User) -> Result<Found<()>, CommitError> {
-        if let Some(stored) = self.read_user(tag, user.id).await? {
-            let differences = differences(user, &stored);
-            let same = differences.is_empty();
-            return Ok(if same { Found::Same } else { Found::InTheWay(Problem::Differs(differences)) });
-        }
-        if user.removed.is_some() {
-            return Ok(Found::Lacking(()));
-        }
-        let emails = self.shared.record_names.emails(tag);
-        Ok(match self.read_field(record_names::hash_slot(tag.as_str()), &emails, &user.email).await? {
-            Some(by) => Found::InTheWay(Problem::EmailTaken { email: user.email.clone(), by }),
-            None => Found::Lacking(()),
-        })
+async fn look_up_user(target: Importer<'_>, tag: OrgTag, user: &User) -> Result<Existing<()>, ImportError> {
+    if let Some(stored) = target.user(tag, user.id).await? {
+        let differences = differences(user, &stored);
+        let same = differences.is_empty();
+        return Ok(if same { Existing::Same } else { Existing::Conflict(Mismatch::Differs(differences)) });
     }
+    // A removed user has no claim on the email address: another one may have it.
+    if user.removed.is_some() {
+        return Ok(Existing::Incomplete(()));
+    }
+    Ok(match target.user_id_by_email(tag, &user.email).await? {
+        Some(by) => Existing::Conflict(Mismatch::EmailTaken { email: user.email.clone(), by }),
+        None => Existing::Incomplete(()),
+    })
+}
 
-    async fn write_users(&self, tag: OrgTag, users: &[User], found: &[Found<()>]) -> Result<(), CommitError> {
-        let record_names = &self.shared.record_names;
-        let names = [record_names.org(tag), record_names.emails(tag), record_names.users(tag)];
-        let mut transaction = self.transaction();
-        let [org, emails, list] = names.map(|name| transaction.record(name));
-        transaction.check(("present", org));
-        for (user, _) in users.iter().zip(found).filter(|(_, found)| found.is_lacking()) {
-            let (id, record) = (user.id.to_string(), transaction.record(record_names.user(tag, user.id)));
-            transaction.check(("absent", record));
-            if user.removed.is_none() {
-                transaction.check(("none", emails, &user.email));
-                transaction.write(("set", emails, &user.email, &id));
-            }
-            transaction.set(record, &fields(user));
-            transaction.write(("append", list, &id));
-        }
-        written(self.commit_at_once(record_names::hash_slot(tag.as_str()), &transaction).await?).map(drop)
-    }
+async fn write_users(
+    target: Importer<'_>,
+    tag: OrgTag,
+    users: &[User],
+    existing: &[Existing<()>],
+) -> Result<(), ImportError> {
+    let missing = users.iter().zip(existing).filter(|(_, found)| found.missing().is_some());
+    target.create_users(tag, missing.map(|(user, _)| user)).await
 }
 
 fn differences(user: &User, stored: &User) -> Vec<&'static str> {

@@ -1,0 +1,185 @@
+//! Import of records from another state: typed reads of single records, checked writes of whole batches.
+//!
+//! The caller (`migration`) compares records and decides what is missing. This module knows how records are named, laid
+//! out and committed. Every write names what must still be so; when another writer was faster, it fails with
+//! [`ImportError::Conflict`] and writes nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::{FromRedisValue as _, cmd};
+use tokio::time::timeout;
+
+use super::client::{CommandError, ConnectError};
+use super::directory::changes::CLAIM;
+use super::record_codec::{StoredKey, Version};
+use super::{FIRST, Redis, record_names};
+use crate::clock::{self, Micros};
+use crate::identity::{OrgId, Permission, UserId};
+use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::{Key, Org, User};
+
+mod confirm;
+mod error;
+mod write;
+
+pub use confirm::Confirmation;
+pub use error::ImportError;
+pub use write::{DigestClaim, KeyWrite};
+
+/// Users by id, as Redis has them.
+pub type Users = HashMap<UserId, User>;
+
+/// Reads and writes single records of a Redis state.
+#[derive(Clone, Copy)]
+pub struct Importer<'a>(&'a Redis);
+
+/// A key as Redis has it.
+pub struct ImportedKey {
+    /// Its record.
+    pub key: Key,
+    /// The digest of the current secret.
+    pub digest: KeyDigest,
+    /// The digest before the last rotation; none when there was no overlap.
+    pub previous: Option<KeyDigest>,
+    /// The permissions copied from its user.
+    pub permissions: Vec<Permission>,
+    /// True when its user was removed.
+    pub user_removed: bool,
+    /// Its bucket.
+    pub bucket: Bucket,
+    /// The `per` that the bucket's level is measured in, in microseconds.
+    pub per_us: u64,
+    /// The version of the record.
+    pub version: KeyVersion,
+}
+
+/// The version of a key's record: it changes with everything but uses.
+#[derive(Clone, Copy)]
+pub struct KeyVersion(Version);
+
+/// The owner of a digest, as seen from one key.
+pub enum DigestOwner {
+    /// No key has claimed the digest.
+    None,
+    /// The key in question.
+    Itself,
+    /// A key that claimed the digest over a minute ago and was never written: the digest can be claimed again.
+    Abandoned(KeyId),
+    /// Another key.
+    Other(KeyId),
+}
+
+impl Redis {
+    /// Returns the import functions of this state.
+    pub fn importer(&self) -> Importer<'_> {
+        Importer(self)
+    }
+}
+
+impl Importer<'_> {
+    /// Waits, for some seconds at most, until every server was reached.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of the last try. A server that neither answers nor fails within that time is no error.
+    pub async fn ensure_reachable(&self) -> Result<(), Arc<ConnectError>> {
+        timeout(FIRST, self.0.servers.all_reached()).await.unwrap_or(Ok(()))
+    }
+
+    /// The quota of keys without one of their own.
+    pub fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    /// The organization with a tag.
+    pub async fn org(&self, tag: OrgTag) -> Result<Option<Org>, ImportError> {
+        Ok(self.0.read_org(tag).await?)
+    }
+
+    /// The tag of an organization in the list of all.
+    pub async fn tag_of(&self, org: OrgId) -> Result<Option<OrgTag>, ImportError> {
+        Ok(self.0.find_tag(org).await?)
+    }
+
+    /// The id, as text, of the organization with a name.
+    pub async fn org_id_by_name(&self, name: &str) -> Result<Option<String>, ImportError> {
+        Ok(self.0.read_field(record_names::orgs_slot(), &self.0.shared.record_names.names(), name).await?)
+    }
+
+    /// A user of the organization with a tag.
+    pub async fn user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
+        Ok(self.0.read_user(tag, user).await?)
+    }
+
+    /// The id, as text, of the user of an organization with an email address.
+    pub async fn user_id_by_email(&self, tag: OrgTag, email: &str) -> Result<Option<String>, ImportError> {
+        let emails = self.0.shared.record_names.emails(tag);
+        Ok(self.0.read_field(record_names::hash_slot(tag.as_str()), &emails, email).await?)
+    }
+
+    /// One key.
+    pub async fn key(&self, id: KeyId) -> Result<Option<ImportedKey>, ImportError> {
+        Ok(self.0.read_key(id).await?.map(ImportedKey::from))
+    }
+
+    /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
+    /// written.
+    pub async fn digest_owner(&self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, ImportError> {
+        let name = self.0.shared.record_names.digest(digest);
+        let mut get = cmd("HMGET");
+        get.arg(&name).arg("key").arg("at");
+        let claim = self.0.servers.send(record_names::hash_slot(&name), &get).await?;
+        let claim =
+            <(Option<String>, Option<u64>)>::from_redis_value(claim).map_err(|_| CommandError::UnexpectedReply)?;
+        let (Some(by), at) = claim else { return Ok(DigestOwner::None) };
+        let by: KeyId = by.parse().map_err(|_| CommandError::UnexpectedReply)?;
+        if by == key {
+            return Ok(DigestOwner::Itself);
+        }
+        let fresh = Micros(at.unwrap_or_default()).after(CLAIM) > clock::now();
+        let held = fresh || self.0.read_key(by).await?.is_some();
+        Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
+    }
+
+    /// The list of all organizations.
+    pub async fn org_ids(&self) -> Result<Vec<OrgId>, ImportError> {
+        Ok(self.0.read_ids(record_names::orgs_slot(), "LRANGE", &self.0.shared.record_names.orgs()).await?)
+    }
+
+    /// The list of an organization's users.
+    pub async fn user_ids(&self, tag: OrgTag) -> Result<Vec<UserId>, ImportError> {
+        let slot = record_names::hash_slot(tag.as_str());
+        Ok(self.0.read_ids(slot, "LRANGE", &self.0.shared.record_names.users(tag)).await?)
+    }
+
+    /// The list of an organization's keys.
+    pub async fn key_ids(&self, tag: OrgTag) -> Result<Vec<KeyId>, ImportError> {
+        let slot = record_names::hash_slot(tag.as_str());
+        Ok(self.0.read_ids(slot, "LRANGE", &self.0.shared.record_names.keys(tag)).await?)
+    }
+
+    /// Returns true when a key is in the set of its user's keys, which a change of the user changes too.
+    pub async fn is_among_keys_of_user(&self, key: KeyId, user: UserId) -> Result<bool, ImportError> {
+        let mut query = cmd("SISMEMBER");
+        query.arg(self.0.shared.record_names.keys_of(key.tag(), user)).arg(key.as_str());
+        let reply = self.0.servers.send(record_names::hash_slot(key.tag().as_str()), &query).await?;
+        Ok(bool::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?)
+    }
+}
+
+impl From<StoredKey> for ImportedKey {
+    fn from(stored: StoredKey) -> Self {
+        Self {
+            key: stored.key,
+            digest: stored.digest,
+            previous: stored.previous,
+            permissions: stored.permissions,
+            user_removed: stored.user_removed,
+            bucket: stored.live.bucket,
+            per_us: stored.live.per_us,
+            version: KeyVersion(stored.live.version),
+        }
+    }
+}
