@@ -39,6 +39,7 @@ pub mod forward;
 pub mod upstream;
 pub mod audit;
 pub mod state;
+pub mod migration;
 
 // The control plane.
 pub mod management;

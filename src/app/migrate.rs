@@ -8,15 +8,15 @@ use anyhow::{Context as _, bail};
 use super::recover::replay_journal;
 use crate::audit::{self, Journal};
 use crate::metrics::Metrics;
+use crate::migration::{Progress, Report, migrate};
 use crate::state::redis;
-use crate::state::redis::copy::{Progress, Report, migrate};
 use crate::state::{Embedded, Redis, embedded};
 
 /// Copies all records of the embedded state to the Redis state.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
-/// [`crate::state::redis::copy::MigrationError`] are in the chain.
+/// [`crate::migration::MigrationError`] are in the chain.
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,

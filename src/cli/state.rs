@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
 use crate::config::Config;
-use crate::state::redis::copy::{Count, MigrationError, Phase, Progress, Report};
+use crate::migration::{Count, MigrationError, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
 use crate::{app, audit, telemetry};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of it. The vocabulary may be named by all.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
-    ("cli", &["app", "config", "management", "admin", "audit", "state", "query_store", "transport"]),
+    ("cli", &["app", "config", "management", "admin", "audit", "migration", "state", "query_store", "transport"]),
     (
         "app",
         &[
@@ -22,6 +22,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "forward",
             "upstream",
             "audit",
+            "migration",
             "state",
         ],
     ),
@@ -51,6 +52,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("upstream", &[]),
     ("oidc", &[]),
     ("audit", &[]),
+    ("migration", &["state"]),
     ("state", &[]),
     ("query_store", &["transport"]),
 ];

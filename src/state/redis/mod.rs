@@ -84,7 +84,6 @@ mod decide;
 mod slots;
 mod directory;
 pub mod import;
-pub mod copy;
 
 use client::script::Scripts;
 use client::{CommandError, Common, Servers as Links};

@@ -6,8 +6,8 @@ use keygate::app;
 use keygate::audit::Use;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
+use keygate::migration::{Progress, migrate};
 use keygate::refusal::Refusal;
-use keygate::state::redis::copy::{Progress, migrate};
 use keygate::state::{
     Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport, is_session_quota_digest,
 };
