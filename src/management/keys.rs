@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::actor::AuditActor;
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::recording::Target;
-use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, checks};
+use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, operands};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, PlainKey};
@@ -187,7 +187,7 @@ impl Management {
         user: &str,
         name: &str,
     ) -> Result<(state::Org, state::User, String), ManagementError> {
-        let name = checks::name(name)?;
+        let name = operands::name(name)?;
         let org = self.org(org).await?;
         let user = self.user(org.id, user).await?;
         Ok((org, user, name))

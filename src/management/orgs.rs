@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::recording::Target;
-use super::{Actor, Management, ManagementError, checks};
+use super::{Actor, Management, ManagementError, operands};
 use crate::clock::{self, Micros};
 use crate::identity::OrgId;
 use crate::key::OrgTag;
@@ -39,7 +39,7 @@ impl Management {
     /// has this name.
     pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let name = checks::org_name(name)?;
+        let name = operands::org_name(name)?;
         let mut attempts = 0;
         loop {
             attempts += 1;

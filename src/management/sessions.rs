@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::actor::AuditActor;
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::recording::Target;
 use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, SessionId, UserId};

@@ -3,7 +3,7 @@
 
 use super::actor::AuditActor;
 use super::sessions::NewSession;
-use super::{Actor, ClientInfo, Management, ManagementError, checks};
+use super::{Actor, ClientInfo, Management, ManagementError, operands};
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
 use crate::secret::Secret;
@@ -52,7 +52,7 @@ impl Management {
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
         let ProviderSignIn { provider, email, entitlements, id_token, previous } = sign_in;
-        let email = checks::email(&email)?;
+        let email = operands::email(&email)?;
         let visitor = Actor::Visitor(client.clone());
         let by = AuditActor { actor: &visitor, now };
         let memberships = self.sync_memberships(&email, &entitlements, by).await?;
@@ -109,7 +109,7 @@ impl Management {
     ) -> Result<UserId, ManagementError> {
         let id = user.id;
         if let Some(claimed) = &entitlements.permissions {
-            let permissions = checks::permissions(claimed.clone());
+            let permissions = operands::permissions(claimed.clone());
             if permissions != user.permissions {
                 self.set_permissions(user, permissions, by).await?;
             }

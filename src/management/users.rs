@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::actor::AuditActor;
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::recording::Target;
-use super::{Actor, Management, ManagementError, checks};
+use super::{Actor, Management, ManagementError, operands};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
 use crate::state::{self, Change};
@@ -39,7 +39,7 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let email = checks::email(email)?;
+        let email = operands::email(email)?;
         let org = self.org(org).await?.id;
         self.add_user(org, &email, permissions, by).await.map(User::from)
     }
@@ -52,7 +52,7 @@ impl Management {
         permissions: Vec<Permission>,
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
-        let (id, email, permissions) = (UserId::generate(), email.to_owned(), checks::permissions(permissions));
+        let (id, email, permissions) = (UserId::generate(), email.to_owned(), operands::permissions(permissions));
         let user = state::User { id, org, email, permissions, created: by.now, removed: None };
         self.change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
@@ -82,7 +82,7 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.user(self.org(org).await?.id, user).await?;
-        self.set_permissions(user, checks::permissions(permissions), by).await.map(User::from)
+        self.set_permissions(user, operands::permissions(permissions), by).await.map(User::from)
     }
 
     /// Replaces all permissions of a user by sorted ones.

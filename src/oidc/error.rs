@@ -7,7 +7,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::callback::InvalidAuthorizationResponse;
+use super::authorization_response::InvalidAuthorizationResponse;
 use super::http::HttpError;
 use super::settings::InvalidIssuer;
 use crate::tls;

@@ -19,21 +19,21 @@
 
 mod provider;
 mod settings;
-mod sign_in;
-mod callback;
-mod exchange;
+mod authorization_request;
+mod authorization_response;
+mod code_exchange;
 mod id_token;
 mod userinfo;
-mod verified;
-mod documents;
+mod verified_identity;
+mod document_cache;
 mod metadata;
 mod http;
 mod error;
 
-pub use callback::{AuthorizationResponse, InvalidAuthorizationResponse};
+pub use authorization_request::{AuthorizationRequest, PendingAuthorization};
+pub use authorization_response::{AuthorizationResponse, InvalidAuthorizationResponse};
 pub use error::{Error, Fault, InvalidProviderResponse, ProviderEndpoint};
 pub use http::HttpError;
 pub use provider::Provider;
 pub use settings::{InvalidIssuer, Settings};
-pub use sign_in::{AuthorizationRequest, PendingAuthorization};
-pub use verified::VerifiedIdentity;
+pub use verified_identity::VerifiedIdentity;

@@ -4,17 +4,17 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::callback::AuthorizationResponse;
-use super::documents::Documents;
+use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization};
+use super::authorization_response::AuthorizationResponse;
+use super::code_exchange::{Tokens, exchange};
+use super::document_cache::Documents;
 use super::error::Error;
-use super::exchange::{Tokens, exchange};
 use super::http::Http;
 use super::id_token::Expected;
 use super::metadata::Metadata;
 use super::settings::{Settings, is_encrypted, parse_issuer};
-use super::sign_in::{self, AuthorizationRequest, PendingAuthorization};
 use super::userinfo;
-use super::verified::VerifiedIdentity;
+use super::verified_identity::VerifiedIdentity;
 use crate::clock::Micros;
 use crate::secret::Secret;
 
@@ -50,7 +50,7 @@ impl Provider {
     /// When the provider has never said where it is to begin, and does not now.
     pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
-        sign_in::begin(&self.settings, &metadata, redirect_uri)
+        authorization_request::begin(&self.settings, &metadata, redirect_uri)
     }
 
     /// Ends a sign-in with what came back to the same address: who it is.

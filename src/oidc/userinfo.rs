@@ -4,7 +4,7 @@ use http::{HeaderValue, StatusCode};
 use openidconnect::url::Url;
 use serde_json::{Map, Value};
 
-use super::documents::no_answer;
+use super::document_cache::no_answer;
 use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::http::Http;
 use crate::secret::Secret;

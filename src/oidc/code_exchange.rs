@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
-use super::documents::no_answer;
+use super::authorization_request::PendingAuthorization;
+use super::document_cache::no_answer;
 use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
 use super::http::{Answer, Http};
 use super::metadata::{Authentication, Metadata};
 use super::settings::Settings;
-use super::sign_in::PendingAuthorization;
 use crate::secret::Secret;
 
 /// What a code was good for.
