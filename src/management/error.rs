@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn state_that_does_not_acknowledge_is_unavailable() {
         let not_replicated = ChangeError::NotReplicated { wanted: 2, reached: 1 };
-        let unavailable = ChangeError::Unavailable(state::Failure::Redis(state::Unavailable::TimedOut));
+        let unavailable = ChangeError::Unavailable(state::StorageError::Redis(state::Unavailable::TimedOut));
         for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]
         {
             assert_eq!((error.code(), error.kind()), ("state_unavailable", ErrorKind::Unavailable), "{error}");

@@ -1,11 +1,11 @@
-//! Everything that a state holds for long, as lists: what is carried from one variant to another. Sessions and tickets are
-//! not: people sign in again.
+//! Full export of a state, as lists: the input of a migration to another state. Sessions and tickets are left out: people
+//! sign in again.
 
 use super::bucket::Bucket;
 use super::{Key, Org, User};
 use crate::key::KeyDigest;
 
-/// Everything that a state holds, at a moment when nobody changes or uses it.
+/// All lasting records of a state, at a moment when it is neither changed nor used.
 ///
 /// - All lists are in the order of creation.
 #[derive(Clone, Debug, Default)]
@@ -14,25 +14,25 @@ pub struct StateExport {
     pub orgs: Vec<OrgExport>,
 }
 
-/// An organization with all that belongs to it.
+/// An organization with its users and keys.
 #[derive(Clone, Debug)]
 pub struct OrgExport {
     /// Its record.
     pub org: Org,
     /// Its users, removed ones too.
     pub users: Vec<User>,
-    /// Its keys, revoked ones too, and session quota keys.
+    /// Its keys, revoked ones and session quota keys too.
     pub keys: Vec<KeyExport>,
 }
 
-/// A key with all that it is recognized by, and its bucket.
+/// A key with its digests and its bucket.
 #[derive(Clone, Debug)]
 pub struct KeyExport {
     /// Its record.
     pub key: Key,
-    /// The digest it is recognized by.
+    /// Digest of the current secret.
     pub digest: KeyDigest,
-    /// The digest before the last rotation; none when there was no overlap.
+    /// Digest before the last rotation; none when there was no overlap.
     pub previous: Option<KeyDigest>,
     /// All other digests that it had, in no order.
     pub replaced: Vec<KeyDigest>,

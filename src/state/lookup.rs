@@ -1,4 +1,4 @@
-//! Single records of the directory, found without reading the others.
+//! Look-ups of single records of the directory.
 
 use super::{Org, State, Unavailable, User};
 use crate::identity::{OrgId, UserId};
@@ -7,7 +7,7 @@ impl State {
     /// One organization.
     ///
     /// # Errors
-    /// [`Unavailable`], as of all look-ups; the embedded state always answers.
+    /// [`Unavailable`]; the embedded state always answers.
     pub async fn org(&self, id: OrgId) -> Result<Option<Org>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.org(id)),
@@ -15,10 +15,10 @@ impl State {
         }
     }
 
-    /// An organization and one of its users, removed or not; none when there is no such organization or no such user in it.
+    /// An organization and one of its users, who may be removed; none when either does not exist.
     ///
     /// # Errors
-    /// [`Unavailable`].
+    /// [`Unavailable`]; the embedded state always answers.
     pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.member(org, user)),
@@ -26,10 +26,10 @@ impl State {
         }
     }
 
-    /// The user of an organization with this email address, in lower case, who is not removed.
+    /// The user of an organization with this email address, in lower case. Removed users are not found.
     ///
     /// # Errors
-    /// [`Unavailable`].
+    /// [`Unavailable`]; the embedded state always answers.
     pub async fn user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.user_by_email(org, email)),

@@ -1,38 +1,49 @@
-//! The shared state and the contract that both its variants keep.
+//! The shared state and the contract that both of its variants keep.
 //!
-//! - One call, [`State::decide`], answers who a key is, whether they may, whether there is a token and whether there is
-//!   a slot. It checks everything, then takes; a refusal leaves everything as it was.
+//! - One call, [`State::decide`], authenticates the key, checks the permission, and takes a token and a slot. It checks
+//!   everything, then takes; a denied request leaves everything as it was.
 //! - When [`State::change`] has returned, the change is durable and holds in every decision that begins afterwards.
-//! - A [`Permit`] gives its slot back when it is dropped, wherever that happens.
-//! - A web session ([`State::session`]) is found while it is live, and by nobody who asks after its end was acknowledged.
-//!   The requests of a user's sessions are decided by the user's session quota key
-//!   ([`session_quota_digest`]): a key record with a bucket of its own, which lists of keys leave out.
-//! - A ticket ([`State::take_ticket`]) is handed out once, whoever asks, wherever, and never after its time.
-//! - Time comes in as a value; nothing here reads a clock to decide.
+//! - A [`Permit`] releases its slot when it is dropped.
+//! - A web session ([`State::session`]) is found while it is live. Once its end was acknowledged, no later look-up finds
+//!   it. The requests of a user's sessions are decided by the user's session quota key ([`session_quota_digest`]): a key
+//!   record with a bucket of its own, which lists of keys leave out.
+//! - A ticket ([`State::take_ticket`]) is handed out once, by one gateway, and never after its time.
+//! - Decisions take the time as a value; the state reads no clock for them.
 
 use std::sync::Arc;
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, Principal};
+use crate::identity::OrgId;
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
-use crate::refusal::Refusal;
 
 pub mod bucket;
+mod decision;
+mod permit;
+mod records;
+mod session_quota;
+mod change;
+mod error;
+mod sessions;
+mod lookup;
+mod export;
+mod defaults;
+mod settings;
 pub mod embedded;
 pub mod redis;
-mod export;
-mod lookup;
-mod records;
-mod sessions;
-mod settings;
 
+pub use change::Change;
+pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
+pub use defaults::Defaults;
 pub use embedded::Embedded;
+pub use error::{ChangeError, StorageError, Unavailable};
 pub use export::{KeyExport, OrgExport, StateExport};
-pub use records::{Change, ChangeError, Failure, Key, Org, User};
+pub use permit::Permit;
+pub use records::{Key, Org, User};
 pub use redis::Redis;
-pub use sessions::{Membership, Session, is_session_quota_digest, session_quota_digest};
-pub use settings::{Defaults, Settings};
+pub use session_quota::{is_session_quota_digest, session_quota_digest};
+pub use sessions::{Membership, Session};
+pub use settings::Settings;
 
 /// The state of a gateway.
 #[derive(Debug)]
@@ -43,101 +54,9 @@ pub enum State {
     Redis(Redis),
 }
 
-/// What admission asks.
-#[derive(Clone, Copy, Debug)]
-pub struct DecideRequest<'a> {
-    /// The digest of the presented key.
-    pub digest: &'a KeyDigest,
-    /// The key id that the presented key names, when it is of our own format: where to look first.
-    pub id: Option<KeyId>,
-    /// Access that the requested route grants.
-    pub access: RouteAccess<'a>,
-    /// When.
-    pub now: Micros,
-}
-
-/// Access that a route grants to authenticated callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteAccess<'a> {
-    /// Every caller may use the route.
-    Everyone,
-    /// Callers whose user has this permission may use the route.
-    Permission(&'a Permission),
-    /// There is no such route: every authenticated caller is refused.
-    NoRoute,
-}
-
-impl RouteAccess<'_> {
-    /// Refusal of an authenticated caller with these permissions, if there is a reason.
-    pub(crate) fn refusal(self, permissions: &[Permission]) -> Option<Refusal> {
-        match self {
-            Self::Everyone => None,
-            Self::Permission(required) => (!permissions.contains(required)).then_some(Refusal::Forbidden),
-            Self::NoRoute => Some(Refusal::NotFound),
-        }
-    }
-}
-
-/// What the state answers.
-#[derive(Debug)]
-pub enum Decision {
-    /// A token and a slot were taken.
-    Admitted(Admitted),
-    /// Nothing was taken.
-    Denied {
-        /// Why.
-        refusal: Refusal,
-        /// Whose key it is, when it is known.
-        principal: Option<Arc<Principal>>,
-        /// Where they stand, when they are authenticated (that is, for the refusals from [`Refusal::OrgSuspended`] on).
-        rate_limit: Option<RateLimitStatus>,
-    },
-}
-
-/// An admitted request.
-#[derive(Debug)]
-pub struct Admitted {
-    /// Who.
-    pub principal: Arc<Principal>,
-    /// Where they stand now.
-    pub rate_limit: RateLimitStatus,
-    /// The number of this use of the key, counted from 1, durable: what the journal needs to replay it.
-    pub number: u64,
-    /// Admitted without the shared state, which was away: against this gateway's own share of the limits.
-    pub provisional: bool,
-    /// The slot.
-    pub permit: Permit,
-}
-
-/// A slot of an organization, given back on drop.
-#[derive(Debug)]
-pub enum Permit {
-    /// Of the embedded state.
-    Embedded(embedded::Permit),
-    /// Of the Redis state.
-    Redis(redis::Permit),
-}
-
-/// Why the state does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// The time that a decision may take was over.
-    #[error("the shared state did not answer in time")]
-    TimedOut,
-    /// There is no connection, or it broke.
-    #[error("the shared state cannot be reached")]
-    Unreachable,
-    /// It answered, with an error.
-    #[error("the shared state refused the command")]
-    ErrorReply,
-    /// It was not even asked: too many wait for it already.
-    #[error("too many decisions wait for the shared state")]
-    Overloaded,
-}
-
 impl State {
-    /// The same state for the thread that this is called on, which has a runtime of its own: with connections of its
-    /// own, where there are any, so that no decision hops between threads.
+    /// Returns the same state for the calling thread, which has a runtime of its own. A Redis state gets connections of
+    /// its own there, so that no decision hops between threads.
     pub async fn for_thread(this: &Arc<Self>) -> Arc<Self> {
         match &**this {
             Self::Embedded(_) => Arc::clone(this),
@@ -145,7 +64,7 @@ impl State {
         }
     }
 
-    /// Whether requests can be decided now.
+    /// Returns true while requests can be decided.
     pub fn available(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
@@ -157,22 +76,20 @@ impl State {
     ///
     /// # Errors
     /// [`Unavailable`] when the state does not answer. The embedded state always answers.
-    pub async fn decide(&self, ask: DecideRequest<'_>) -> Result<Decision, Unavailable> {
+    pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         match self {
-            Self::Embedded(state) => Ok(state.decide(ask)),
-            Self::Redis(state) => state.decide(ask).await,
+            Self::Embedded(state) => Ok(state.decide(request)),
+            Self::Redis(state) => state.decide(request).await,
         }
     }
 
-    /// Makes one change durable and effective.
+    /// Makes one change. When this returns, the change is durable and effective.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing was changed then, with two exceptions: after [`ChangeError::NotReplicated`] it was, and
     /// after [`ChangeError::Unavailable`] of a Redis state it may have been.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        if let Some(objection) = change.objection() {
-            return Err(objection);
-        }
+        change.validate()?;
         match self {
             Self::Embedded(state) => state.change(change).await,
             Self::Redis(state) => state.change(change).await,
@@ -234,7 +151,7 @@ impl State {
         }
     }
 
-    /// Where a key stands, taking nothing.
+    /// The rate-limit status of a key. Takes nothing.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -261,8 +178,8 @@ impl State {
         }
     }
 
-    /// Puts other limits in force for those who have none of their own, for every decision that begins afterwards.
-    /// Buckets keep the tokens that they have now, up to the new burst; slots that are held stay held.
+    /// Replaces the limits of keys and organizations without limits of their own, for every decision that begins
+    /// afterwards. Buckets keep their tokens, capped by the new burst; slots that are held stay held.
     pub fn set_defaults(&self, defaults: Defaults) {
         match self {
             Self::Embedded(state) => state.set_defaults(defaults),
@@ -287,18 +204,6 @@ impl State {
     }
 }
 
-impl Unavailable {
-    /// Its name in metrics.
-    pub fn kind(self) -> &'static str {
-        match self {
-            Self::TimedOut => "late",
-            Self::Unreachable => "unreachable",
-            Self::ErrorReply => "refused",
-            Self::Overloaded => "overloaded",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,7 +211,7 @@ mod tests {
 
     /// Compiles only while nothing that is not `Send` is held over an await.
     #[test]
-    fn what_the_state_does_can_move_between_threads() {
+    fn futures_of_the_state_can_move_between_threads() {
         fn send<T: Send>(_: impl FnOnce(&'static State) -> T) {}
         static DIGEST: std::sync::OnceLock<KeyDigest> = std::sync::OnceLock::new();
         static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));

@@ -1,9 +1,9 @@
-//! Web sessions and tickets, as both variants keep them.
+//! Web sessions and tickets, in both variants of the state.
 //!
-//! - A session is found by the SHA-256 of what its browser holds; nothing here can be turned back into that.
-//! - Every look-up reads what all gateways share: one that was ended, or has expired, is not found by any request that
-//!   begins afterwards.
-//! - A ticket is taken once, by one of all who try.
+//! - A session is found by the SHA-256 of the token in its browser's cookie. The token itself is not stored.
+//! - Every look-up reads the shared state: a session that was ended, or has expired, is found by no look-up that begins
+//!   afterwards, on any gateway.
+//! - A ticket is taken once, even when several try at the same time.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,11 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{ChangeError, State, Unavailable};
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId, UserId};
-use crate::key::KeyDigest;
 use crate::session::TokenDigest;
-
-/// Prefix of every session quota key's digest. No text with such a SHA-256 is known.
-const SESSION_QUOTA_PREFIX: &[u8; 16] = b"keygate.session.";
 
 /// A web session.
 ///
@@ -27,48 +23,48 @@ const SESSION_QUOTA_PREFIX: &[u8; 16] = b"keygate.session.";
 /// - `Debug` does not show the `id_token`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Its public name.
+    /// Its public id.
     pub id: SessionId,
-    /// Who it is, by their email address.
+    /// Email address of the person.
     pub email: String,
-    /// Who they are in each organization; at least one.
+    /// The person's user in each organization; at least one.
     pub memberships: Vec<Membership>,
-    /// The organization that they act in.
+    /// The organization in which the session acts.
     pub chosen: OrgId,
-    /// The identity provider that they signed in by; none for a link.
+    /// Identity provider of the sign-in; none for a sign-in by link.
     pub provider: Option<String>,
-    /// What the provider wants to see again when they sign out there.
+    /// ID token of the sign-in, sent as `id_token_hint` when the person signs out at the provider.
     pub id_token: Option<String>,
-    /// When they signed in.
+    /// Time of the sign-in.
     pub created: Micros,
-    /// When it ends, whatever happens.
+    /// Time at which it ends, even when it is in use.
     pub expires: Micros,
-    /// How long it may go unused.
+    /// Time that it may go unused.
     pub idle: Duration,
-    /// When it was last used, to about a minute.
+    /// Time of the last use, to about a minute.
     pub seen: Micros,
-    /// From where they signed in.
+    /// Client address of the sign-in.
     pub ip: Option<IpAddr>,
-    /// With what they signed in; capped.
+    /// `User-Agent` of the sign-in; capped.
     pub user_agent: Option<String>,
 }
 
-/// A person's place in an organization.
+/// Membership of a person in one organization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The organization.
     pub org: OrgId,
-    /// Who they are there.
+    /// The person's user in it.
     pub user: UserId,
 }
 
 impl Session {
-    /// Who the person is in the chosen organization.
+    /// The person's user in the chosen organization.
     pub fn user(&self) -> Option<UserId> {
         self.memberships.iter().find(|membership| membership.org == self.chosen).map(|membership| membership.user)
     }
 
-    /// Whether it is valid at this time.
+    /// Returns true when it is valid at this time.
     pub fn is_live(&self, now: Micros) -> bool {
         now < self.expires && now < self.seen.after(self.idle)
     }
@@ -90,22 +86,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Digest of a user's session quota key: the key record that meters the requests of all of the user's web sessions.
-/// No API key can have this digest.
-pub fn session_quota_digest(user: UserId) -> KeyDigest {
-    let mut digest = [0; 32];
-    digest[..16].copy_from_slice(SESSION_QUOTA_PREFIX);
-    digest[16..].copy_from_slice(user.as_bytes());
-    KeyDigest::from_bytes(digest)
-}
-
-/// Returns true for the digest of a session quota key.
-pub fn is_session_quota_digest(digest: &KeyDigest) -> bool {
-    digest.as_bytes().starts_with(SESSION_QUOTA_PREFIX)
-}
-
 impl State {
-    /// The live session with this digest; it counts as used now.
+    /// The live session with this digest. The look-up counts as a use.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -116,7 +98,7 @@ impl State {
         }
     }
 
-    /// The live session with this id. It does not count as used.
+    /// The live session with this id. The look-up does not count as a use.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -127,7 +109,7 @@ impl State {
         }
     }
 
-    /// All sessions that are live at this time, oldest first. None counts as used.
+    /// All sessions that are live at this time, oldest first. The look-up does not count as a use.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -138,8 +120,8 @@ impl State {
         }
     }
 
-    /// Takes a ticket: none when there is none, when it has expired, or when it was taken before. Durable when it
-    /// returns.
+    /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
+    /// returns, the removal is durable.
     ///
     /// # Errors
     /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.

@@ -1,28 +1,18 @@
-//! How the state is set up, and what of that can change while it runs.
+//! Settings of the state.
 
-use super::{embedded, redis};
-use crate::quota::Quota;
+use super::{Defaults, embedded, redis};
 
-/// How the state is set up, and which variant of it.
+/// Settings of one variant of the state.
 #[derive(Clone, Debug)]
 pub enum Settings {
-    /// In memory and SQLite.
+    /// State in memory and SQLite.
     Embedded(embedded::Settings),
-    /// On Redis.
+    /// State on Redis.
     Redis(Box<redis::Settings>),
 }
 
-/// The limits of those who have none of their own: what of the settings can change while a gateway runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// Of a key.
-    pub quota: Quota,
-    /// Requests that an organization may have in flight.
-    pub concurrent: u32,
-}
-
 impl Settings {
-    /// The limits of those who have none of their own.
+    /// The limits of keys and organizations without limits of their own.
     pub fn defaults(&self) -> Defaults {
         match self {
             Self::Embedded(settings) => settings.defaults(),

@@ -23,7 +23,7 @@ use crate::state::redis::directory::changes;
 use crate::state::redis::reading;
 use crate::state::redis::record_codec::Fields;
 use crate::state::redis::record_names;
-use crate::state::{ChangeError, Failure as StateFailure, Session, Unavailable};
+use crate::state::{ChangeError, Session, StorageError, Unavailable};
 
 /// How long ago a use of a session may be before another one is written.
 const WRITTEN: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ impl Redis {
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
         let patience = changes::PATIENCE + self.shared.settings.durability.timeout;
         let taken = timeout(patience, self.taken_ticket(digest, now)).await;
-        taken.unwrap_or(Err(Unavailable::TimedOut)).map_err(|why| ChangeError::Unavailable(StateFailure::Redis(why)))
+        taken.unwrap_or(Err(Unavailable::TimedOut)).map_err(|why| ChangeError::Unavailable(StorageError::Redis(why)))
     }
 
     pub(in crate::state::redis) async fn read_session(

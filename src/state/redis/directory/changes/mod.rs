@@ -19,7 +19,7 @@ use crate::state::redis::client::CommandError;
 use crate::state::redis::decide::decide_codec::chosen;
 use crate::state::redis::directory::revocations::Revocation;
 use crate::state::redis::record_names;
-use crate::state::{Change, ChangeError, Failure as StateFailure, Key, Org, Unavailable, User};
+use crate::state::{Change, ChangeError, Key, Org, StorageError, Unavailable, User};
 
 mod transaction;
 pub(in crate::state::redis) mod keys;
@@ -71,16 +71,16 @@ impl Redis {
                 Ok(Err(CommitError::Conflict)) if conflicts < TRIES => conflicts += 1,
                 Ok(Err(CommitError::Command(failure))) if begun.elapsed() > patience => {
                     tracing::warn!(%failure, "a change could not be made");
-                    return Err(ChangeError::Unavailable(StateFailure::Redis(failure.into())));
+                    return Err(ChangeError::Unavailable(StorageError::Redis(failure.into())));
                 }
                 Ok(Err(CommitError::Command(_))) => {
                     again = true;
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(Err(CommitError::Conflict | CommitError::Randomness(_))) => {
-                    return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::Overloaded)));
+                    return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Overloaded)));
                 }
-                Err(_) => return Err(ChangeError::Unavailable(StateFailure::Redis(Unavailable::TimedOut))),
+                Err(_) => return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut))),
             }
         }
     }

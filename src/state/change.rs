@@ -1,0 +1,156 @@
+//! Changes to the state, as management makes them.
+
+use std::fmt;
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, Permission, SessionId, UserId};
+use crate::key::{KeyDigest, KeyId};
+use crate::quota::Quota;
+use crate::session::TokenDigest;
+
+use super::{ChangeError, Key, Org, Session, User, is_session_quota_digest, session_quota_digest};
+
+/// One change to the directory, to sessions or to tickets, made whole or not at all.
+///
+/// - `Debug` shows its kind only: it may carry secrets.
+#[derive(Clone)]
+pub enum Change {
+    /// Creates an organization.
+    CreateOrg(Org),
+    /// Suspends or resumes an organization.
+    SuspendOrg {
+        /// The organization.
+        org: OrgId,
+        /// True to suspend, false to resume.
+        suspended: bool,
+    },
+    /// Sets an organization's own limit of requests in flight.
+    LimitOrg {
+        /// The organization.
+        org: OrgId,
+        /// Requests in flight, at least 1; `None` for the configured limit.
+        concurrent: Option<u32>,
+    },
+    /// Creates a user.
+    CreateUser(User),
+    /// Replaces the permissions of a user; holds for the user's keys from the next request on.
+    PermitUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// All permissions; sorted, each once.
+        permissions: Vec<Permission>,
+    },
+    /// Removes a user; the user's keys are refused from the next request on, for good.
+    RemoveUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// Time of removal.
+        at: Micros,
+    },
+    /// Creates a key.
+    CreateKey {
+        /// Its record.
+        key: Key,
+        /// SHA-256 of its secret, or [`session_quota_digest`] of its user.
+        digest: KeyDigest,
+    },
+    /// Revokes a key, from the next request on, for good. Revoking twice is no error; the first time stands.
+    RevokeKey {
+        /// The key.
+        key: KeyId,
+        /// Time of revocation.
+        at: Micros,
+    },
+    /// Gives a key a new secret. Id, limits and history stay.
+    RotateKey {
+        /// The key.
+        key: KeyId,
+        /// SHA-256 of the new secret.
+        digest: KeyDigest,
+        /// Time of rotation.
+        at: Micros,
+        /// Time until which the replaced secret stays valid; `at` for no overlap.
+        previous_until: Micros,
+    },
+    /// Sets a key's own quota. The tokens in the bucket stay, capped by the new burst.
+    LimitKey {
+        /// The key.
+        key: KeyId,
+        /// The quota, checked; `None` for the configured one.
+        quota: Option<Quota>,
+    },
+    /// Creates a web session.
+    CreateSession {
+        /// Its record.
+        session: Box<Session>,
+        /// SHA-256 of the token in its browser's cookie.
+        digest: TokenDigest,
+    },
+    /// Chooses the organization in which a session acts, among those that the person belongs to.
+    ChooseOrg {
+        /// The session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
+    /// Ends a session, for every request that begins afterwards. Ending a session that does not exist is no error.
+    EndSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Stores a ticket, to be handed out once by [`super::State::take_ticket`].
+    PutTicket {
+        /// SHA-256 of the token that the ticket is found by.
+        digest: TokenDigest,
+        /// Content to be handed out.
+        content: Vec<u8>,
+        /// Time from which it is no longer handed out.
+        expires: Micros,
+    },
+}
+
+impl Change {
+    /// Checks all that does not depend on the content of the state.
+    ///
+    /// - A session quota key has its user's session quota digest, and no other key has such a digest.
+    /// - A new session acts in an organization that the person belongs to.
+    ///
+    /// # Errors
+    /// [`ChangeError::Taken`] or [`ChangeError::NoOrg`].
+    pub(super) fn validate(&self) -> Result<(), ChangeError> {
+        let valid = match self {
+            Self::CreateKey { key, digest } if key.session_quota_key => *digest == session_quota_digest(key.user),
+            Self::CreateKey { digest, .. } | Self::RotateKey { digest, .. } => !is_session_quota_digest(digest),
+            Self::CreateSession { session, .. } => {
+                return session.user().map(drop).ok_or(ChangeError::NoOrg(session.chosen));
+            }
+            _ => true,
+        };
+        if valid { Ok(()) } else { Err(ChangeError::Taken("digest")) }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CreateOrg(_) => "CreateOrg",
+            Self::SuspendOrg { .. } => "SuspendOrg",
+            Self::LimitOrg { .. } => "LimitOrg",
+            Self::CreateUser(_) => "CreateUser",
+            Self::PermitUser { .. } => "PermitUser",
+            Self::RemoveUser { .. } => "RemoveUser",
+            Self::CreateKey { .. } => "CreateKey",
+            Self::RevokeKey { .. } => "RevokeKey",
+            Self::RotateKey { .. } => "RotateKey",
+            Self::LimitKey { .. } => "LimitKey",
+            Self::CreateSession { .. } => "CreateSession",
+            Self::ChooseOrg { .. } => "ChooseOrg",
+            Self::EndSession { .. } => "EndSession",
+            Self::PutTicket { .. } => "PutTicket",
+        })
+    }
+}
