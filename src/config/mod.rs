@@ -1,7 +1,7 @@
-//! The gateway's configuration: the file as written becomes one typed [`Config`], the sum of its modules' own settings.
+//! Configuration of the gateway: parses the configuration file into one typed [`Config`].
 //!
-//! Each block of the file has a reader here; the types belong to the modules that use them. Everything wrong with a file
-//! is reported at once. `config/keygate.yaml` shows every key with its default.
+//! Each block of the file has a reader here; the settings types belong to the modules that use them. All errors of a
+//! file are reported at once. `config/keygate.yaml` documents every key with its default.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,152 +11,156 @@ use ipnet::IpNet;
 use crate::admission::RouteSettings;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
-use crate::settings::{Document, Section, SettingsErrors};
+use crate::settings::{Document, Reported, Section, SettingsErrors};
 use crate::upstream::Protocol;
-use crate::{audit, dashboard, state, telemetry, transport, upstream};
+use crate::{dashboard, telemetry, transport};
 
-mod network;
-mod forwarding;
+mod listeners;
+mod timeouts;
+mod http;
+mod upstream;
 mod limits;
+mod state;
 mod redis;
-mod journal;
+mod audit;
 mod routes;
 mod session;
 mod process;
 mod tls;
 mod source;
-mod restart;
+mod restart_only;
 
-pub use network::{AdminSettings, Listener, ListenerRole};
+pub use listeners::{AdminSettings, Listener, ListenerRole};
 pub use source::{ConfigSource, ContentHash};
 
-/// Everything that can be configured, checked.
+/// A valid configuration.
 ///
-/// - Paths are usable from the working directory: relative ones have the file's directory in front.
+/// - Paths can be opened from the working directory: relative ones are prefixed by the file's directory.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file that it was read from.
+    /// The file that the configuration was read from.
     pub source: ConfigSource,
-    /// The name of this gateway in audit records.
+    /// Name of this gateway in audit records.
     pub gateway: String,
-    /// Threads that serve, each with its own listeners and upstream connections.
+    /// Number of worker threads, each with its own listeners and upstream connections.
     pub workers: usize,
-    /// Where clients connect; at least one.
+    /// Listeners for clients; at least one.
     pub listen: Vec<Listener>,
-    /// Where operators connect.
+    /// Listeners for operators.
     pub admin: AdminSettings,
-    /// Whose forwarding headers are believed.
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Downstream connections that there may be.
+    /// Maximum number of downstream connections.
     pub max_connections: usize,
-    /// Downstream connections that there may be from one address that is no proxy's.
+    /// Maximum number of downstream connections from one address, other than a proxy's.
     pub max_connections_per_address: usize,
-    /// The limits of downstream connections.
+    /// Limits and time-outs of downstream connections.
     pub transport: transport::Settings,
     /// The upstream.
-    pub upstream: upstream::Settings,
-    /// The state, with the limits of those that have none of their own.
-    pub state: state::Settings,
-    /// The embedded state beside a Redis one: what `keygate state copy` reads.
-    pub copy_from: Option<state::embedded::Settings>,
-    /// Attempts with bad keys that there may be from one address.
+    pub upstream: crate::upstream::Settings,
+    /// The state, with the default limits of keys and organizations.
+    pub state: crate::state::Settings,
+    /// The embedded state beside a Redis state, which `keygate state copy` reads.
+    pub copy_from: Option<crate::state::embedded::Settings>,
+    /// Limit of failed authentications from one address.
     pub bad_keys: Quota,
     /// The audit journal.
-    pub audit: audit::Settings,
-    /// The routes; when there are none, every path is forwarded.
+    pub audit: crate::audit::Settings,
+    /// The routes; with none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
-    /// The dashboard and its web sessions; none: there are none.
+    /// The dashboard and its web sessions; none without a `session` block.
     pub session: Option<dashboard::Settings>,
-    /// How long nothing may go through a tunnel.
+    /// Time without traffic after which a tunnel is closed.
     pub tunnel_idle: Duration,
-    /// How long everything goes on after the signal to stop, while clients are told to go elsewhere.
+    /// Time between the signal to stop and the drain, in which clients are asked to reconnect elsewhere.
     pub lame_duck: Duration,
-    /// How long requests in flight may go on after that.
+    /// Maximum time of the drain.
     pub drain: Duration,
-    /// The logs.
+    /// The log.
     pub telemetry: telemetry::Settings,
 }
 
 impl Config {
-    /// The file that is read when none is named.
+    /// The configuration file that is read unless another is named.
     pub const DEFAULT_PATH: &str = "config/keygate.yaml";
 
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that is wrong with it.
+    /// [`SettingsErrors`]: all errors of the file.
     pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
         Self::parse(path, &Document::read_text(path)?)
     }
 
-    /// Networks whose connections speak for many clients.
+    /// Networks from which one connection carries requests of many clients: trusted proxies and PROXY protocol peers.
     pub fn proxies(&self) -> Vec<IpNet> {
         let proxies = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
         self.trusted_proxies.iter().chain(proxies).copied().collect()
     }
 
-    /// How web sessions are, where there are any.
+    /// Settings of web sessions; none without a `session` block.
     pub fn sessions(&self) -> Option<SessionSettings> {
         self.session.as_ref().map(dashboard::Settings::sessions)
     }
 
-    /// Takes a text as the content of a file at a path.
+    /// Parses a text as the content of the file at `path`.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that is wrong with it.
+    /// [`SettingsErrors`]: all errors of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
         Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
     }
 
-    /// The admin socket that a configuration file names, whatever else is wrong with it: to find a gateway that runs on
-    /// with an earlier content of the file.
+    /// Reads only the path of the admin socket from a configuration file. Works on a file with errors elsewhere, to find
+    /// a gateway that still runs by an earlier content of it.
     ///
     /// # Errors
     /// [`SettingsErrors`]: the file cannot be read, is not YAML, or names no socket.
     pub fn admin_socket(path: &Path) -> Result<PathBuf, SettingsErrors> {
         Document::load(path)?.read_part(|file| {
-            file.required("admin", |admin| admin.part(|admin| admin.required("socket", network::socket)))
+            file.required("admin", |admin| admin.part(|admin| admin.required("socket", listeners::socket)))
         })
     }
 }
 
-/// Reads all blocks first and puts them together afterwards, so that a problem in one hides none in another.
-fn read(source: ConfigSource, file: &mut Section<'_>) -> Option<Config> {
-    let gateway = file.maybe("gateway", process::gateway).unwrap_or_else(process::host_name);
-    let workers = file.maybe("workers", |value| value.integer(1..=1024)).unwrap_or_else(process::cores);
-    let listen = file.required("listen", network::listen);
-    let admin = file.section("admin", |section| network::admin(section, listen.as_deref())).flatten();
-    let trusted_proxies = file.optional("trusted_proxies", Vec::new(), network::networks);
-    let upstream = file.section("upstream", forwarding::upstream).flatten();
-    let timeouts = file.section("timeouts", forwarding::timeouts);
-    let http = file.section("http", forwarding::http);
-    let limits = file.section("limits", limits::limits);
-    let state = file.section("state", |section| limits::state(section, limits)).flatten();
-    let journal = file.section("audit", |section| journal::audit(section, &gateway)).flatten();
-    let routes = file.optional("routes", Vec::new(), routes::routes);
-    let session = file.maybe("session", |value| Some(value.section(|section| session::session(section, &routes))));
-    let telemetry = file.section("telemetry", process::telemetry);
-    refuse_upgrades(file, upstream.as_ref().map(|upstream| upstream.protocol), &routes);
-    refuse_dashboard_only(file, session.is_some(), listen.as_deref());
+/// Reads all blocks, and only then looks at their results, so that an error in one block hides none in another.
+fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported> {
+    let gateway = file.value_or_else("gateway", process::host_name, process::gateway);
+    let workers = file.value_or_else("workers", process::cores, |value| value.integer(1..=1024));
+    let listen = file.required("listen", listeners::listen);
+    let admin = file.section("admin", |section| listeners::admin(section, listen.as_deref().ok()));
+    let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
+    let upstream = file.section("upstream", upstream::upstream);
+    let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
+    let http = file.section("http", |section| Ok(http::http(section)));
+    let limits = file.section("limits", |section| Ok(limits::limits(section)));
+    let state = file.section("state", |section| state::state(section, limits));
+    let audit = file.section("audit", |section| audit::audit(section, &gateway));
+    let routes = file.value_or("routes", Vec::new(), routes::routes);
+    let session = file.optional("session", |value| value.section(|section| session::session(section, &routes)));
+    let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
+    refuse_upgrades(file, upstream.as_ref().ok().map(|upstream| upstream.protocol), &routes);
+    // A `session` block with errors is present all the same.
+    refuse_dashboard_only(file, session != Ok(None), listen.as_deref().ok());
 
-    let (timeouts, (state, copy_from), (http, connections)) = (timeouts?, state?, http?);
-    Some(Config {
+    let (timeouts, state, http) = (timeouts?, state?, http?);
+    Ok(Config {
         source,
         gateway,
         workers,
         listen: listen?,
         admin: admin?,
         trusted_proxies,
-        max_connections: connections.0,
-        max_connections_per_address: connections.1,
-        transport: timeouts.transport(http),
-        upstream: timeouts.upstream(upstream?),
-        state,
-        copy_from,
+        max_connections: http.max_connections,
+        max_connections_per_address: http.max_connections_per_address,
+        transport: timeouts.with_sizes(http.transport),
+        upstream: timeouts.with_upstream(upstream?),
+        state: state.serving,
+        copy_from: state.copy_from,
         bad_keys: limits?.bad_keys,
-        audit: journal?,
+        audit: audit?,
         routes,
-        session: session.map_or(Some(None), |session| session.map(Some))?,
+        session: session?,
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
@@ -164,14 +168,14 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Option<Config> {
     })
 }
 
-/// Over HTTP/2 no connection can be switched to another protocol (RFC 9113, section 8.6).
+/// Refuses `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
 fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[RouteSettings]) {
     if protocol == Some(Protocol::Http2) && routes.iter().any(|route| !route.upgrade.is_empty()) {
         file.report("routes", "`upgrade` needs HTTP/1 to the upstream; remove it, or `upstream.protocol: http2`");
     }
 }
 
-/// A listener for the dashboard alone has nothing to serve without one; and without any for the API there is no gateway.
+/// Refuses listeners for a dashboard that is not configured, and a gateway without any listener for the API.
 fn refuse_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
     let Some(listen) = listen else { return };
     if !has_dashboard && listen.iter().any(|listener| listener.role == ListenerRole::Dashboard) {

@@ -4,19 +4,19 @@ use std::sync::OnceLock;
 
 use tracing::level_filters::LevelFilter;
 
-use crate::settings::{Section, Value};
+use crate::settings::{Reported, Section, Value};
 use crate::telemetry::{LogFormat, Settings};
 
-/// The name of this gateway.
-pub(super) fn gateway(value: &Value<'_>) -> Option<String> {
+/// Reads the name of this gateway.
+pub(super) fn gateway(value: &Value<'_>) -> Result<String, Reported> {
     let name = value.text()?;
     if name.len() > 100 || name.chars().any(char::is_control) {
         return value.reject("is longer than 100 bytes or has control characters; choose a plain name");
     }
-    Some(name)
+    Ok(name)
 }
 
-/// The host's name, as the kernel had it when this process first asked: a reload must not stumble over a new one.
+/// The host's name at the first call. Kept, because a reload would be refused if the default of `gateway` changed.
 pub(super) fn host_name() -> String {
     static NAME: OnceLock<String> = OnceLock::new();
     let name = NAME.get_or_init(|| {
@@ -27,12 +27,13 @@ pub(super) fn host_name() -> String {
     name.clone()
 }
 
-/// The cores that this process might use when it first asked, for the same reason.
+/// The number of cores available to this process at the first call. Kept for the same reason.
 pub(super) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
+/// Reads the block `telemetry`.
 pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {
     let default = Settings::default();
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
@@ -44,7 +45,7 @@ pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {
         ("trace", LevelFilter::TRACE),
     ];
     Settings {
-        format: section.optional("log", default.format, |value| value.choice(&formats)),
-        level: section.optional("level", default.level, |value| value.choice(&levels)),
+        format: section.value_or("log", default.format, |value| value.choice(&formats)),
+        level: section.value_or("level", default.level, |value| value.choice(&levels)),
     }
 }

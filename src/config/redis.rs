@@ -5,38 +5,41 @@ use std::time::Duration;
 
 use super::limits::Limits;
 use super::tls;
-use crate::settings::{Section, Value, WithUnit};
+use crate::settings::{Reported, Section, Value, WithUnit};
 use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Url};
 
-/// The beginning of the names of all keys, unless another is given.
+/// Default prefix of the names of all Redis keys.
 const PREFIX: &str = "keygate";
-/// The longest prefix: it is part of every name.
+/// Length of the longest prefix. It is part of every name, and so costs memory for every record.
 const MAX_PREFIX: usize = 32;
-/// How long a decision may take: many times what one takes, little enough for a client not to notice.
+/// Time that a decision may take: many times what one takes, too little for a client to notice.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// How long a gateway that is not heard of keeps its slots: no organization waits longer for those of a dead one.
+/// Time after its last heartbeat at which a gateway's slots are released: short, because an organization waits that long
+/// for the slots of a dead gateway.
 const LEASE: Duration = Duration::from_secs(10);
-/// Deadlines in a lease, at least: a gateway that was answered late must not lose slots that it holds.
+/// Deadlines in a lease, at least: a gateway whose heartbeat was answered late must not lose slots that it holds.
 const DEADLINES_PER_LEASE: u32 = 4;
-/// How long ago Redis must have vouched for a key that is admitted without it.
+/// Time since Redis last confirmed a key, up to which `known_keys` admits it without Redis.
 const MAX_STALENESS: Duration = Duration::from_secs(60);
-/// How long to wait for replicas.
+/// Time to wait for replicas.
 const REPLICATION: Duration = Duration::from_secs(1);
-/// More replicas than anybody waits for.
+/// Largest number of replicas to wait for; more than any deployment has.
 const MAX_REPLICAS: u32 = 16;
 
-pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Option<Settings> {
+/// Reads the block `state.redis`.
+pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Result<Settings, Reported> {
     let url = section.required("url", url);
     let own = login(section);
     let sentinel_login = section.section("sentinel", login);
-    let tls = section.maybe("tls", |value| value.section(|section| Some(tls::client(section))));
-    let prefix = section.optional("prefix", PREFIX.to_owned(), prefix);
+    let tls = section.optional("tls", |value| value.section(|section| Ok(tls::client(section))));
+    let prefix = section.value_or("prefix", PREFIX.to_owned(), prefix);
     let (deadline, lease) = times(section);
     let on_unavailable = on_unavailable(section);
-    let durability = section.section("durability", durability);
+    let durability = section.section("durability", |section| Ok(durability(section)));
     let url = url?;
-    check_against(section, &url);
-    Some(Settings {
+    check_against_url(section, &url);
+    let (own, tls) = (own?, tls?);
+    Ok(Settings {
         login: Login { user: own.user.or(url.login.user), password: own.password.or(url.login.password) },
         servers: url.servers,
         sentinel_login: sentinel_login?,
@@ -53,25 +56,25 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Option<Setting
     })
 }
 
-/// One url, or several that agree. Each may hold a password, and so is read as a secret.
-fn url(value: &Value<'_>) -> Option<Url> {
-    let mut all: Option<Url> = None;
-    let read = value.one_or_list(|item| {
+/// Reads one url, or several that agree. A url may hold a password, so it is read as a secret.
+fn url(value: &Value<'_>) -> Result<Url, Reported> {
+    let mut merged: Option<Url> = None;
+    value.one_or_list(|item| {
         let url = item.secret()?.expose().parse::<Url>();
-        let added = url.and_then(|url| match &mut all {
+        let added = url.and_then(|url| match &mut merged {
             Some(first) => first.add(url),
             None => {
-                all = Some(url);
+                merged = Some(url);
                 Ok(())
             }
         });
-        added.map_or_else(|fault: InvalidUrl| item.reject(fault), Some)
+        added.map_err(|error: InvalidUrl| item.report(error))
     })?;
-    if read.is_empty() { value.reject("is empty; give at least one url") } else { all }
+    merged.ok_or_else(|| value.report("is empty; give at least one url"))
 }
 
-/// What other keys say must go with the url.
-fn check_against(section: &Section<'_>, url: &Url) {
+/// Reports keys that contradict the url.
+fn check_against_url(section: &Section<'_>, url: &Url) {
     for (name, given) in [("user", url.login.user.is_some()), ("password", url.login.password.is_some())] {
         if given && section.contains(name) {
             section.report(name, "is given twice, here and in `url`; remove one");
@@ -91,27 +94,29 @@ fn check_against(section: &Section<'_>, url: &Url) {
     }
 }
 
-fn login(section: &mut Section<'_>) -> Login {
-    Login { user: section.maybe("user", Value::text), password: section.maybe("password", Value::secret) }
+fn login(section: &mut Section<'_>) -> Result<Login, Reported> {
+    let (user, password) = (section.optional("user", Value::text), section.optional("password", Value::secret));
+    Ok(Login { user: user?, password: password? })
 }
 
-/// On a Cluster, what is in braces decides where a key is; a colon ends the prefix.
-fn prefix(value: &Value<'_>) -> Option<String> {
+/// Reads a prefix. Braces would decide the hash slot on a Cluster, and a colon ends the prefix, so it has neither.
+fn prefix(value: &Value<'_>) -> Result<String, Reported> {
     let prefix = value.text()?;
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
     if prefix.len() > MAX_PREFIX || !prefix.bytes().all(plain) {
         return value
             .reject(format_args!("`{prefix}` is not a prefix: 1 to {MAX_PREFIX} of letters, digits and . _ -"));
     }
-    Some(prefix)
+    Ok(prefix)
 }
 
-/// The deadline and the lease.
+/// Reads the deadline and the lease, and checks one against the other.
 fn times(section: &mut Section<'_>) -> (Duration, Duration) {
     let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
-    let deadline = section.optional("deadline", DEADLINE, |value| value.duration(least..=most));
-    let lease = section.optional("lease", LEASE, |value| value.duration(seconds(1..=600)));
+    let deadline = section.value_or("deadline", DEADLINE, |value| value.duration(least..=most));
+    let lease = section.value_or("lease", LEASE, |value| value.duration(seconds(1..=600)));
     if lease < deadline * DEADLINES_PER_LEASE {
+        // Reported at the key that the file gives, with the value of the other.
         let (name, other, advice) = if section.contains("lease") {
             ("lease", WithUnit::Duration(deadline), "less than 4 times `deadline`")
         } else {
@@ -122,22 +127,33 @@ fn times(section: &mut Section<'_>) -> (Duration, Duration) {
     (deadline, lease)
 }
 
+/// Value of `on_unavailable`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Deny,
+    KnownKeys,
+}
+
 fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
-    let policies = [("deny", false), ("known_keys", true)];
-    let known_keys = section.maybe("on_unavailable", |value| value.choice(&policies));
-    let max_staleness = section.optional("max_staleness", MAX_STALENESS, |value| value.duration(seconds(1..=3600)));
-    let denies = known_keys == Some(false) || !section.contains("on_unavailable");
+    let policies = [("deny", Policy::Deny), ("known_keys", Policy::KnownKeys)];
+    let policy = section.optional("on_unavailable", |value| value.choice(&policies));
+    let max_staleness = section.value_or("max_staleness", MAX_STALENESS, |value| value.duration(seconds(1..=3600)));
+    // A policy with an error may have been meant as known_keys, so only a missing or a valid one contradicts.
+    let denies = matches!(policy, Ok(None | Some(Policy::Deny)));
     if denies && section.contains("max_staleness") {
         section.report("max_staleness", "is of no use unless `on_unavailable` is known_keys; write that, or remove it");
     }
-    if known_keys == Some(true) { OnUnavailable::KnownKeys { max_staleness } } else { OnUnavailable::Deny }
+    match policy {
+        Ok(Some(Policy::KnownKeys)) => OnUnavailable::KnownKeys { max_staleness },
+        Ok(None | Some(Policy::Deny)) | Err(Reported { .. }) => OnUnavailable::Deny,
+    }
 }
 
 fn durability(section: &mut Section<'_>) -> Durability {
     let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
     Durability {
-        replicas: section.optional("replicas", 0, |value| value.integer(0..=MAX_REPLICAS)),
-        timeout: section.optional("timeout", REPLICATION, |value| value.duration(least..=most)),
+        replicas: section.value_or("replicas", 0, |value| value.integer(0..=MAX_REPLICAS)),
+        timeout: section.value_or("timeout", REPLICATION, |value| value.duration(least..=most)),
     }
 }
 

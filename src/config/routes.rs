@@ -1,38 +1,41 @@
-//! The block `routes`: names, permissions and audit of requests, by method and path.
+//! The block `routes`: name, permission and features of requests, by method and path.
 
 use http::HeaderValue;
 
 use crate::admission::RouteSettings;
-use crate::settings::{Section, Value};
+use crate::settings::{Reported, Section, Value};
 
-pub(super) fn routes(value: &Value<'_>) -> Option<Vec<RouteSettings>> {
+/// Reads the block `routes`.
+pub(super) fn routes(value: &Value<'_>) -> Result<Vec<RouteSettings>, Reported> {
     let mut seen: Vec<RouteSettings> = Vec::new();
     value.list(|item| {
         let route = item.section(route)?;
-        if let Some(clash) = seen.iter().find_map(|other| clash(&route, other)) {
-            return item.reject(clash);
+        if let Some(conflict) = seen.iter().find_map(|other| find_conflict(&route, other)) {
+            return item.reject(conflict);
         }
         seen.push(route.clone());
-        Some(route)
+        Ok(route)
     })
 }
 
-fn route(section: &mut Section<'_>) -> Option<RouteSettings> {
+fn route(section: &mut Section<'_>) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
-    let methods = section.optional("methods", Vec::new(), |value| value.list(method));
+    let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
-    let permission = section.maybe("permission", |value| {
+    let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
-    let query_in_audit = section.optional("query_in_audit", false, |value| value.boolean());
-    let upgrade = section.optional("upgrade", Vec::new(), |value| value.list(protocol));
-    let trailers = section.optional("trailers", false, |value| value.boolean());
-    Some(RouteSettings { name: name?, methods, path: path?, permission, query_in_audit, upgrade, trailers })
+    let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
+    let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
+    let trailers = section.value_or("trailers", false, |value| value.boolean());
+    Ok(RouteSettings { name: name?, methods, path: path?, permission: permission?, query_in_audit, upgrade, trailers })
 }
 
-/// A protocol to switch to (RFC 9110, section 7.8). None of the versions of HTTP: requests in it would reach the upstream
-/// unseen, with whatever identity they claim; nor TLS, behind which they could.
-fn protocol(value: &Value<'_>) -> Option<HeaderValue> {
+/// Reads a protocol to switch to (RFC 9110, section 7.8).
+///
+/// Versions of HTTP are refused, because requests inside the tunnel would reach the upstream with any identity that they
+/// claim; so is TLS, which could hide them.
+fn protocol(value: &Value<'_>) -> Result<HeaderValue, Reported> {
     let text = value.text()?;
     let plain =
         |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._+".contains(&c));
@@ -44,38 +47,38 @@ fn protocol(value: &Value<'_>) -> Option<HeaderValue> {
     if ["h2", "h2c", "h3", "http", "https", "tls", "connect-ip", "connect-udp"].contains(&name) {
         return value.reject(format_args!("`{text}` would carry requests past the gateway; remove it"));
     }
-    HeaderValue::try_from(lower).ok()
+    Ok(HeaderValue::try_from(lower).expect("a protocol's name has no other characters than a header value may have"))
 }
 
-/// A route's name is a label in metrics and the action in audit records.
-fn name(value: &Value<'_>) -> Option<String> {
+/// Reads a route's name, which is a label in metrics and the action in audit records.
+fn name(value: &Value<'_>) -> Result<String, Reported> {
     let name = value.text()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
     if name.len() > 100 || !name.chars().all(plain) {
         return value.reject(format_args!("`{name}` is not a route's name: up to 100 of letters, digits and . _ : -"));
     }
-    Some(name)
+    Ok(name)
 }
 
-fn method(value: &Value<'_>) -> Option<http::Method> {
+fn method(value: &Value<'_>) -> Result<http::Method, Reported> {
     let method: http::Method = value.parsed("a method such as GET")?;
     let upper = method.as_str().to_ascii_uppercase();
     if upper != method.as_str() {
         return value.reject(format_args!("methods are case-sensitive (RFC 9110 section 9.1); did you mean {upper}?"));
     }
-    Some(method)
+    Ok(method)
 }
 
-fn path(value: &Value<'_>) -> Option<String> {
+fn path(value: &Value<'_>) -> Result<String, Reported> {
     let path = value.text()?;
-    match fault(&path) {
-        Some(fault) => value.reject(format_args!("`{path}` {fault}")),
-        None => Some(path),
+    match pattern_error(&path) {
+        Some(error) => value.reject(format_args!("`{path}` {error}")),
+        None => Ok(path),
     }
 }
 
-/// What is wrong with a path pattern.
-fn fault(path: &str) -> Option<&'static str> {
+/// The error of a path pattern; none when it is valid.
+fn pattern_error(path: &str) -> Option<&'static str> {
     let Some(rest) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     let rest = match rest.strip_suffix("**") {
         Some("") => return None,
@@ -83,10 +86,10 @@ fn fault(path: &str) -> Option<&'static str> {
         None if rest.is_empty() => return None,
         None => rest.strip_suffix('/').unwrap_or(rest),
     };
-    rest.split('/').find_map(segment_fault)
+    rest.split('/').find_map(segment_error)
 }
 
-fn segment_fault(segment: &str) -> Option<&'static str> {
+fn segment_error(segment: &str) -> Option<&'static str> {
     let literal = |c: u8| c.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@%".contains(&c);
     let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     match parameter {
@@ -101,8 +104,8 @@ fn segment_fault(segment: &str) -> Option<&'static str> {
     }
 }
 
-/// Why two routes cannot stand together.
-fn clash(route: &RouteSettings, other: &RouteSettings) -> Option<String> {
+/// The conflict of two routes; none when both can be listed.
+fn find_conflict(route: &RouteSettings, other: &RouteSettings) -> Option<String> {
     if route.name == other.name {
         return Some(format!("the name `{}` is another route's already; choose another", route.name));
     }
@@ -112,7 +115,7 @@ fn clash(route: &RouteSettings, other: &RouteSettings) -> Option<String> {
         .then(|| format!("route `{}` is for the same method and path; remove one", other.name))
 }
 
-/// A path without the names of its parameters.
+/// A path without the names of its parameters: paths of the same shape match the same requests.
 fn shape(path: &str) -> Vec<&str> {
     path.split('/').map(|segment| if segment.starts_with('{') { "{}" } else { segment }).collect()
 }

@@ -1,4 +1,4 @@
-//! The block `session`: where the dashboard is, how long web sessions last, and by whom people sign in.
+//! The block `session`: the dashboard, its web sessions, and the identity providers.
 
 use std::time::Duration;
 
@@ -9,37 +9,38 @@ use crate::admission::RouteSettings;
 use crate::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
 use crate::identity::Permission;
 use crate::oidc;
-use crate::settings::{Section, Value};
+use crate::settings::{Reported, Section, Value};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Where the dashboard is unless the configuration says otherwise.
+/// Default path of the dashboard.
 const PATH: &str = "/settings";
-/// How long a session may go unused: a lunch break and a bit.
+/// Default idle time of a session: a lunch break and a bit.
 const IDLE: Duration = HOUR.saturating_mul(2);
-/// How long a session lasts: a working day.
+/// Default lifetime of a session: a working day.
 const LIFETIME: Duration = HOUR.saturating_mul(12);
 
-pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Option<Settings> {
-    let origin = section.required("origin", origin);
-    let path = section.optional("path", PATH.to_owned(), path);
-    let api_origin = section.maybe("api", any_origin);
-    let idle = section.optional("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
-    let lifetime = section.optional("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
-    let links = section.optional("links", true, |value| value.boolean());
-    let providers = section.optional("providers", Vec::new(), providers);
+/// Reads the block `session`. No route may be under the dashboard's path.
+pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Result<Settings, Reported> {
+    let origin = section.required("origin", session_origin);
+    let path = section.value_or("path", PATH.to_owned(), path);
+    let api_origin = section.optional("api", any_origin);
+    let idle = section.value_or("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
+    let lifetime = section.value_or("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
+    let links = section.value_or("links", true, |value| value.boolean());
+    let providers = section.value_or("providers", Vec::new(), providers);
     if idle > lifetime {
         section.report("idle", "is longer than `lifetime`, which ends every session; make it shorter");
     }
     if providers.is_empty() && !links {
-        section.report("providers", "is empty and `links` is off, so nobody could sign in; list one");
+        section.report("providers", "is empty and `links` is off, so that no user could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    Some(Settings { origin: origin?, path, idle, lifetime, links, api_origin, providers })
+    Ok(Settings { origin: origin?, path, idle, lifetime, links, api_origin: api_origin?, providers })
 }
 
-/// A route that the dashboard hides.
+/// Refuses a route under the dashboard's path, which requests could never reach.
 fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings]) {
     let is_below = |route: &&RouteSettings| {
         route.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -50,8 +51,8 @@ fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings
     }
 }
 
-/// An origin that browsers keep session cookies for.
-fn origin(value: &Value<'_>) -> Option<String> {
+/// Reads an origin for which browsers keep session cookies: https, or http on this machine.
+fn session_origin(value: &Value<'_>) -> Result<String, Reported> {
     let origin = any_origin(value)?;
     let host = origin.strip_prefix("http://");
     let is_local = |host: &str| host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
@@ -59,11 +60,11 @@ fn origin(value: &Value<'_>) -> Option<String> {
         return value
             .reject("is not https, and browsers keep session cookies for https only, or for this very machine");
     }
-    Some(origin)
+    Ok(origin)
 }
 
-/// An origin as browsers write it (RFC 6454, section 6.2): they leave out the scheme's own port.
-fn any_origin(value: &Value<'_>) -> Option<String> {
+/// Reads an origin, in the form in which browsers send it (RFC 6454, section 6.2): without the scheme's default port.
+fn any_origin(value: &Value<'_>) -> Result<String, Reported> {
     let text = value.text()?;
     let uri = text.parse::<Uri>().ok().filter(|uri| uri.path() == "/" && uri.query().is_none());
     let scheme = uri.as_ref().and_then(|uri| uri.scheme_str()).filter(|scheme| ["http", "https"].contains(scheme));
@@ -71,14 +72,14 @@ fn any_origin(value: &Value<'_>) -> Option<String> {
         return value.reject(format_args!("`{text}` is not an origin such as https://gateway.example.com"));
     };
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-    let own = if scheme == "https" { 443 } else { 80 };
-    Some(match uri.port_u16().filter(|port| *port != own) {
+    let default_port = if scheme == "https" { 443 } else { 80 };
+    Ok(match uri.port_u16().filter(|port| *port != default_port) {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     })
 }
 
-fn path(value: &Value<'_>) -> Option<String> {
+fn path(value: &Value<'_>) -> Result<String, Reported> {
     let text = value.text()?;
     let plain =
         |segment: &str| !segment.is_empty() && segment.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c));
@@ -87,10 +88,10 @@ fn path(value: &Value<'_>) -> Option<String> {
         let what = "is not a path such as /settings: segments of letters, digits, - and _, and no slash at the end";
         return value.reject(format_args!("`{text}` {what}"));
     }
-    Some(text)
+    Ok(text)
 }
 
-fn providers(value: &Value<'_>) -> Option<Vec<ProviderSettings>> {
+fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
     let mut seen = Vec::new();
     value.list(|item| {
         let provider = item.section(provider)?;
@@ -98,102 +99,101 @@ fn providers(value: &Value<'_>) -> Option<Vec<ProviderSettings>> {
             return item.reject(format_args!("there is a provider `{}` already; rename one", provider.oidc.name));
         }
         seen.push(provider.oidc.name.clone());
-        Some(provider)
+        Ok(provider)
     })
 }
 
-fn provider(section: &mut Section<'_>) -> Option<ProviderSettings> {
+fn provider(section: &mut Section<'_>) -> Result<ProviderSettings, Reported> {
     let name = section.required("name", name);
-    let label = section.maybe("label", label);
+    let label = section.optional("label", label);
     let issuer = section.required("issuer", issuer);
     let client_id = section.required("client_id", |value| value.text());
-    let client_secret = section.maybe("client_secret", |value| value.secret());
-    let scopes = section.optional("scopes", default_scopes(), scopes);
-    let tls = section.maybe("tls", |value| value.section(|section| Some(tls::client(section))));
-    let mapping = section.section("people", claim_mapping);
-    let claims = mapping.iter().flat_map(ClaimMapping::claims).collect();
-    let name = name?;
-    let label = label.unwrap_or_else(|| name.clone());
+    let client_secret = section.optional("client_secret", |value| value.secret());
+    let scopes = section.value_or("scopes", default_scopes(), scopes);
+    let tls = section.optional("tls", |value| value.section(|section| Ok(tls::client(section))));
+    let claim_mapping = section.section("people", claim_mapping);
+    let (name, claim_mapping) = (name?, claim_mapping?);
     let oidc = oidc::Settings {
+        label: label?.unwrap_or_else(|| name.clone()),
         name,
-        label,
         issuer: issuer?,
         client_id: client_id?,
-        client_secret,
+        client_secret: client_secret?,
         scopes,
-        claims,
-        tls: tls.unwrap_or_default(),
+        claims: claim_mapping.claims(),
+        tls: tls?.unwrap_or_default(),
     };
-    Some(ProviderSettings { oidc, claim_mapping: mapping? })
+    Ok(ProviderSettings { oidc, claim_mapping })
 }
 
-/// A provider's name is a part of paths, and of records.
-fn name(value: &Value<'_>) -> Option<String> {
+/// Reads a provider's name, which becomes a part of paths and of records.
+fn name(value: &Value<'_>) -> Result<String, Reported> {
     let name = value.text()?;
     let plain = name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-');
     if name.len() > 40 || !plain {
         return value.reject(format_args!("`{name}` is not a provider's name: up to 40 of a-z, 0-9 and -"));
     }
-    Some(name)
+    Ok(name)
 }
 
-fn label(value: &Value<'_>) -> Option<String> {
+fn label(value: &Value<'_>) -> Result<String, Reported> {
     let label = value.text()?;
     if label.chars().count() > 60 || label.chars().any(char::is_control) {
         return value.reject("is too long for a button, or has control characters; give up to 60 characters");
     }
-    Some(label)
+    Ok(label)
 }
 
-fn issuer(value: &Value<'_>) -> Option<String> {
+fn issuer(value: &Value<'_>) -> Result<String, Reported> {
     let text = value.text()?;
-    match oidc::Settings::check_issuer(&text) {
-        Ok(()) => Some(text),
-        Err(error) => value.reject(error),
-    }
+    oidc::Settings::check_issuer(&text).map_err(|error| value.report(error))?;
+    Ok(text)
 }
 
 fn default_scopes() -> Vec<String> {
     ["openid", "email", "profile"].map(str::to_owned).to_vec()
 }
 
-/// RFC 6749, section 3.3.
-fn scopes(value: &Value<'_>) -> Option<Vec<String>> {
+/// Reads scopes (RFC 6749, section 3.3).
+fn scopes(value: &Value<'_>) -> Result<Vec<String>, Reported> {
     let scopes = value.list(|item| {
         let scope = item.text()?;
         let plain = scope.bytes().all(|c| c.is_ascii_graphic() && c != b'"' && c != b'\\');
-        if plain { Some(scope) } else { item.reject(format_args!("`{scope}` is not a scope such as email")) }
+        if plain { Ok(scope) } else { item.reject(format_args!("`{scope}` is not a scope such as email")) }
     })?;
     if !scopes.iter().any(|scope| scope == "openid") {
         return value.reject("lacks `openid`, without which there is no sign-in; add it");
     }
-    Some(scopes)
+    Ok(scopes)
 }
 
-fn claim_mapping(section: &mut Section<'_>) -> ClaimMapping {
-    let email = section.optional("email", "email".to_owned(), |value| value.text());
-    let accept_unverified = section.optional("unverified_email", false, |value| value.boolean());
-    let orgs = section.maybe("organization", |value| value.section(|section| claim(section, |value| value.text())));
-    let only = section.maybe("only", |value| value.list(|item| item.text()));
+fn claim_mapping(section: &mut Section<'_>) -> Result<ClaimMapping, Reported> {
+    let email = section.value_or("email", "email".to_owned(), |value| value.text());
+    let accept_unverified = section.value_or("unverified_email", false, |value| value.boolean());
+    let orgs = section.optional("organization", |value| value.section(|section| claim(section, |value| value.text())));
+    let only = section.optional("only", |value| value.list(|item| item.text()));
     let granted = |value: &Value<'_>| value.list(permission);
-    let permissions = section.maybe("permissions", |value| value.section(|section| claim(section, granted)));
-    ClaimMapping { email, accept_unverified, orgs, only, permissions }
+    let permissions = section.optional("permissions", |value| value.section(|section| claim(section, granted)));
+    Ok(ClaimMapping { email, accept_unverified, orgs: orgs?, only: only?, permissions: permissions? })
 }
 
-fn claim<T>(section: &mut Section<'_>, mut read: impl FnMut(&Value<'_>) -> Option<T>) -> Option<Claim<T>> {
+fn claim<T>(
+    section: &mut Section<'_>,
+    mut read: impl FnMut(&Value<'_>) -> Result<T, Reported>,
+) -> Result<Claim<T>, Reported> {
     let name = section.required("claim", |value| value.text());
-    let map = section.optional("map", Vec::new(), |value| {
+    let map = section.value_or("map", Vec::new(), |value| {
         value.list(|item| {
             item.section(|section| {
                 let given = section.required("value", |value| value.text());
                 let means = section.required("means", &mut read);
-                Some((given?, means?))
+                Ok((given?, means?))
             })
         })
     });
-    Some(Claim { name: name?, map })
+    Ok(Claim { name: name?, map })
 }
 
-fn permission(value: &Value<'_>) -> Option<Permission> {
+fn permission(value: &Value<'_>) -> Result<Permission, Reported> {
     value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
 }

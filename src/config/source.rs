@@ -1,18 +1,18 @@
-//! Which file a configuration is of, and which content of it.
+//! Source of a configuration: its file, and the hash of the content that was read.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-/// The file of a configuration, as it was read.
+/// File of a configuration, and the content that was read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigSource {
-    /// The file, from the root of the file system.
+    /// Absolute path of the file.
     pub path: PathBuf,
-    /// The file as it was given: what relative paths in it are relative to, and what to read again.
+    /// Path as it was given: relative paths in the file start there, and a reload reads it again.
     pub given: PathBuf,
-    /// Its content.
+    /// Hash of the content.
     pub hash: ContentHash,
 }
 
@@ -22,7 +22,7 @@ pub struct ContentHash([u8; 32]);
 
 impl ConfigSource {
     pub(super) fn new(path: &Path, text: &str) -> Self {
-        // It fails only without a working directory: then the path is as good as it was given.
+        // Fails only without a working directory; the given path then has to do.
         let given = path.to_owned();
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { path, given, hash: ContentHash::from_content(text.as_bytes()) }
@@ -30,7 +30,7 @@ impl ConfigSource {
 }
 
 impl ContentHash {
-    /// The hash of a content.
+    /// Hashes a content.
     pub fn from_content(content: &[u8]) -> Self {
         Self(Sha256::digest(content).into())
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_shown_as_sha256sum_shows_it() {
+    fn content_hash_is_displayed_like_sha256sum() {
         let shown = ContentHash::from_content(b"").to_string();
         assert_eq!(shown, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }

@@ -1,87 +1,77 @@
-//! The blocks `tls`: of a listener, of the upstream, of Redis.
+//! The blocks `tls` of a listener, of the upstream, of Redis and of identity providers.
 
 use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;
 
 use crate::secret::Secret;
-use crate::settings::{Section, Value};
+use crate::settings::{Reported, Section, Value};
 use crate::tls::{CertificateFiles, ClientAuth, ClientSettings, ServerSettings, ServerTls, Version};
 
-/// Characters that a ticket key must have: 32 of base64 or hexadecimal are 128 bits at least.
+/// Shortest ticket key in characters: 32 characters of base64 or hexadecimal are 128 bits at least.
 const MIN_TICKET_KEY: usize = 32;
 
-/// How a listener is encrypted. Whatever could fail when it starts is tried here, where its place is known.
-pub(super) fn server(section: &mut Section<'_>) -> Option<ServerSettings> {
+/// Reads the TLS settings of a listener. All files are loaded, so that an error is reported with its place in the file
+/// and not first when the gateway starts.
+pub(super) fn server(section: &mut Section<'_>) -> Result<ServerSettings, Reported> {
     let certificates = section.required("certificates", certificates);
-    let clients = clients(section);
+    let client_auth = client_auth(section);
     let versions = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-    let minimum = section.optional("minimum", Version::Tls12, |value| value.choice(&versions));
-    let ticket_key = section.maybe("ticket_key", |value| Some(ticket_key(value)));
-    let settings = ServerSettings {
-        certificates: certificates?,
-        client_auth: clients?,
-        minimum,
-        ticket_key: ticket_key.flatten(),
-    };
+    let minimum = section.value_or("minimum", Version::Tls12, |value| value.choice(&versions));
+    let ticket_key = section.optional("ticket_key", ticket_key);
+    let settings =
+        ServerSettings { certificates: certificates?, client_auth: client_auth?, minimum, ticket_key: ticket_key? };
     match ServerTls::open(&settings) {
-        Ok(_) => Some(settings),
-        Err(error) => {
-            section.report("certificates", error.in_full());
-            None
-        }
+        Ok(_) => Ok(settings),
+        Err(error) => Err(section.report("certificates", error.in_full())),
     }
 }
 
-fn certificates(value: &Value<'_>) -> Option<Vec<CertificateFiles>> {
+fn certificates(value: &Value<'_>) -> Result<Vec<CertificateFiles>, Reported> {
     let pairs = value.list(|item| {
         let (chain, key) = item.section(|section| {
             let (chain, key) = (section.required("chain", Value::path), section.required("key", Value::path));
-            chain.zip(key)
+            Ok((chain?, key?))
         })?;
         let pair = CertificateFiles { chain, key };
-        pair.check().map_or_else(|error| item.reject(error.in_full()), |()| Some(pair))
+        pair.check().map(|()| pair).map_err(|error| item.report(error.in_full()))
     })?;
-    if pairs.is_empty() { value.reject("is empty; give at least one chain with its key") } else { Some(pairs) }
+    if pairs.is_empty() { value.reject("is empty; give at least one chain with its key") } else { Ok(pairs) }
 }
 
-/// Who clients must be certified by; nothing at all after a problem.
-#[allow(clippy::option_option, reason = "the inner one is a value, the outer one says whether it could be read")]
-fn clients(section: &mut Section<'_>) -> Option<Option<ClientAuth>> {
-    let given = section.contains("client_ca");
-    let ca = section.maybe("client_ca", |value| client_ca(value));
+/// Reads the settings of client certificates; none when clients are not asked for one.
+fn client_auth(section: &mut Section<'_>) -> Result<Option<ClientAuth>, Reported> {
+    let ca = section.optional("client_ca", client_ca);
     let choices = [("required", true), ("optional", false)];
-    let required = section.optional("client_certificates", true, |value| value.choice(&choices));
-    if section.contains("client_certificates") && !given {
-        section.report("client_certificates", "is of no use without `client_ca`; give both, or neither");
-        return None;
+    let required = section.value_or("client_certificates", true, |value| value.choice(&choices));
+    if section.contains("client_certificates") && ca == Ok(None) {
+        return Err(section.report("client_certificates", "is of no use without `client_ca`; give both, or neither"));
     }
-    match ca {
-        Some(ca) => Some(Some(ClientAuth { ca, required })),
-        None => (!given).then_some(None),
-    }
+    Ok(ca?.map(|ca| ClientAuth { ca, required }))
 }
 
-fn client_ca(value: &Value<'_>) -> Option<PathBuf> {
+fn client_ca(value: &Value<'_>) -> Result<PathBuf, Reported> {
     let clients = ClientAuth { ca: value.path()?, required: true };
-    clients.check().map_or_else(|error| value.reject(error.in_full()), |()| Some(clients.ca))
+    clients.check().map_err(|error| value.report(error.in_full()))?;
+    Ok(clients.ca)
 }
 
-fn ticket_key(value: &Value<'_>) -> Option<Secret> {
+fn ticket_key(value: &Value<'_>) -> Result<Secret, Reported> {
     let secret = value.secret()?;
     if secret.expose().len() < MIN_TICKET_KEY {
         return value.reject(format_args!(
             "has less than {MIN_TICKET_KEY} characters; make one with `openssl rand -base64 32`"
         ));
     }
-    Some(secret)
+    Ok(secret)
 }
 
-/// Whom we believe and who we are.
+/// Reads the TLS settings of connections that the gateway opens: trusted authorities, and its own certificate.
+///
+/// A file that cannot be read was reported, and is left out here, so that the others are checked in the same reading.
 pub(super) fn client(section: &mut Section<'_>) -> ClientSettings {
-    let ca = section.maybe("ca", Value::readable_file);
-    let certificate = section.maybe("certificate", Value::readable_file);
-    let key = section.maybe("key", Value::readable_file);
+    let mut file = |name| section.optional(name, Value::readable_file).unwrap_or(None);
+    let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
     for (name, other) in [("certificate", "key"), ("key", "certificate")] {
         if section.contains(name) && !section.contains(other) {
             section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
@@ -91,9 +81,9 @@ pub(super) fn client(section: &mut Section<'_>) -> ClientSettings {
     ClientSettings { ca, identity }
 }
 
-/// A name that a certificate can be for.
-pub(super) fn server_name(value: &Value<'_>) -> Option<ServerName<'static>> {
+/// Reads a name that a certificate can be issued for.
+pub(super) fn server_name(value: &Value<'_>) -> Result<ServerName<'static>, Reported> {
     let text = value.text()?;
     let name = ServerName::try_from(text.clone());
-    name.map_or_else(|_| value.reject(format_args!("`{text}` is not a DNS name or an IP address")), Some)
+    name.map_err(|_| value.report(format_args!("`{text}` is not a DNS name or an IP address")))
 }

@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::query_store::cursor::{Keyring, KeyringError, MIN_SECRET};
 use crate::secret::Secret;
-use crate::settings::{Document, Section, SettingsErrors, Value};
+use crate::settings::{Document, Reported, Section, SettingsErrors, Value};
 use crate::telemetry;
 
 /// Where it listens unless told otherwise: on this machine only, because it believes whoever reaches it.
@@ -91,22 +91,22 @@ impl Settings {
     }
 }
 
-/// Reads all blocks first and puts them together afterwards, so that a problem in one hides none in another.
-fn read(file: &mut Section<'_>) -> Option<Settings> {
-    let listen = file.optional("listen", LISTEN, |value| {
+/// Reads all blocks, and only then looks at their results, so that an error in one block hides none in another.
+fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
+    let listen = file.value_or("listen", LISTEN, |value| {
         value.parsed("an IP address with a port, such as 127.0.0.1:8081 or [::1]:8081")
     });
-    let store = file.section("store", store).flatten();
-    let cursor = file.section("cursor", cursor);
-    let max_body = file.section("http", |http| http.optional("max_body", MAX_BODY, |v| v.size(1024..=1 << 30)));
+    let store = file.section("store", store);
+    let cursor = file.section("cursor", |section| Ok(cursor(section)));
+    let max_body = file.section("http", |http| Ok(http.value_or("max_body", MAX_BODY, |v| v.size(1024..=1 << 30))));
     let drain = file.section("timeouts", |timeouts| {
-        timeouts.optional("drain", DRAIN, |v| v.duration(Duration::from_millis(1)..=Duration::from_secs(86_400)))
+        Ok(timeouts.value_or("drain", DRAIN, |v| v.duration(Duration::from_millis(1)..=Duration::from_secs(86_400))))
     });
-    let telemetry = file.section("telemetry", telemetry);
-    Some(Settings { listen, store: store?, cursor: cursor?, max_body: max_body?, drain: drain?, telemetry: telemetry? })
+    let telemetry = file.section("telemetry", |section| Ok(telemetry(section)));
+    Ok(Settings { listen, store: store?, cursor: cursor?, max_body: max_body?, drain: drain?, telemetry: telemetry? })
 }
 
-fn store(section: &mut Section<'_>) -> Option<StoreSettings> {
+fn store(section: &mut Section<'_>) -> Result<StoreSettings, Reported> {
     section.required("sqlite", |value| {
         value.section(|sqlite| sqlite.required("path", Value::path).map(|path| StoreSettings::Sqlite { path }))
     })
@@ -115,32 +115,32 @@ fn store(section: &mut Section<'_>) -> Option<StoreSettings> {
 fn cursor(section: &mut Section<'_>) -> CursorSettings {
     let lifetime = Duration::from_secs(1)..=MAX_CURSOR_LIFETIME;
     CursorSettings {
-        keys: section.optional("keys", Vec::new(), keys),
-        lifetime: section.optional("lifetime", CURSOR_LIFETIME, |value| value.duration(lifetime)),
+        keys: section.value_or("keys", Vec::new(), keys),
+        lifetime: section.value_or("lifetime", CURSOR_LIFETIME, |value| value.duration(lifetime)),
     }
 }
 
-fn keys(value: &Value<'_>) -> Option<Vec<(u8, Secret)>> {
+fn keys(value: &Value<'_>) -> Result<Vec<(u8, Secret)>, Reported> {
     let keys = value.list(|item| {
         item.section(|section| {
             let id = section.required("id", |id| id.integer(0..=255));
             let secret = section.required("secret", secret);
-            Some((id?, secret?))
+            Ok((id?, secret?))
         })
     })?;
     match Keyring::new(keys.iter().map(|(id, secret)| (*id, secret))) {
-        Ok(_) | Err(KeyringError::Empty) => Some(keys),
+        Ok(_) | Err(KeyringError::Empty) => Ok(keys),
         Err(error) => value.reject(format_args!("cannot be used: {error}")),
     }
 }
 
-fn secret(value: &Value<'_>) -> Option<Secret> {
+fn secret(value: &Value<'_>) -> Result<Secret, Reported> {
     let secret = value.secret()?;
     if secret.expose().chars().count() < MIN_SECRET {
         let what = "is too short; give at least 32 random characters, such as `openssl rand -base64 32` prints";
         return value.reject(what);
     }
-    Some(secret)
+    Ok(secret)
 }
 
 fn telemetry(section: &mut Section<'_>) -> telemetry::Settings {
@@ -154,7 +154,7 @@ fn telemetry(section: &mut Section<'_>) -> telemetry::Settings {
         ("trace", LevelFilter::TRACE),
     ];
     telemetry::Settings {
-        format: section.optional("log", default.format, |value| value.choice(&formats)),
-        level: section.optional("level", default.level, |value| value.choice(&levels)),
+        format: section.value_or("log", default.format, |value| value.choice(&formats)),
+        level: section.value_or("level", default.level, |value| value.choice(&levels)),
     }
 }

@@ -1,5 +1,6 @@
-//! What is wrong with a settings file, where, and what to do about it.
+//! Errors of a settings file: what is wrong, at which location, and what to do.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,12 +13,12 @@ pub struct Location {
     pub column: usize,
 }
 
-/// One thing that is wrong. Displayed as `file:line:column: path: what is wrong; what to do`.
+/// One error. Displayed as `file:line:column: path: what is wrong; what to do`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     /// The file.
     pub file: PathBuf,
-    /// Where in it; none when it could not be read at all.
+    /// The place in the file; none when the file could not be read at all.
     pub location: Option<Location>,
     /// The setting, such as `limits.key.requests`; empty for the file as a whole.
     pub path: String,
@@ -25,9 +26,23 @@ pub struct SettingsError {
     pub what: String,
 }
 
-/// Everything that is wrong with a file, in its order; never empty. Displayed one per line.
+/// All errors of a file, in the order of the file; never empty. Displayed one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsErrors(Vec<SettingsError>);
+
+/// Proof that the error of a value was reported: the value exists, and cannot be used.
+///
+/// - Only reporting an error makes one, so a reader cannot fail silently.
+/// - It is not an absent value, which is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported(());
+
+/// Collects the errors of one reading of a file.
+pub(super) struct ErrorCollector<'a> {
+    /// The file, which relative paths start from.
+    pub(super) file: &'a Path,
+    errors: RefCell<Vec<SettingsError>>,
+}
 
 impl SettingsError {
     pub(super) fn new(file: &Path, location: Location, path: &str, what: String) -> Self {
@@ -40,21 +55,37 @@ impl SettingsError {
 }
 
 impl SettingsErrors {
-    /// The problems in the order of the file, or none.
-    pub(super) fn from_unsorted(mut problems: Vec<SettingsError>) -> Option<Self> {
-        problems.sort_by_key(|problem| problem.location);
-        (!problems.is_empty()).then_some(Self(problems))
-    }
-
-    /// Each of them.
+    /// Each error, in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, SettingsError> {
         self.0.iter()
     }
 }
 
+impl<'a> ErrorCollector<'a> {
+    pub(super) fn new(file: &'a Path) -> Self {
+        Self { file, errors: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn report(&self, location: Location, path: &str, what: String) -> Reported {
+        self.errors.borrow_mut().push(SettingsError::new(self.file, location, path, what));
+        Reported(())
+    }
+
+    /// The result of the reading, which fails if any error was reported.
+    pub(super) fn into_result<T>(self, read: Result<T, Reported>) -> Result<T, SettingsErrors> {
+        let mut errors = self.errors.into_inner();
+        // A reader continues with a default after an error, so an `Ok` alone does not say that the file is good.
+        if errors.is_empty() {
+            return Ok(read.expect("a `Reported` is made only together with an error"));
+        }
+        errors.sort_by_key(|error| error.location);
+        Err(SettingsErrors(errors))
+    }
+}
+
 impl From<SettingsError> for SettingsErrors {
-    fn from(problem: SettingsError) -> Self {
-        Self(vec![problem])
+    fn from(error: SettingsError) -> Self {
+        Self(vec![error])
     }
 }
 
@@ -75,9 +106,9 @@ impl fmt::Display for SettingsError {
 
 impl fmt::Display for SettingsErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.0.iter().enumerate() {
+        for (at, error) in self.0.iter().enumerate() {
             let separator = if at == 0 { "" } else { "\n" };
-            write!(f, "{separator}{problem}")?;
+            write!(f, "{separator}{error}")?;
         }
         Ok(())
     }

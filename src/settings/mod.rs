@@ -1,32 +1,35 @@
-//! Settings files: one YAML file in, typed values out, and every problem of the file at once.
+//! Typed reader of settings files: one YAML file in, typed values out, and all errors of the file at once.
 //!
 //! ```text
 //! Document::load(path)?           the file as written: a tree in which every node knows its line and column
-//!     .read(|section| …)?         a reader asks a Section for its keys, each by name, type, range and default
+//!     .read(|section| …)?         a reader takes each key of a Section by name, type, range and default
 //! ```
 //!
-//! - A problem never stops the reading: all of them come back together, in the order of the file, each with file, line,
-//!   column, path and what to do about it.
-//! - A key that no reader asked for is a problem, as is a key given twice.
-//! - Durations and sizes carry units. Paths are relative to the file. Secrets may live elsewhere and are never shown.
-//! - This is a plain subset of YAML 1.2: no anchors, no tags, one document.
+//! - An error never stops the reading. All errors are returned together, in the order of the file, each with file, line,
+//!   column, path and what to do.
+//! - An absent value and a value whose error was reported are different: readers return `Result<T, Reported>`, and
+//!   `Ok(None)` for an optional key that is absent.
+//! - A key that no reader takes is an error, as is a key given twice.
+//! - Durations and sizes carry units. Paths are relative to the file. Secrets may be in other files or in environment
+//!   variables, and are never shown.
+//! - The files are a plain subset of YAML 1.2: no anchors, no tags, one document.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 mod error;
 mod section;
+mod suggestion;
 mod value;
 mod units;
 mod tree;
 
-pub use error::{Location, SettingsError, SettingsErrors};
-pub use section::Section;
+pub use error::{Location, Reported, SettingsError, SettingsErrors};
+pub use section::{Section, Value};
 pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};
-pub use value::Value;
 
+use error::ErrorCollector;
 use tree::Node;
 
 /// A settings file as it was written.
@@ -38,14 +41,8 @@ pub struct Document {
     root: Node,
 }
 
-/// What all values of one reading share: the file they are relative to, and the problems found so far.
-struct Source<'a> {
-    file: &'a Path,
-    problems: RefCell<Vec<SettingsError>>,
-}
-
 impl Document {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
     /// [`SettingsErrors`] when it cannot be read, or is not YAML.
@@ -53,7 +50,7 @@ impl Document {
         Self::parse(path, &Self::read_text(path)?)
     }
 
-    /// The text of a file.
+    /// Reads the text of a file.
     ///
     /// # Errors
     /// [`SettingsErrors`] when it cannot be read, or is not UTF-8.
@@ -66,7 +63,7 @@ impl Document {
         })
     }
 
-    /// Takes a text as the content of a file; the path is what problems name and what paths are relative to.
+    /// Parses a text as the content of the file at `path`. Errors name this path, and relative paths start there.
     ///
     /// # Errors
     /// [`SettingsErrors`] when it is not YAML.
@@ -75,30 +72,26 @@ impl Document {
         Ok(Self { path: path.to_owned(), root })
     }
 
-    /// Has a reader read the whole file. A reader that returns nothing has reported why.
+    /// Reads the whole file.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that the reader met, and all keys that it did not ask for.
-    pub fn read<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, SettingsErrors> {
-        let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
-        let read = Value::root(&self.root, &source).section(reader);
-        Self::outcome(read, source)
+    /// [`SettingsErrors`]: all errors that the reader reported, and all keys that it did not take.
+    pub fn read<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Result<T, Reported>) -> Result<T, SettingsErrors> {
+        let collector = ErrorCollector::new(&self.path);
+        let read = Value::root(&self.root, &collector).section(reader);
+        collector.into_result(read)
     }
 
-    /// Has a reader read as much of the file as it wants, whatever else is in it.
+    /// Reads a part of the file; keys that the reader does not take are no errors.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that the reader met.
-    pub fn read_part<T>(&self, reader: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Result<T, SettingsErrors> {
-        let source = Source { file: &self.path, problems: RefCell::new(Vec::new()) };
-        let read = Value::root(&self.root, &source).part(reader);
-        Self::outcome(read, source)
-    }
-
-    fn outcome<T>(read: Option<T>, source: Source<'_>) -> Result<T, SettingsErrors> {
-        match SettingsErrors::from_unsorted(source.problems.into_inner()) {
-            Some(problems) => Err(problems),
-            None => Ok(read.expect("a reader that returns nothing has reported why")),
-        }
+    /// [`SettingsErrors`]: all errors that the reader reported.
+    pub fn read_part<T>(
+        &self,
+        reader: impl FnOnce(&mut Section<'_>) -> Result<T, Reported>,
+    ) -> Result<T, SettingsErrors> {
+        let collector = ErrorCollector::new(&self.path);
+        let read = Value::root(&self.root, &collector).part(reader);
+        collector.into_result(read)
     }
 }

@@ -1,78 +1,123 @@
-//! A mapping whose keys are asked for one by one; what nobody asked for is a problem.
+//! Sections and values of a settings file: which keys and items there are, and the report of an error at its location.
 
-use super::tree::Entry;
-use super::{Location, SettingsError, Source, Value};
+use std::fmt::Display;
+
+use super::error::{ErrorCollector, Location, Reported};
+use super::suggestion::find_nearest;
+use super::tree::{Entry, Kind, Node};
 
 /// One mapping of the file, or the absence of one.
 ///
-/// - Every key is asked for by name, exactly once; when the reader is done, all others are reported as unknown.
-/// - Readers answer `None` after they have reported a problem, so `?` and `unwrap_or` lose nothing.
+/// - A reader takes every key by name, exactly once. Keys that are left when the reader is done are reported as unknown.
 pub struct Section<'a> {
-    source: &'a Source<'a>,
-    /// Where the section is, for what is missing in it.
+    errors: &'a ErrorCollector<'a>,
+    /// The place of the section, for keys that are missing in it.
     at: Location,
     path: String,
     entries: &'a [Entry],
-    /// The names asked for so far.
+    /// The names taken so far.
     known: Vec<&'static str>,
 }
 
+/// A value and its place in the file. The readers of each type are in [`super::value`].
+pub struct Value<'a> {
+    pub(super) node: &'a Node,
+    /// The place of the value's key; for list items, of the item itself.
+    key_at: Location,
+    pub(super) errors: &'a ErrorCollector<'a>,
+    path: String,
+}
+
 impl<'a> Section<'a> {
-    pub(super) fn new(source: &'a Source<'a>, at: Location, path: String, entries: &'a [Entry]) -> Self {
-        let section = Self { source, at, path, entries, known: Vec::new() };
+    fn new(errors: &'a ErrorCollector<'a>, at: Location, path: String, entries: &'a [Entry]) -> Self {
+        let section = Self { errors, at, path, entries, known: Vec::new() };
         section.report_duplicates();
         section
     }
 
+    /// The value of a key that must be present.
+    ///
+    /// # Errors
+    /// [`Reported`]: the key is missing, or its value is wrong.
+    pub fn required<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Value<'a>) -> Result<T, Reported>,
+    ) -> Result<T, Reported> {
+        match self.take(name) {
+            Some(value) => read(&value),
+            None => Err(self.report_at(self.at, name, "is missing; it has no default".into())),
+        }
+    }
+
+    /// The value of a key that may be absent; `None` when it is.
+    ///
+    /// # Errors
+    /// [`Reported`]: the value is wrong.
+    pub fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Value<'a>) -> Result<T, Reported>,
+    ) -> Result<Option<T>, Reported> {
+        self.take(name).map(|value| read(&value)).transpose()
+    }
+
     /// The value of a key, or its default when the key is absent.
-    pub fn optional<T>(&mut self, name: &'static str, default: T, read: impl FnOnce(&Value<'a>) -> Option<T>) -> T {
-        self.maybe(name, read).unwrap_or(default)
+    ///
+    /// The default also stands in for a wrong value, whose error was reported, so that the remaining settings can be
+    /// checked in the same reading.
+    pub fn value_or<T>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        read: impl FnOnce(&Value<'a>) -> Result<T, Reported>,
+    ) -> T {
+        self.value_or_else(name, || default, read)
     }
 
-    /// The value of a key that has no default and may be absent.
-    pub fn maybe<T>(&mut self, name: &'static str, read: impl FnOnce(&Value<'a>) -> Option<T>) -> Option<T> {
-        self.value(name).and_then(|value| read(&value))
-    }
-
-    /// The value of a key that must be there.
-    pub fn required<T>(&mut self, name: &'static str, read: impl FnOnce(&Value<'a>) -> Option<T>) -> Option<T> {
-        let value = self.value(name);
-        if value.is_none() {
-            self.report_at(self.at, name, "is missing; it has no default".into());
-        }
-        value.and_then(|value| read(&value))
-    }
-
-    /// A section within this one. When it is absent, the reader reads an empty one, and so gets all its defaults.
-    pub fn section<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Section<'_>) -> T) -> Option<T> {
-        match self.value(name) {
-            Some(value) => value.section(|section| Some(read(section))),
-            None => Some(read(&mut Section::new(self.source, self.at, join(&self.path, name), &[]))),
-        }
-    }
-
-    /// Refuses a key for a reason, when it is there.
-    pub fn refuse(&mut self, name: &'static str, why: &str) {
-        if let Some(value) = self.value(name) {
-            value.report(why);
+    /// As [`Section::value_or`], with a default that is computed only when it is needed.
+    pub fn value_or_else<T>(
+        &mut self,
+        name: &'static str,
+        default: impl FnOnce() -> T,
+        read: impl FnOnce(&Value<'a>) -> Result<T, Reported>,
+    ) -> T {
+        match self.optional(name, read) {
+            Ok(Some(value)) => value,
+            Ok(None) | Err(Reported { .. }) => default(),
         }
     }
 
-    /// Whether a key is there. Does not count as asking for it.
+    /// A section within this one. When it is absent, the reader reads an empty one, and so takes all its defaults.
+    ///
+    /// # Errors
+    /// [`Reported`]: the value is not a section, or the reader failed.
+    pub fn section<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Section<'_>) -> Result<T, Reported>,
+    ) -> Result<T, Reported> {
+        match self.take(name) {
+            Some(value) => value.section(read),
+            None => read(&mut Section::new(self.errors, self.at, join(&self.path, name), &[])),
+        }
+    }
+
+    /// Whether a key is present. Does not take the key.
     pub fn contains(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == name)
     }
 
-    /// Reports a problem of a key that only shows when it is held against others.
-    pub fn report(&self, name: &str, what: impl ToString) {
+    /// Reports an error of a key that shows only in comparison with other keys.
+    pub fn report(&self, name: &str, what: impl ToString) -> Reported {
         let at = self.entries.iter().find(|entry| entry.key == name).map_or(self.at, |entry| entry.value.at);
-        self.report_at(at, name, what.to_string());
+        self.report_at(at, name, what.to_string())
     }
 
-    /// Reports the keys that nobody asked for.
-    pub(super) fn finish(&self) {
+    /// Reports the keys that the reader did not take.
+    fn report_unknown(&self) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
-            let advice = match nearest(&entry.key, &self.known) {
+            let advice = match find_nearest(&entry.key, &self.known) {
                 Some(near) => format!("is not a known key; did you mean `{near}`?"),
                 None => format!("is not a known key; known here: {}", self.known.join(", ")),
             };
@@ -80,10 +125,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn value(&mut self, name: &'static str) -> Option<Value<'a>> {
+    fn take(&mut self, name: &'static str) -> Option<Value<'a>> {
         self.known.push(name);
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
-        Some(Value::new(&entry.value, entry.at, self.source, join(&self.path, name)))
+        let path = join(&self.path, name);
+        Some(Value { node: &entry.value, key_at: entry.at, errors: self.errors, path })
     }
 
     fn report_duplicates(&self) {
@@ -95,49 +141,80 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn report_at(&self, at: Location, name: &str, what: String) {
-        let problem = SettingsError::new(self.source.file, at, &join(&self.path, name), what);
-        self.source.problems.borrow_mut().push(problem);
+    fn report_at(&self, at: Location, name: &str, what: String) -> Reported {
+        self.errors.report(at, &join(&self.path, name), what)
+    }
+}
+
+impl<'a> Value<'a> {
+    pub(super) fn root(node: &'a Node, errors: &'a ErrorCollector<'a>) -> Self {
+        Self { node, key_at: node.at, errors, path: String::new() }
+    }
+
+    /// The value as a section; an empty value counts as an empty section.
+    ///
+    /// # Errors
+    /// [`Reported`]: the value is not a section, or the reader failed.
+    pub fn section<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Result<T, Reported>) -> Result<T, Reported> {
+        self.part(|section| {
+            let read = read(section);
+            section.report_unknown();
+            read
+        })
+    }
+
+    /// The value as a section of which not all keys need be taken.
+    ///
+    /// # Errors
+    /// As [`Value::section`].
+    pub fn part<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Result<T, Reported>) -> Result<T, Reported> {
+        let entries = match &self.node.kind {
+            Kind::Empty => &[],
+            Kind::Mapping(entries) => &entries[..],
+            Kind::Scalar(_) | Kind::Sequence(_) => return self.reject("a block of `key: value` is expected"),
+        };
+        read(&mut Section::new(self.errors, self.key_at, self.path.clone(), entries))
+    }
+
+    /// The value as a list. All items are read, also after a wrong one.
+    ///
+    /// # Errors
+    /// [`Reported`]: the value is not a list, or an item is wrong.
+    pub fn list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Result<T, Reported>) -> Result<Vec<T>, Reported> {
+        let Kind::Sequence(items) = &self.node.kind else {
+            return self.reject("a list is expected; write `- ` before each item, or [a, b]");
+        };
+        let item = |(index, node): (usize, &'a Node)| {
+            let path = format!("{}[{index}]", self.path);
+            read(&Value { node, key_at: node.at, errors: self.errors, path })
+        };
+        // Collected twice, because collecting into a `Result` would stop at the first wrong item.
+        let items: Vec<Result<T, Reported>> = items.iter().enumerate().map(item).collect();
+        items.into_iter().collect()
+    }
+
+    /// The value as a list, or as a single item.
+    ///
+    /// # Errors
+    /// As [`Value::list`].
+    pub fn one_or_list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Result<T, Reported>) -> Result<Vec<T>, Reported> {
+        if matches!(self.node.kind, Kind::Sequence(_)) { self.list(read) } else { Ok(vec![read(self)?]) }
+    }
+
+    /// Reports what is wrong with the value. Never pass the text of a secret.
+    pub fn report(&self, what: impl Display) -> Reported {
+        self.errors.report(self.node.at, &self.path, what.to_string())
+    }
+
+    /// [`Value::report`] as the result of a reader.
+    ///
+    /// # Errors
+    /// Always [`Reported`].
+    pub fn reject<T>(&self, what: impl Display) -> Result<T, Reported> {
+        Err(self.report(what))
     }
 }
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// The known name that a misspelled one was probably meant to be: at most a third of it differs.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    let name = name.to_lowercase().replace('-', "_");
-    let candidates = known.iter().map(|candidate| (distance(&name, candidate), *candidate));
-    candidates.min().filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3)).map(|(_, near)| near)
-}
-
-/// The edit distance of two words: insertions, deletions and substitutions.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suggests_only_what_is_near() {
-        let known = ["requests", "per", "burst"];
-        assert_eq!(nearest("request", &known), Some("requests"));
-        assert_eq!(nearest("Burst", &known), Some("burst"));
-        assert_eq!(nearest("interval", &known), None);
-        assert_eq!(nearest("x", &[]), None);
-    }
 }

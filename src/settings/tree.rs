@@ -1,11 +1,11 @@
-//! The file as a tree whose nodes know where they stand. Keys given twice stay in it, so that both can be reported.
+//! Syntax tree of a settings file: every node knows its location. Keys given twice are kept, so that both can be reported.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 use super::Location;
 use crate::secret::Secret;
 
-/// Nesting deeper than this is refused: settings need five levels, and the tree is walked recursively.
+/// Deepest nesting that is accepted. Settings need five levels; the limit bounds the recursion over a hostile file.
 const MAX_DEPTH: usize = 32;
 
 /// One node.
@@ -15,12 +15,12 @@ pub(super) struct Node {
     pub(super) kind: Kind,
 }
 
-/// What a node is.
+/// Kind of a node, with its content.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// Nothing was written, or `null`.
+    /// No value, or `null`.
     Empty,
-    /// A text; which type it stands for is its reader's to say. Kept as a secret, because it may be one.
+    /// A text, whose type the reader chooses. Kept as a secret, because any value may be one.
     Scalar(Secret),
     Sequence(Vec<Node>),
     Mapping(Vec<Entry>),
@@ -34,11 +34,11 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
-/// Why a text is no settings file, and where.
-type Fault = (Location, String);
+/// Syntax error: its location, and what is wrong.
+type SyntaxError = (Location, String);
 
-/// Parses a text that holds one document.
-pub(super) fn parse(text: &str) -> Result<Node, Fault> {
+/// Parses a text of one document.
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut events = Events { parser: Parser::new_from_str(text), depth: 0 };
     loop {
         match events.next()? {
@@ -47,76 +47,82 @@ pub(super) fn parse(text: &str) -> Result<Node, Fault> {
             _ => {}
         }
     }
-    let root = events.node()?;
+    let root = events.read_node()?;
     loop {
         match events.next()? {
             (Event::StreamEnd, _) => return Ok(root),
-            (Event::DocumentStart(_), span) => return Err(fault(span, "a second document begins here; keep to one")),
+            (Event::DocumentStart(_), span) => {
+                return Err(syntax_error(span, "a second document begins here; keep to one"));
+            }
             _ => {}
         }
     }
 }
 
-/// The parser's events, read recursively.
+/// Recursive descent over the parser's events.
 struct Events<'a> {
     parser: Parser<'a, StrInput<'a>>,
     depth: usize,
 }
 
 impl<'a> Events<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Span), Fault> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), SyntaxError> {
         let event = self.parser.next_event().unwrap_or(Ok((Event::StreamEnd, Span::default())));
         event.map_err(|e: ScanError| (location(*e.marker()), format!("is not YAML: {}", e.info())))
     }
 
-    fn node(&mut self) -> Result<Node, Fault> {
+    fn read_node(&mut self) -> Result<Node, SyntaxError> {
         let (event, span) = self.next()?;
-        self.node_of(event, span)
+        self.node_from(event, span)
     }
 
-    fn node_of(&mut self, event: Event<'a>, span: Span) -> Result<Node, Fault> {
+    fn node_from(&mut self, event: Event<'a>, span: Span) -> Result<Node, SyntaxError> {
         let kind = match event {
-            Event::Alias(_) => return Err(fault(span, "aliases are not supported; write the value out")),
+            Event::Alias(_) => return Err(syntax_error(span, "aliases are not supported; write the value out")),
             Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                return Err(fault(span, "tags are not supported; remove it"));
+                return Err(syntax_error(span, "tags are not supported; remove it"));
             }
             Event::Scalar(text, style, ..) => scalar(&text, style),
-            Event::SequenceStart(..) => self.nested(span, Self::sequence)?,
-            Event::MappingStart(..) => self.nested(span, Self::mapping)?,
-            _ => return Err(fault(span, "a value is expected here")),
+            Event::SequenceStart(..) => self.read_nested(span, Self::read_sequence)?,
+            Event::MappingStart(..) => self.read_nested(span, Self::read_mapping)?,
+            _ => return Err(syntax_error(span, "a value is expected here")),
         };
         Ok(Node { at: location(span.start), kind })
     }
 
-    fn nested(&mut self, span: Span, read: impl FnOnce(&mut Self) -> Result<Kind, Fault>) -> Result<Kind, Fault> {
+    fn read_nested(
+        &mut self,
+        span: Span,
+        read: impl FnOnce(&mut Self) -> Result<Kind, SyntaxError>,
+    ) -> Result<Kind, SyntaxError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(fault(span, "is nested too deeply"));
+            return Err(syntax_error(span, "is nested too deeply"));
         }
         let kind = read(self);
         self.depth -= 1;
         kind
     }
 
-    fn sequence(&mut self) -> Result<Kind, Fault> {
+    fn read_sequence(&mut self) -> Result<Kind, SyntaxError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => return Ok(Kind::Sequence(items)),
-                (event, span) => items.push(self.node_of(event, span)?),
+                (event, span) => items.push(self.node_from(event, span)?),
             }
         }
     }
 
-    fn mapping(&mut self) -> Result<Kind, Fault> {
+    fn read_mapping(&mut self) -> Result<Kind, SyntaxError> {
         let mut entries = Vec::new();
         loop {
             let (key, at) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Kind::Mapping(entries)),
                 (Event::Scalar(key, ..), span) => (key.into_owned(), location(span.start)),
-                (_, span) => return Err(fault(span, "a key must be a plain word")),
+                (_, span) => return Err(syntax_error(span, "a key must be a plain word")),
             };
-            entries.push(Entry { key, at, value: self.node()? });
+            entries.push(Entry { key, at, value: self.read_node()? });
         }
     }
 }
@@ -130,7 +136,7 @@ fn scalar(text: &str, style: ScalarStyle) -> Kind {
     }
 }
 
-fn fault(span: Span, what: &str) -> Fault {
+fn syntax_error(span: Span, what: &str) -> SyntaxError {
     (location(span.start), what.to_owned())
 }
 

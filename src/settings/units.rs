@@ -1,14 +1,14 @@
-//! Durations and sizes with their units, in and out.
+//! Durations and sizes with units: parsing and display.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The text is not a duration.
+/// Error: the text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a duration; give a whole number and its unit: 250ms, 30s, 5m, 1h, 7d")]
 pub struct InvalidDuration;
 
-/// The text is not a size.
+/// Error: the text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a size; give a whole number of bytes, or one with its unit: 64KiB, 1MiB, 1GiB")]
 pub struct InvalidSize;
@@ -18,7 +18,7 @@ const TIME: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_00
 /// Bytes in each unit of size, largest first.
 const SIZE: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// A value as a person would write it: `1h30m`, `64KiB`.
+/// Displays a value with its unit: `1h30m`, `64KiB`.
 #[derive(Clone, Copy, Debug)]
 pub enum WithUnit {
     /// A duration, to the millisecond.
@@ -27,15 +27,15 @@ pub enum WithUnit {
     Size(u64),
 }
 
-/// Reads a duration: one or more whole numbers, each with its unit, such as `30s` or `1h30m`.
+/// Parses a duration: one or more whole numbers, each with its unit, such as `30s` or `1h30m`.
 ///
 /// # Errors
-/// [`InvalidDuration`] when it is none, or longer than 2^64 milliseconds.
+/// [`InvalidDuration`] when the text is no duration, or one longer than 2^64 milliseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     let mut rest = text;
     let mut total: u64 = 0;
     while !rest.is_empty() || text.is_empty() {
-        let (number, unit, after) = number_and_unit(rest).ok_or(InvalidDuration)?;
+        let (number, unit, after) = split_number_and_unit(rest).ok_or(InvalidDuration)?;
         let (_, millis) = TIME.iter().find(|(name, _)| *name == unit).ok_or(InvalidDuration)?;
         total = number.checked_mul(*millis).and_then(|part| total.checked_add(part)).ok_or(InvalidDuration)?;
         rest = after;
@@ -43,19 +43,19 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(Duration::from_millis(total))
 }
 
-/// Reads a number of bytes: a whole number, by itself or with a unit of 1024, such as `64KiB`.
+/// Parses a number of bytes: a whole number, by itself or with a unit of 1024, such as `64KiB`.
 ///
 /// # Errors
-/// [`InvalidSize`] when it is none, or 2^64 and more.
+/// [`InvalidSize`] when the text is no size, or one of 2^64 bytes and more.
 pub fn parse_size(text: &str) -> Result<u64, InvalidSize> {
-    let (number, unit, "") = number_and_unit(text).ok_or(InvalidSize)? else { return Err(InvalidSize) };
+    let (number, unit, "") = split_number_and_unit(text).ok_or(InvalidSize)? else { return Err(InvalidSize) };
     let unit = if unit.is_empty() { "B" } else { unit };
     let (_, bytes) = SIZE.iter().find(|(name, _)| *name == unit).ok_or(InvalidSize)?;
     number.checked_mul(*bytes).ok_or(InvalidSize)
 }
 
-/// The number at the beginning, the letters after it, and what follows those.
-fn number_and_unit(text: &str) -> Option<(u64, &str, &str)> {
+/// Splits a text into the number at its beginning, the letters after it, and the rest.
+fn split_number_and_unit(text: &str) -> Option<(u64, &str, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, rest) = text.split_at(digits);
     let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_carry_units() {
+    fn duration_has_units() {
         let cases = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("7d", 604_800_000)];
         for (text, millis) in cases {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_carry_units() {
+    fn size_has_units() {
         let cases = [("512B", 512), ("64KiB", 65_536), ("1MiB", 1 << 20), ("1GiB", 1 << 30), ("2TiB", 2 << 40)];
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");

@@ -1,4 +1,6 @@
-//! One value of the file, read as the type that its reader expects.
+//! Readers of values by type: text, numbers, durations, sizes, paths and secrets.
+//!
+//! Every reader returns [`Reported`] after it has reported what is wrong with the value.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -8,65 +10,54 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::tree::{Kind, Node};
+use super::error::Reported;
+use super::section::Value;
+use super::tree::Kind;
 use super::units::{WithUnit, parse_duration, parse_size};
-use super::{Location, Section, SettingsError, Source};
 use crate::secret::Secret;
 
-/// A value and where it stands. Every reader answers `None` after it has reported what is wrong.
-pub struct Value<'a> {
-    node: &'a Node,
-    /// Where the key of the value is; for list items, the item itself.
-    key_at: Location,
-    source: &'a Source<'a>,
-    path: String,
-}
-
 impl<'a> Value<'a> {
-    pub(super) fn root(node: &'a Node, source: &'a Source<'a>) -> Self {
-        Self { node, key_at: node.at, source, path: String::new() }
-    }
-
-    pub(super) fn new(node: &'a Node, key_at: Location, source: &'a Source<'a>, path: String) -> Self {
-        Self { node, key_at, source, path }
-    }
-
     /// A text that is not empty. Numbers are texts, too.
-    pub fn text(&self) -> Option<String> {
+    ///
+    /// # Errors
+    /// [`Reported`], as from every reader here.
+    pub fn text(&self) -> Result<String, Reported> {
         self.scalar("a text").map(str::to_owned)
     }
 
     /// `true` or `false`.
-    pub fn boolean(&self) -> Option<bool> {
+    pub fn boolean(&self) -> Result<bool, Reported> {
         self.choice(&[("true", true), ("false", false)])
     }
 
     /// One of a few words.
-    pub fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Result<T, Reported> {
         let text = self.scalar("a word")?;
         let found = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| choice.clone());
-        found.or_else(|| {
+        found.ok_or_else(|| {
             let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-            self.reject(format_args!("`{text}` is not one of the choices; give {}", words.join(" or ")))
+            self.report(format_args!("`{text}` is not one of the choices; give {}", words.join(" or ")))
         })
     }
 
     /// A whole number within a range.
-    pub fn integer<T: FromStr + PartialOrd + Display>(&self, range: RangeInclusive<T>) -> Option<T> {
+    pub fn integer<T: FromStr + PartialOrd + Display>(&self, range: RangeInclusive<T>) -> Result<T, Reported> {
         let text = self.scalar("a whole number")?;
-        let number = text.bytes().all(|c| c.is_ascii_digit());
+        let is_number = text.bytes().all(|c| c.is_ascii_digit());
         match text.parse() {
-            Ok(value) if number && range.contains(&value) => Some(value),
-            Err(_) if !number => self.reject(format_args!("`{text}` is not a whole number; give one without a unit")),
+            Ok(value) if is_number && range.contains(&value) => Ok(value),
+            Err(_) if !is_number => {
+                self.reject(format_args!("`{text}` is not a whole number; give one without a unit"))
+            }
             _ => self.reject(format_args!("{text} is out of range; give {} to {}", range.start(), range.end())),
         }
     }
 
     /// A duration with its unit, within a range.
-    pub fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
+    pub fn duration(&self, range: RangeInclusive<Duration>) -> Result<Duration, Reported> {
         let text = self.scalar("a duration with its unit")?;
         match parse_duration(text) {
-            Ok(duration) if range.contains(&duration) => Some(duration),
+            Ok(duration) if range.contains(&duration) => Ok(duration),
             Ok(_) => {
                 let (least, most) = (WithUnit::Duration(*range.start()), WithUnit::Duration(*range.end()));
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
@@ -76,10 +67,10 @@ impl<'a> Value<'a> {
     }
 
     /// A number of bytes, within a range.
-    pub fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub fn size(&self, range: RangeInclusive<u64>) -> Result<u64, Reported> {
         let text = self.scalar("a size")?;
         match parse_size(text) {
-            Ok(size) if range.contains(&size) => Some(size),
+            Ok(size) if range.contains(&size) => Ok(size),
             Ok(_) => {
                 let (least, most) = (WithUnit::Size(*range.start()), WithUnit::Size(*range.end()));
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
@@ -88,121 +79,72 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a type's own [`FromStr`] reads; `what` names it for the reader of the message, with an example.
-    pub fn parsed<T: FromStr>(&self, what: &str) -> Option<T> {
+    /// A value of a type with [`FromStr`]; `what` names the type in the error message, with an example.
+    pub fn parsed<T: FromStr>(&self, what: &str) -> Result<T, Reported> {
         let text = self.scalar(what)?;
-        text.parse().map_or_else(|_| self.reject(format_args!("`{text}` is not {what}")), Some)
+        text.parse().map_err(|_| self.report(format_args!("`{text}` is not {what}")))
     }
 
-    /// A path; a relative one is relative to the directory of the file.
-    pub fn path(&self) -> Option<PathBuf> {
+    /// A path; a relative one starts at the directory of the file.
+    pub fn path(&self) -> Result<PathBuf, Reported> {
         let text = self.scalar("a path")?;
-        Some(self.source.file.parent().map_or_else(|| PathBuf::from(text), |directory| directory.join(text)))
+        Ok(self.errors.file.parent().map_or_else(|| PathBuf::from(text), |directory| directory.join(text)))
     }
 
-    /// A path, as [`Value::path`] has it, of a file that can be read now.
-    pub fn readable_file(&self) -> Option<PathBuf> {
+    /// A path, as by [`Value::path`], of a file that can be read now.
+    pub fn readable_file(&self) -> Result<PathBuf, Reported> {
         let path = self.path()?;
-        // Directories can be opened, and not read.
+        // A directory can be opened; only reading it fails.
         match File::open(&path).and_then(|mut file| file.read(&mut [0])) {
-            Ok(_) => Some(path),
+            Ok(_) => Ok(path),
             Err(e) => self.reject(format_args!("{} cannot be read: {e}", path.display())),
         }
     }
 
     /// A secret: inline, `{file: …}` (a trailing line break is not part of it), or `{env: …}`.
-    pub fn secret(&self) -> Option<Secret> {
+    pub fn secret(&self) -> Result<Secret, Reported> {
         if !matches!(self.node.kind, Kind::Mapping(_)) {
             return self.scalar("a secret").map(|text| Secret::new(text.to_owned()));
         }
         self.section(|section| {
-            let from_file = section.maybe("file", |value| Some(value.secret_of_file()));
-            let from_environment = section.maybe("env", |value| Some(value.secret_of_environment()));
-            match (from_file, from_environment) {
-                (Some(secret), None) | (None, Some(secret)) => secret,
-                _ => {
-                    section.report("env", "give the secret itself, or {file: …}, or {env: …}");
-                    None
-                }
+            let (has_file, has_env) = (section.contains("file"), section.contains("env"));
+            let from_file = section.optional("file", Value::secret_from_file);
+            let from_environment = section.optional("env", Value::secret_from_environment);
+            if has_file == has_env {
+                return Err(section.report("env", "give the secret itself, or {file: …}, or {env: …}"));
             }
+            let secret = from_file?.or(from_environment?);
+            Ok(secret.expect("one of the two keys is present"))
         })
     }
 
-    /// A list, each item read by the same reader. All items are read, also after a bad one.
-    pub fn list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Option<T>) -> Option<Vec<T>> {
-        let Kind::Sequence(items) = &self.node.kind else {
-            return self.reject("a list is expected; write `- ` before each item, or [a, b]");
-        };
-        let item = |(index, node): (usize, &'a Node)| {
-            read(&Value::new(node, node.at, self.source, format!("{}[{index}]", self.path)))
-        };
-        let items: Vec<Option<T>> = items.iter().enumerate().map(item).collect();
-        items.into_iter().collect()
-    }
-
-    /// A list, or one item by itself, which is then the value.
-    pub fn one_or_list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Option<T>) -> Option<Vec<T>> {
-        if matches!(self.node.kind, Kind::Sequence(_)) { self.list(read) } else { Some(vec![read(self)?]) }
-    }
-
-    /// A section; nothing at all counts as an empty one.
-    pub fn section<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Option<T> {
-        self.part(|section| {
-            let read = read(section);
-            section.finish();
-            read
-        })
-    }
-
-    /// A section of which not all need be asked for.
-    pub fn part<T>(&self, read: impl FnOnce(&mut Section<'_>) -> Option<T>) -> Option<T> {
-        let entries = match &self.node.kind {
-            Kind::Empty => &[],
-            Kind::Mapping(entries) => &entries[..],
-            Kind::Scalar(_) | Kind::Sequence(_) => return self.reject("a block of `key: value` is expected"),
-        };
-        read(&mut Section::new(self.source, self.key_at, self.path.clone(), entries))
-    }
-
-    /// Reports what is wrong with the value. Never pass the text of a secret.
-    pub fn report(&self, what: impl Display) {
-        let problem = SettingsError::new(self.source.file, self.node.at, &self.path, what.to_string());
-        self.source.problems.borrow_mut().push(problem);
-    }
-
-    /// [`Value::report`], for the end of a reader.
-    pub fn reject<T>(&self, what: impl Display) -> Option<T> {
-        self.report(what);
-        None
-    }
-
-    fn scalar(&self, expected: &str) -> Option<&'a str> {
+    fn scalar(&self, expected: &str) -> Result<&'a str, Reported> {
         match &self.node.kind {
-            Kind::Scalar(text) if !text.expose().is_empty() => Some(text.expose()),
+            Kind::Scalar(text) if !text.expose().is_empty() => Ok(text.expose()),
             Kind::Scalar(_) | Kind::Empty => self.reject(format_args!("is empty; give {expected}, or remove the key")),
             Kind::Sequence(_) => self.reject(format_args!("is a list; give {expected}")),
             Kind::Mapping(_) => self.reject(format_args!("is a block; give {expected}")),
         }
     }
 
-    fn secret_of_file(&self) -> Option<Secret> {
+    fn secret_from_file(&self) -> Result<Secret, Reported> {
         let path = self.path()?;
         match std::fs::read_to_string(&path).map(Secret::new) {
-            Ok(text) => self.secret_of(text.expose().strip_suffix('\n').unwrap_or(text.expose())),
+            Ok(text) => self.non_empty_secret(text.expose().strip_suffix('\n').unwrap_or(text.expose())),
             Err(e) => self.reject(format_args!("{} cannot be read: {e}", path.display())),
         }
     }
 
-    fn secret_of_environment(&self) -> Option<Secret> {
+    fn secret_from_environment(&self) -> Result<Secret, Reported> {
         let name = self.scalar("the name of an environment variable")?;
         match std::env::var(name).map(Secret::new) {
-            Ok(text) => self.secret_of(text.expose()),
+            Ok(text) => self.non_empty_secret(text.expose()),
             Err(_) => self.reject(format_args!("the environment variable {name} is not set, or not UTF-8")),
         }
     }
 
-    fn secret_of(&self, text: &str) -> Option<Secret> {
+    fn non_empty_secret(&self, text: &str) -> Result<Secret, Reported> {
         let text = text.strip_suffix('\r').unwrap_or(text);
-        if text.is_empty() { self.reject("holds an empty secret") } else { Some(Secret::new(text.to_owned())) }
+        if text.is_empty() { self.reject("holds an empty secret") } else { Ok(Secret::new(text.to_owned())) }
     }
 }

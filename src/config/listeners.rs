@@ -1,4 +1,4 @@
-//! The blocks `listen`, `admin` and `trusted_proxies`: who may connect where.
+//! The blocks `listen`, `admin` and `trusted_proxies`: listeners, and trusted networks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -6,91 +6,94 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use super::tls;
-use crate::settings::{Section, Value};
+use crate::settings::{Reported, Section, Value};
 use crate::tls::ServerSettings;
 use crate::transport::Http2Negotiation;
 
-/// The admin listener unless another is given: reachable from this machine only.
+/// Default address of the admin listener: reachable from this machine only.
 const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);
-/// Bytes of a Unix socket's path on Linux, its closing zero included.
+/// Bytes of a Unix socket's path on Linux (`sun_path`), its terminating zero included.
 const SOCKET_PATH: usize = 108;
 
-/// One place where clients connect.
+/// A listener for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// Whether connections that are not encrypted may be HTTP/2.
+    /// How HTTP/2 is negotiated.
     pub http2: Http2Negotiation,
-    /// Whose connections begin with a PROXY header.
+    /// Networks whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<IpNet>,
-    /// How it is encrypted; none for plain HTTP.
+    /// TLS settings; none for plain HTTP.
     pub tls: Option<ServerSettings>,
-    /// What is to be had there.
+    /// What the listener serves.
     pub role: ListenerRole,
 }
 
-/// What is to be had at a listener.
+/// Role of a listener: what it serves (`serves` in the file).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRole {
-    /// The dashboard under its path, and what is behind the gateway under all others.
+    /// The dashboard under its path, and the API under all other paths.
     All,
-    /// What is behind the gateway; under the dashboard's path there is nothing.
+    /// The API; the dashboard's path is not found.
     Api,
-    /// The dashboard, and nothing else.
+    /// The dashboard only.
     Dashboard,
 }
 
-/// Where operators and their tools connect.
+/// Listeners for operators and their tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminSettings {
-    /// The Unix socket of management; whoever may open it may do everything.
+    /// Unix socket for management. Its file permissions are the only access control: who can open it can do everything.
     pub socket: PathBuf,
-    /// `/metrics`, `/live` and `/ready`.
+    /// Address of `/metrics`, `/live` and `/ready`.
     pub address: SocketAddr,
 }
 
-pub(super) fn listen(value: &Value<'_>) -> Option<Vec<Listener>> {
+/// Reads the block `listen`.
+pub(super) fn listen(value: &Value<'_>) -> Result<Vec<Listener>, Reported> {
     let mut seen = Vec::new();
     let listeners = value.list(|item| item.section(|section| listener(section, &mut seen)))?;
     if listeners.is_empty() {
         return value.reject("is empty; give at least one address");
     }
-    Some(listeners)
+    Ok(listeners)
 }
 
-fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Option<Listener> {
+fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Listener, Reported> {
     let address = section.required("address", |value| own_address(value, seen));
     let http2 = [("alpn", Http2Negotiation::Alpn), ("prior_knowledge", Http2Negotiation::PriorKnowledge)];
-    let http2 = section.optional("http2", Http2Negotiation::Alpn, |value| value.choice(&http2));
-    let proxy_protocol = section.optional("proxy_protocol", Vec::new(), networks);
-    let tls = section.maybe("tls", |value| Some(value.section(tls::server)));
+    let http2 = section.value_or("http2", Http2Negotiation::Alpn, |value| value.choice(&http2));
+    let proxy_protocol = section.value_or("proxy_protocol", Vec::new(), networks);
+    let tls = section.optional("tls", |value| value.section(tls::server));
     let roles = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];
-    let role = section.optional("serves", ListenerRole::All, |value| value.choice(&roles));
-    let tls = tls.map_or(Some(None), |tls| tls.map(Some));
-    Some(Listener { address: address?, http2, proxy_protocol, tls: tls?, role })
+    let role = section.value_or("serves", ListenerRole::All, |value| value.choice(&roles));
+    Ok(Listener { address: address?, http2, proxy_protocol, tls: tls?, role })
 }
 
-fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Option<SocketAddr> {
+/// Reads the address of a listener, which no other listener may have.
+fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Result<SocketAddr, Reported> {
     let address = address(value)?;
     if address.port() != 0 && seen.contains(&address) {
         return value.reject(format_args!("{address} is listed already; remove one"));
     }
     seen.push(address);
-    Some(address)
+    Ok(address)
 }
 
-pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Option<AdminSettings> {
+/// Reads the block `admin`, and checks its address against those of `listen`.
+pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Result<AdminSettings, Reported> {
     let socket = section.required("socket", socket);
-    let address = section.optional("address", ADMIN_ADDRESS, address);
+    let address = section.value_or("address", ADMIN_ADDRESS, address);
     let taken = |listener: &Listener| listener.address == address && address.port() != 0;
     if listen.is_some_and(|listen| listen.iter().any(taken)) {
         section.report("address", format_args!("{address} is in `listen` already; choose another"));
     }
-    Some(AdminSettings { socket: socket?, address })
+    Ok(AdminSettings { socket: socket?, address })
 }
 
-pub(super) fn socket(value: &Value<'_>) -> Option<PathBuf> {
+/// Reads the path of a Unix socket.
+pub(super) fn socket(value: &Value<'_>) -> Result<PathBuf, Reported> {
     let path = value.path()?;
     let length = path.as_os_str().len();
     if length >= SOCKET_PATH {
@@ -100,24 +103,25 @@ pub(super) fn socket(value: &Value<'_>) -> Option<PathBuf> {
             SOCKET_PATH - 1
         ));
     }
-    Some(path)
+    Ok(path)
 }
 
-pub(super) fn networks(value: &Value<'_>) -> Option<Vec<IpNet>> {
-    value.list(|item| item.text().and_then(|text| network(item, &text)))
+/// Reads a list of networks and addresses.
+pub(super) fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Reported> {
+    value.list(|item| network(item, &item.text()?))
 }
 
-fn network(value: &Value<'_>, text: &str) -> Option<IpNet> {
+fn network(value: &Value<'_>, text: &str) -> Result<IpNet, Reported> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     match network {
         Ok(network) if network.addr() != network.network() => {
             value.reject(format_args!("`{text}` has bits set beyond its prefix; did you mean {}?", network.trunc()))
         }
-        Ok(network) => Some(network),
+        Ok(network) => Ok(network),
         Err(_) => value.reject(format_args!("`{text}` is not a network such as 10.0.0.0/8, or an IP address")),
     }
 }
 
-fn address(value: &Value<'_>) -> Option<SocketAddr> {
+fn address(value: &Value<'_>) -> Result<SocketAddr, Reported> {
     value.parsed("an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080")
 }
