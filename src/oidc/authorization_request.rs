@@ -1,4 +1,4 @@
-//! A sign-in's beginning: the address to send the browser to, and what must be remembered until it comes back.
+//! Authorization request: the address that the browser is sent to, and what is stored until it comes back.
 
 use std::fmt;
 
@@ -14,43 +14,48 @@ use super::settings::Settings;
 use crate::secret::Secret;
 use crate::session::Token;
 
-/// The scope that makes it OpenID Connect; it is always asked for.
+/// The scope that makes the request one of OpenID Connect; the library adds it itself.
 const OPENID: &str = "openid";
 
-/// A sign-in that has begun.
+/// Authorization request of a sign-in that has begun.
 #[derive(Debug)]
 pub struct AuthorizationRequest {
-    /// Where the browser is to go.
+    /// The address to send the browser to.
     pub url: String,
-    /// What it comes back with; [`PendingAuthorization`] is to be found by its digest, once, by the same browser only.
+    /// `state`, which the browser brings back. The caller stores [`PendingAuthorization`] under its digest, for one use, by
+    /// the same browser only.
     pub state: Token,
-    /// What is needed then.
+    /// What the caller stores until then.
     pub pending: PendingAuthorization,
 }
 
-/// What is remembered of a sign-in under way.
+/// What is stored of a sign-in under way.
 ///
-/// - It is stored as it is serialized, in the clear: without the provider's code it is of no use to anybody.
+/// - It is stored in the clear, as it is serialized: without the code, which the provider gives to the browser, nothing
+///   can be done with it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingAuthorization {
-    /// At which provider.
+    /// The issuer that the sign-in was begun with.
     pub(super) issuer: String,
-    /// What the ID token must repeat.
+    /// The nonce that the ID token must repeat.
     #[serde(with = "in_the_clear")]
     pub(super) nonce: Secret,
-    /// What shows that whoever asks for the tokens is who began (RFC 7636).
+    /// The PKCE code verifier (RFC 7636), which proves to the provider that the client that began exchanges the code.
     #[serde(with = "in_the_clear")]
     pub(super) verifier: Secret,
 }
 
-/// Begins a sign-in (OpenID Connect Core 1.0, section 3.1.2.1).
-pub(super) fn begin(
+/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1).
+///
+/// `state` binds the response to the browser (CSRF, RFC 6749, section 10.12), `nonce` the ID token to this sign-in (replay
+/// of ID tokens), and the PKCE verifier the code to this client (injection of stolen codes, RFC 9700, section 4.5).
+pub(super) fn build(
     settings: &Settings,
     metadata: &Metadata,
     redirect_uri: &str,
 ) -> Result<AuthorizationRequest, Error> {
     let [state, nonce, verifier] = [random()?, random()?, random()?];
-    let issuer = IssuerUrl::new(settings.issuer.clone()).expect("the issuer is a URL, or there were no provider");
+    let issuer = IssuerUrl::new(settings.issuer.clone()).expect("Provider::new checked that the issuer is a URL");
     let client = CoreClient::new(ClientId::new(settings.client_id.clone()), issuer, CoreJsonWebKeySet::default())
         .set_auth_uri(AuthUrl::from_url(metadata.authorization_endpoint.clone()))
         .set_redirect_uri(RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| Error::RedirectUri)?);
@@ -68,6 +73,7 @@ pub(super) fn begin(
     Ok(AuthorizationRequest { url: url.into(), state, pending })
 }
 
+/// 256 random bits.
 fn random() -> Result<Token, Error> {
     Token::generate().map_err(Error::Randomness)
 }
@@ -78,7 +84,7 @@ impl fmt::Debug for PendingAuthorization {
     }
 }
 
-/// Secrets as plain text, for the one place that keeps them.
+/// Secrets as plain text, for the ticket that stores them.
 mod in_the_clear {
     use serde::{Deserialize as _, Deserializer, Serializer};
 

@@ -1,13 +1,13 @@
-//! What a browser comes back with (OpenID Connect Core 1.0, section 3.1.2.5).
+//! Authorization response: the query with which the browser comes back (OpenID Connect Core 1.0, section 3.1.2.5).
 
+use super::error::Error;
+use super::invalid_response::{ErrorDescription, InvalidAuthorizationResponse};
+use super::metadata::Metadata;
 use crate::secret::Secret;
 
-use super::error::{Error, ErrorDescription};
-use super::metadata::Metadata;
-
-/// The errors that a provider may answer with, but for those that have a meaning of their own here (RFC 6749, section
-/// 4.1.2.1; OpenID Connect Core 1.0, section 3.1.2.6).
-const ERRORS: [&str; 12] = [
+/// Errors of an authorization response (RFC 6749, section 4.1.2.1; OpenID Connect Core 1.0, section 3.1.2.6), except
+/// `access_denied` and those of [`TEMPORARY_ERRORS`]. Only listed texts reach the log: the browser chooses the query.
+const PROVIDER_ERRORS: [&str; 12] = [
     "invalid_request",
     "unauthorized_client",
     "unsupported_response_type",
@@ -21,69 +21,61 @@ const ERRORS: [&str; 12] = [
     "request_not_supported",
     "request_uri_not_supported",
 ];
-/// Those of a provider that is not up to it for now.
-const FOR_NOW: [&str; 2] = ["server_error", "temporarily_unavailable"];
+/// Errors of a provider that is temporarily unavailable.
+const TEMPORARY_ERRORS: [&str; 2] = ["server_error", "temporarily_unavailable"];
 
-/// What a browser comes back with: the parameters of the authorization response.
+/// Parameters of an authorization response.
 #[derive(Clone, Debug, Default)]
 pub struct AuthorizationResponse {
-    /// By which the sign-in is found; see [`super::AuthorizationRequest::state`].
+    /// `state`, which finds the sign-in; see [`super::AuthorizationRequest::state`].
     pub state: Option<Secret>,
-    /// For which there are tokens.
+    /// `code`, to be exchanged for tokens.
     pub code: Option<Secret>,
-    /// Who answers (RFC 9207).
+    /// `iss`, the issuer that answers (RFC 9207).
     pub iss: Option<String>,
-    /// Why there is no code.
+    /// `error`, when there is no code.
     pub error: Option<String>,
-    /// The same in words.
+    /// `error_description`, the error in words.
     pub error_description: Option<String>,
 }
 
-/// Why a query is no authorization response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAuthorizationResponse {
-    /// RFC 6749, section 3.1.
-    #[error("a parameter is there more than once")]
-    Repeated,
-    /// Neither a code nor an error.
-    #[error("there is neither a code nor an error")]
-    Empty,
-}
-
 impl AuthorizationResponse {
-    /// From the query of the address that the browser came back to. Parameters of other names are of no interest.
+    /// Parses the query of the address that the browser came back to. Other parameters are ignored.
     ///
     /// # Errors
-    /// [`Error::AuthorizationResponse`] when a parameter is there more than once.
+    /// [`Error::AuthorizationResponse`] when a parameter is repeated.
     pub fn parse(query: &str) -> Result<Self, Error> {
-        let mut callback = Self::default();
+        let mut response = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
             let repeated = match &*name {
-                "state" => callback.state.replace(Secret::new(value)).is_some(),
-                "code" => callback.code.replace(Secret::new(value)).is_some(),
-                "iss" => callback.iss.replace(value).is_some(),
-                "error" => callback.error.replace(value).is_some(),
-                "error_description" => callback.error_description.replace(value).is_some(),
+                "state" => response.state.replace(Secret::new(value)).is_some(),
+                "code" => response.code.replace(Secret::new(value)).is_some(),
+                "iss" => response.iss.replace(value).is_some(),
+                "error" => response.error.replace(value).is_some(),
+                "error_description" => response.error_description.replace(value).is_some(),
                 _ => false,
             };
+            // RFC 6749, section 3.1. The part that looks up the sign-in and this one must not read different values.
             if repeated {
                 return Err(Error::AuthorizationResponse(InvalidAuthorizationResponse::Repeated));
             }
         }
-        Ok(callback)
+        Ok(response)
     }
 
-    /// The code, when the response is the provider's and has one.
+    /// The code, when the response comes from this issuer and reports no error.
     pub(super) fn code(&self, issuer: &str, metadata: &Metadata) -> Result<&Secret, Error> {
+        // Before the error is read: RFC 9207, section 2.4, covers error responses as well.
         self.check_issuer(issuer, metadata)?;
         if let Some(error) = &self.error {
-            return Err(self.refusal(error));
+            return Err(self.provider_error(error));
         }
         self.code.as_ref().ok_or(Error::AuthorizationResponse(InvalidAuthorizationResponse::Empty))
     }
 
-    /// RFC 9207, section 2.4: errors as well are only the provider's if they say so.
+    /// Checks `iss` against mix-up attacks, in which one provider passes its response off as another's so that the code is
+    /// sent to the attacker (RFC 9207, section 2.4; RFC 9700, section 4.4). A provider that announces `iss` must send it.
     fn check_issuer(&self, issuer: &str, metadata: &Metadata) -> Result<(), Error> {
         match &self.iss {
             Some(given) if given == issuer => Ok(()),
@@ -92,15 +84,15 @@ impl AuthorizationResponse {
         }
     }
 
-    fn refusal(&self, error: &str) -> Error {
-        let description = ErrorDescription::of(self.error_description.as_deref().unwrap_or_default());
-        let known = |list: &[&'static str]| list.iter().copied().find(|known| *known == error);
+    fn provider_error(&self, error: &str) -> Error {
+        let description = ErrorDescription::new(self.error_description.as_deref().unwrap_or_default());
+        let listed = |list: &[&'static str]| list.iter().copied().find(|listed| *listed == error);
         if error == "access_denied" {
             Error::AccessDenied(description)
-        } else if let Some(error) = known(&FOR_NOW) {
+        } else if let Some(error) = listed(&TEMPORARY_ERRORS) {
             Error::TemporarilyUnavailable(error, description)
         } else {
-            Error::ProviderError(known(&ERRORS).unwrap_or("another error"), description)
+            Error::ProviderError(listed(&PROVIDER_ERRORS).unwrap_or("another error"), description)
         }
     }
 }

@@ -1,11 +1,10 @@
-//! The provider's documents: read when they are needed, kept for a while.
+//! Cache of a provider's discovery document and key set, which are read when they are needed.
 //!
-//! - The discovery document is kept for an hour, and longer while the provider cannot give a new one. What it says last
-//!   is what counts.
-//! - Keys are kept for an hour, and never longer: one that the provider has withdrawn must not be believed.
-//! - A key that is not among those kept makes us ask once more, at most every ten seconds, whatever comes: bad tokens
-//!   cannot make us burden the provider.
-//! - Locks are held for a look, and never over an await.
+//! - The discovery document is cached for an hour, and longer while the provider is unavailable. The newest one counts.
+//! - The key set is cached for an hour, and never longer: a key that the provider has withdrawn must not be accepted.
+//! - A token with an unknown key makes the gateway read the key set again, at most every ten seconds: bad tokens cannot make
+//!   it load the provider.
+//! - Locks are held for a lookup, and never over an await. Two sign-ins may so read the same document at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,162 +13,169 @@ use http::StatusCode;
 use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
 
-use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
-use super::http::{Answer, Http, HttpError};
+use super::error::Error;
+use super::http::{HttpClient, HttpError, HttpResponse};
+use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
 use super::metadata::{self, Metadata};
 use crate::clock::Micros;
 
-/// How long a document is good.
+/// How long a document is fresh.
 const FRESH: Duration = Duration::from_secs(3600);
-/// How long an old discovery document is used before another attempt at a new one.
-const RETRY: Duration = Duration::from_secs(30);
-/// Between two looks for a key that is not known.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+/// How long a stale discovery document is used before the next attempt to read a new one.
+const STALE_RETRY: Duration = Duration::from_secs(30);
+/// Time between two reads of the key set for unknown keys.
+const KEY_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The documents of one provider, shared by all threads.
-pub(super) struct Documents {
+/// Document cache of one provider, shared by all threads.
+pub(super) struct DocumentCache {
     issuer: String,
     discovery: Url,
-    metadata: Mutex<Option<Kept<Metadata>>>,
-    keys: Mutex<Option<Kept<Keys>>>,
-    /// When keys were last read because one was not known.
-    looked: Mutex<Option<Micros>>,
+    metadata: Mutex<Option<Cached<Metadata>>>,
+    keys: Mutex<Option<Cached<KeySet>>>,
+    /// When the key set was last read because of an unknown key.
+    last_refresh: Mutex<Option<Micros>>,
 }
 
-/// A provider's keys, and where they are from.
-pub(super) struct Keys {
+/// Key set of a provider, and the address that it was read from.
+pub(super) struct KeySet {
     from: Url,
-    pub(super) set: CoreJsonWebKeySet,
+    pub(super) keys: CoreJsonWebKeySet,
 }
 
-struct Kept<T> {
+struct Cached<T> {
     value: Arc<T>,
     until: Micros,
 }
 
-impl<T> Kept<T> {
+impl<T> Cached<T> {
     fn is_fresh(&self, now: Micros) -> bool {
         now < self.until
     }
 }
 
-impl<T> Clone for Kept<T> {
+impl<T> Clone for Cached<T> {
     fn clone(&self) -> Self {
         Self { value: Arc::clone(&self.value), until: self.until }
     }
 }
 
-impl Documents {
-    /// Those of an issuer, of which nothing is known yet.
+impl DocumentCache {
+    /// An empty cache for the documents of this issuer.
     pub(super) fn new(issuer: &str, address: &Url) -> Self {
         Self {
             issuer: issuer.to_owned(),
-            discovery: metadata::address(address),
+            discovery: metadata::discovery_url(address),
             metadata: Mutex::default(),
             keys: Mutex::default(),
-            looked: Mutex::default(),
+            last_refresh: Mutex::default(),
         }
     }
 
-    /// What the provider says of itself.
+    /// The provider's metadata, from the cache or the provider.
     ///
     /// # Errors
-    /// When it has never said it, and cannot now; when what it says now is of no use.
-    pub(super) async fn metadata(&self, http: &Http, now: Micros) -> Result<Arc<Metadata>, Error> {
-        let kept = locked(&self.metadata).clone();
-        if let Some(fresh) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
+    /// When nothing is cached and the provider is unavailable; when its discovery document is invalid.
+    pub(super) async fn metadata(&self, http: &HttpClient, now: Micros) -> Result<Arc<Metadata>, Error> {
+        let cached = lock(&self.metadata).clone();
+        if let Some(fresh) = cached.as_ref().filter(|cached| cached.is_fresh(now)) {
             return Ok(Arc::clone(&fresh.value));
         }
         let read = self.read_metadata(http).await;
-        let (value, good_for) = match (read, kept) {
+        let (value, good_for) = match (read, cached) {
             (Ok(value), _) => (Arc::new(value), FRESH),
-            (Err(error @ Error::Unreachable(..)), Some(old)) => {
+            // Endpoints rarely change, so sign-ins go on with the stale ones while only the discovery is unavailable.
+            (Err(error @ Error::Unreachable(..)), Some(stale)) => {
                 let error = error.in_full();
-                tracing::warn!(issuer = self.issuer, %error, "the provider's old discovery document goes on being used");
-                (old.value, RETRY)
+                tracing::warn!(issuer = self.issuer, %error, "cannot read the discovery document; using the stale one");
+                (stale.value, STALE_RETRY)
             }
+            // An invalid document is the provider's newest word: the stale one would hide a wrong configuration.
             (Err(error), _) => return Err(error),
         };
-        *locked(&self.metadata) = Some(Kept { value: Arc::clone(&value), until: now.after(good_for) });
+        *lock(&self.metadata) = Some(Cached { value: Arc::clone(&value), until: now.after(good_for) });
         Ok(value)
     }
 
-    /// The provider's keys.
+    /// The provider's key set, from the cache or the provider.
     ///
     /// # Errors
-    /// When none are kept, and none can be read.
-    pub(super) async fn keys(&self, http: &Http, from: &Url, now: Micros) -> Result<Arc<Keys>, Error> {
-        let kept = locked(&self.keys).clone();
-        match kept.filter(|kept| kept.is_fresh(now) && kept.value.from == *from) {
+    /// When no fresh one is cached, and none can be read.
+    pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+        let cached = lock(&self.keys).clone();
+        match cached.filter(|cached| cached.is_fresh(now) && cached.value.from == *from) {
             Some(fresh) => Ok(fresh.value),
             None => self.read_keys(http, from, now).await,
         }
     }
 
-    /// Other keys than these; none when there are none, or when they were looked for a moment ago.
+    /// A newer key set than this one, after a key was unknown; none when the last refresh was a moment ago.
     ///
     /// # Errors
-    /// When they cannot be read.
-    pub(super) async fn other_keys(
+    /// When it cannot be read.
+    pub(super) async fn refresh_keys(
         &self,
-        http: &Http,
-        than: &Arc<Keys>,
+        http: &HttpClient,
+        old: &Arc<KeySet>,
         now: Micros,
-    ) -> Result<Option<Arc<Keys>>, Error> {
-        let kept = locked(&self.keys).clone();
-        if let Some(other) = kept.filter(|kept| !Arc::ptr_eq(&kept.value, than) && kept.is_fresh(now)) {
-            return Ok(Some(other.value));
+    ) -> Result<Option<Arc<KeySet>>, Error> {
+        // Another sign-in may have read a newer one since.
+        let cached = lock(&self.keys).clone();
+        if let Some(newer) = cached.filter(|cached| !Arc::ptr_eq(&cached.value, old) && cached.is_fresh(now)) {
+            return Ok(Some(newer.value));
         }
-        if !self.may_look(now) {
+        if !self.claim_refresh(now) {
             return Ok(None);
         }
-        self.read_keys(http, &than.from, now).await.map(Some)
+        self.read_keys(http, &old.from, now).await.map(Some)
     }
 
-    fn may_look(&self, now: Micros) -> bool {
-        let mut looked = locked(&self.looked);
-        let may = looked.is_none_or(|last| now >= last.after(BETWEEN_LOOKS));
-        if may {
-            *looked = Some(now);
+    /// Claims the next refresh; returns whether it is due.
+    fn claim_refresh(&self, now: Micros) -> bool {
+        let mut last = lock(&self.last_refresh);
+        let due = last.is_none_or(|last| now >= last.after(KEY_REFRESH_INTERVAL));
+        if due {
+            *last = Some(now);
         }
-        may
+        due
     }
 
-    async fn read_metadata(&self, http: &Http) -> Result<Metadata, Error> {
-        let answer = get(http, &self.discovery, ProviderEndpoint::Discovery).await?;
-        Metadata::parse(&answer.body, &self.issuer)
+    async fn read_metadata(&self, http: &HttpClient) -> Result<Metadata, Error> {
+        let response = get(http, &self.discovery, ProviderEndpoint::Discovery).await?;
+        Metadata::parse(&response.body, &self.issuer)
     }
 
-    async fn read_keys(&self, http: &Http, from: &Url, now: Micros) -> Result<Arc<Keys>, Error> {
-        let answer = get(http, from, ProviderEndpoint::Keys).await?;
-        let set = serde_json::from_slice(&answer.body);
-        let set = set.map_err(|error| {
-            Error::InvalidResponse(ProviderEndpoint::Keys, InvalidProviderResponse::of_json(&error))
-        })?;
-        let value = Arc::new(Keys { from: from.clone(), set });
-        *locked(&self.keys) = Some(Kept { value: Arc::clone(&value), until: now.after(FRESH) });
+    async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+        let response = get(http, from, ProviderEndpoint::Keys).await?;
+        let keys = serde_json::from_slice(&response.body);
+        let keys = keys.map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))?;
+        let value = Arc::new(KeySet { from: from.clone(), keys });
+        *lock(&self.keys) = Some(Cached { value: Arc::clone(&value), until: now.after(FRESH) });
         Ok(value)
     }
 }
 
-async fn get(http: &Http, url: &Url, document: ProviderEndpoint) -> Result<Answer, Error> {
-    let answer = http.get(url, None).await.map_err(|error| no_answer(document, error))?;
-    if answer.status == StatusCode::OK {
-        Ok(answer)
+async fn get(http: &HttpClient, url: &Url, endpoint: ProviderEndpoint) -> Result<HttpResponse, Error> {
+    let response = http.get(url, None).await.map_err(|error| classify_http_error(endpoint, error))?;
+    if response.status == StatusCode::OK {
+        Ok(response)
     } else {
-        Err(Error::InvalidResponse(document, InvalidProviderResponse::Status(answer.status)))
+        Err(invalid(endpoint, InvalidProviderResponse::Status(response.status)))
     }
 }
 
-/// Whether the provider is away, or answers badly.
-pub(super) fn no_answer(document: ProviderEndpoint, error: HttpError) -> Error {
-    if error.is_absence() {
-        Error::Unreachable(document, error)
+/// Tells an endpoint that is unavailable from one that answers with something else than HTTP.
+pub(super) fn classify_http_error(endpoint: ProviderEndpoint, error: HttpError) -> Error {
+    if error.is_temporary() {
+        Error::Unreachable(endpoint, error)
     } else {
-        Error::InvalidResponse(document, InvalidProviderResponse::Http(error))
+        invalid(endpoint, InvalidProviderResponse::Http(error))
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn invalid(endpoint: ProviderEndpoint, error: InvalidProviderResponse) -> Error {
+    Error::InvalidResponse(endpoint, error)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

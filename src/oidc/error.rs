@@ -1,289 +1,178 @@
-//! Why somebody could not be signed in: a word for logs, whose fault it is, and what to do.
+//! Errors of a sign-in: a stable reason for logs, the party at fault, and a text that says what to do.
 //!
-//! - No text of a provider is repeated, but for an error's description in the authorization response, cut and cleaned.
-//! - A token, a code or a secret is in none of them.
+//! - No error contains a token, a code or a secret.
 
-use std::fmt;
-
-use http::StatusCode;
-
-use super::authorization_response::InvalidAuthorizationResponse;
 use super::http::HttpError;
+use super::invalid_response::{
+    ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint,
+};
 use super::settings::InvalidIssuer;
 use crate::tls;
 
-/// Why somebody could not be signed in, or sent to be.
+/// Reason why a sign-in failed, or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configured issuer is none.
+    /// The configured issuer is invalid.
     #[error("the provider's issuer {0}")]
     Issuer(#[source] InvalidIssuer),
-    /// The address to come back to is none.
+    /// The redirect URI of this gateway is not a URL.
     #[error("the address to come back to is not a URL")]
     RedirectUri,
-    /// Our side of TLS cannot be set up.
+    /// TLS for the provider could not be set up.
     #[error("TLS to the provider cannot be set up")]
     Tls(#[source] tls::Error),
-    /// The operating system has no randomness to give.
+    /// The operating system gave no randomness.
     #[error("the operating system has no randomness to give")]
     Randomness(#[source] getrandom::Error),
-    /// The provider cannot be asked now.
+    /// An endpoint of the provider does not answer.
     #[error("the provider's {0} cannot be reached")]
     Unreachable(ProviderEndpoint, #[source] HttpError),
-    /// The provider answers, and what it says is of no use.
-    #[error("the provider's {0} is of no use")]
+    /// An endpoint of the provider answers with an invalid response.
+    #[error("the response of the provider's {0} is invalid")]
     InvalidResponse(ProviderEndpoint, #[source] InvalidProviderResponse),
-    /// The provider's own document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
+    /// The discovery document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
     #[error("the discovery document names another issuer than the configured one; they must be equal to the letter")]
     IssuerMismatch,
 
-    /// What the browser came back with is no answer to a sign-in.
+    /// The browser brought no authorization response.
     #[error("the response cannot be read")]
     AuthorizationResponse(#[source] InvalidAuthorizationResponse),
-    /// It comes from another provider than the one that was asked, or does not say from which (RFC 9207).
+    /// The `iss` of the authorization response is missing, or another provider's (RFC 9207).
     #[error("the response is not from the provider that was asked")]
     ResponseIssuer,
-    /// The sign-in was begun at another provider.
+    /// The sign-in was begun with another provider.
     #[error("the sign-in was begun at another provider")]
     WrongProvider,
-    /// The person, or somebody who decides for them, said no.
+    /// `access_denied`: the user, or a policy of the provider, declined.
     #[error("the sign-in was declined at the provider{0}")]
     AccessDenied(ErrorDescription),
-    /// The provider does not sign in anybody for now.
-    #[error("the provider cannot sign in anybody for now ({0}){1}")]
+    /// `server_error` or `temporarily_unavailable`.
+    #[error("the provider is temporarily unable to sign users in ({0}){1}")]
     TemporarilyUnavailable(&'static str, ErrorDescription),
-    /// The provider refused for another reason.
+    /// Any other error of the authorization response.
     #[error("the provider refused the request ({0}){1}")]
     ProviderError(&'static str, ErrorDescription),
 
-    /// The code is not good: it was used, is too old, was made up, or another browser's (RFC 6749, section 5.2).
+    /// `invalid_grant`: the code was used, has expired, or belongs to another sign-in (RFC 6749, section 5.2).
     #[error("the provider did not accept the code: it was used before, is too old, or was not given to this sign-in")]
     InvalidGrant,
-    /// Our name or secret there is not good.
+    /// `invalid_client`: the provider does not accept the client's id or secret.
     #[error("the provider does not accept the client; check `client_id` and `client_secret`")]
     InvalidClient,
 
-    /// The ID token cannot be read.
+    /// The ID token cannot be parsed.
     #[error("the ID token is malformed")]
     Malformed,
     /// The ID token has no signature.
     #[error("the ID token is not signed")]
     Unsigned,
-    /// It is signed in a way that is not accepted.
+    /// The ID token is signed with an algorithm that is not accepted.
     #[error("the ID token is signed with an algorithm that is not accepted")]
     Algorithm,
-    /// By a key that is not the provider's.
+    /// The ID token names a signing key that is not in the provider's key set.
     #[error("the ID token is signed with a key that is not among the provider's")]
     UnknownKey,
-    /// Its signature is wrong.
+    /// The signature of the ID token is wrong.
     #[error("the ID token's signature is wrong")]
     Signature,
-    /// It is of another issuer.
+    /// `iss` of the ID token is another issuer.
     #[error("the ID token is of another issuer")]
     TokenIssuer,
-    /// It is for somebody else.
+    /// `aud` of the ID token is not this client alone.
     #[error("the ID token is not for this client alone")]
     Audience,
-    /// It was issued to somebody else.
+    /// `azp` of the ID token is another client.
     #[error("the ID token was issued to another client")]
     AuthorizedParty,
-    /// It is over.
+    /// `exp` of the ID token has passed.
     #[error("the ID token has expired; if it is new, the clocks differ")]
     Expired,
-    /// It is from the future.
+    /// `iat` or `nbf` of the ID token is in the future.
     #[error("the ID token is from the future: the clocks differ")]
     NotYetValid,
-    /// It answers another sign-in.
+    /// `nonce` of the ID token is another sign-in's.
     #[error("the ID token answers another sign-in")]
     Nonce,
-    /// It came with another access token.
+    /// `at_hash` of the ID token is that of another access token.
     #[error("the ID token does not belong to the access token")]
     AccessTokenHash,
-    /// It names nobody.
-    #[error("the ID token names nobody")]
+    /// `sub` of the ID token is empty, or too long.
+    #[error("the ID token has no valid subject")]
     Subject,
-    /// Userinfo is about somebody else (OpenID Connect Core 1.0, section 5.3.2).
-    #[error("userinfo is about somebody else than the ID token")]
+    /// `sub` of the userinfo response is another one (OpenID Connect Core 1.0, section 5.3.2).
+    #[error("userinfo has another subject than the ID token")]
     UserinfoSubject,
 }
 
-/// Whose fault an [`Error`] is, and so what can be done.
+/// Party at fault for an [`Error`], and so what can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The provider is away: try later (503).
+    /// The provider is unavailable: try later (503).
     ProviderUnavailable,
-    /// The person, or the provider for them, said no (403).
+    /// The user, or the provider on their behalf, declined (403).
     Declined,
-    /// What the browser brought is not good: begin again (400).
+    /// The authorization response of the browser is not valid: begin again (400).
     Browser,
-    /// The provider's answer is not good (502).
+    /// The provider's response is not valid (502).
     Provider,
-    /// Ours (500).
+    /// The gateway, or its configuration (500).
     Gateway,
 }
 
-/// What was asked of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderEndpoint {
-    /// Its metadata.
-    Discovery,
-    /// Its keys.
-    Keys,
-    /// Tokens for a code.
-    Token,
-    /// Claims of a person.
-    Userinfo,
-}
-
-/// What is wrong with an answer.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidProviderResponse {
-    /// It is an error's, or a redirect's.
-    #[error("the answer's status is {0}")]
-    Status(StatusCode),
-    /// It cannot be read as HTTP, or is too large.
-    #[error("the answer cannot be read")]
-    Http(#[source] HttpError),
-    /// Not the JSON it should be.
-    #[error("it is not the JSON that it should be ({what} at line {line}, column {column})")]
-    Json {
-        /// What kind of flaw.
-        what: &'static str,
-        /// Where, from 1.
-        line: usize,
-        /// Where, from 1.
-        column: usize,
-    },
-    /// An address that is not to be used.
-    #[error("its `{0}` is neither https nor, for a provider on this machine, on this machine")]
-    Insecure(&'static str),
-    /// No signature that we accept.
-    #[error("it offers no asymmetric signing algorithm that is accepted")]
-    Algorithms,
-    /// No way to say who we are that we know.
-    #[error("it offers neither client_secret_basic nor client_secret_post")]
-    ClientAuthentication,
-    /// Not a bearer token.
-    #[error("the access token is not a bearer token")]
-    TokenType,
-    /// There should be an ID token.
-    #[error("there is no ID token; the client must be one of OpenID Connect")]
-    NoIdToken,
-}
-
-/// What a provider said of its refusal, if anything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorDescription(String);
-
 impl Error {
-    /// A word for logs and metrics that stays the same.
+    /// The reason, for logs and metrics: it never changes.
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Issuer(_) => "issuer",
-            Self::RedirectUri => "redirect_uri",
-            Self::Tls(_) => "tls",
-            Self::Randomness(_) => "randomness",
-            Self::Unreachable(..) => "unreachable",
-            Self::InvalidResponse(document, _) => document.invalid(),
-            Self::IssuerMismatch => "issuer_mismatch",
-            Self::AuthorizationResponse(_) => "callback",
-            Self::ResponseIssuer => "response_issuer",
-            Self::WrongProvider => "other_provider",
-            Self::AccessDenied(_) => "denied_by_user",
-            Self::TemporarilyUnavailable(..) => "unavailable",
-            Self::ProviderError(..) => "refused",
-            Self::InvalidGrant => "code_refused",
-            Self::InvalidClient => "client_refused",
-            Self::Malformed => "malformed",
-            Self::Unsigned => "unsigned",
-            Self::Algorithm => "algorithm",
-            Self::UnknownKey => "unknown_key",
-            Self::Signature => "signature",
-            Self::TokenIssuer => "token_issuer",
-            Self::Audience => "audience",
-            Self::AuthorizedParty => "authorized_party",
-            Self::Expired => "expired",
-            Self::NotYetValid => "not_yet",
-            Self::Nonce => "nonce",
-            Self::AccessTokenHash => "access_token_hash",
-            Self::Subject => "subject",
-            Self::UserinfoSubject => "userinfo_subject",
-        }
+        self.classify().0
     }
 
-    /// Whose fault it is.
+    /// The party at fault.
     pub fn fault(&self) -> Fault {
+        self.classify().1
+    }
+
+    /// The table of reasons and faults.
+    fn classify(&self) -> (&'static str, Fault) {
         match self {
-            Self::Unreachable(..) | Self::TemporarilyUnavailable(..) => Fault::ProviderUnavailable,
-            Self::AccessDenied(_) => Fault::Declined,
-            Self::AuthorizationResponse(_) | Self::ResponseIssuer | Self::WrongProvider | Self::InvalidGrant => {
-                Fault::Browser
-            }
-            Self::Issuer(_) | Self::RedirectUri | Self::Tls(_) | Self::Randomness(_) => Fault::Gateway,
-            _ => Fault::Provider,
+            Self::Issuer(_) => ("issuer", Fault::Gateway),
+            Self::RedirectUri => ("redirect_uri", Fault::Gateway),
+            Self::Tls(_) => ("tls", Fault::Gateway),
+            Self::Randomness(_) => ("randomness", Fault::Gateway),
+            Self::Unreachable(..) => ("unreachable", Fault::ProviderUnavailable),
+            Self::InvalidResponse(endpoint, _) => (endpoint.invalid_reason(), Fault::Provider),
+            Self::IssuerMismatch => ("issuer_mismatch", Fault::Provider),
+            Self::AuthorizationResponse(_) => ("callback", Fault::Browser),
+            Self::ResponseIssuer => ("response_issuer", Fault::Browser),
+            Self::WrongProvider => ("other_provider", Fault::Browser),
+            Self::AccessDenied(_) => ("denied_by_user", Fault::Declined),
+            Self::TemporarilyUnavailable(..) => ("unavailable", Fault::ProviderUnavailable),
+            Self::ProviderError(..) => ("refused", Fault::Provider),
+            Self::InvalidGrant => ("code_refused", Fault::Browser),
+            Self::InvalidClient => ("client_refused", Fault::Provider),
+            Self::Malformed => ("malformed", Fault::Provider),
+            Self::Unsigned => ("unsigned", Fault::Provider),
+            Self::Algorithm => ("algorithm", Fault::Provider),
+            Self::UnknownKey => ("unknown_key", Fault::Provider),
+            Self::Signature => ("signature", Fault::Provider),
+            Self::TokenIssuer => ("token_issuer", Fault::Provider),
+            Self::Audience => ("audience", Fault::Provider),
+            Self::AuthorizedParty => ("authorized_party", Fault::Provider),
+            Self::Expired => ("expired", Fault::Provider),
+            Self::NotYetValid => ("not_yet", Fault::Provider),
+            Self::Nonce => ("nonce", Fault::Provider),
+            Self::AccessTokenHash => ("access_token_hash", Fault::Provider),
+            Self::Subject => ("subject", Fault::Provider),
+            Self::UserinfoSubject => ("userinfo_subject", Fault::Provider),
         }
     }
 
-    /// What is wrong, and why, on one line.
+    /// The error and its causes, on one line.
     pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(&format!(": {error}"));
-            source = error.source();
-        }
-        text
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| (*cause).source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
 
-    /// Whether other keys of the provider could make the token good.
-    pub(super) fn is_of_keys(&self) -> bool {
+    /// Returns whether the verification may succeed with a newer key set: the provider may have rotated its keys.
+    pub(super) fn may_be_rotation(&self) -> bool {
         matches!(self, Self::UnknownKey | Self::Signature)
-    }
-}
-
-impl ProviderEndpoint {
-    fn invalid(self) -> &'static str {
-        match self {
-            Self::Discovery => "discovery_invalid",
-            Self::Keys => "keys_invalid",
-            Self::Token => "answer_invalid",
-            Self::Userinfo => "userinfo_invalid",
-        }
-    }
-}
-
-impl fmt::Display for ProviderEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Discovery => "discovery document",
-            Self::Keys => "key set",
-            Self::Token => "token endpoint's answer",
-            Self::Userinfo => "userinfo",
-        })
-    }
-}
-
-impl InvalidProviderResponse {
-    /// What JSON is not as it should be; without the values that a parser likes to repeat.
-    pub(super) fn of_json(error: &serde_json::Error) -> Self {
-        let what = match error.classify() {
-            serde_json::error::Category::Data => "a member is missing or of the wrong type",
-            serde_json::error::Category::Eof => "it ends too early",
-            _ => "a syntax error",
-        };
-        Self::Json { what, line: error.line(), column: error.column() }
-    }
-}
-
-impl ErrorDescription {
-    /// Its first 200 characters, of those that may be in it (RFC 6749, section 4.1.2.1).
-    pub(super) fn of(text: &str) -> Self {
-        Self(text.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).take(200).collect())
-    }
-}
-
-impl fmt::Display for ErrorDescription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
     }
 }

@@ -1,9 +1,9 @@
-//! Requests to a provider.
+//! HTTP client for the requests to a provider.
 //!
-//! - Each has a connection of its own, and all of its work is done within the call: nothing is shared between runtimes,
-//!   and dropping the call ends it.
-//! - Ten seconds are all it gets. No redirect is followed, and no body of more than 1 MiB is read.
-//! - However many people sign in, no more than 64 are under way at once.
+//! - Each request has a connection of its own, and all of its work is done within the call: no state is shared between
+//!   runtimes, and dropping the call ends it.
+//! - A request takes at most ten seconds. No redirect is followed, and no body of more than 1 MiB is read.
+//! - At most 64 requests are in flight at a time, however many users sign in.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,121 +24,124 @@ use tokio_rustls::TlsConnector;
 
 use crate::tls::{self, ClientSettings};
 
-/// For a request as a whole: somebody waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// For each address of a name, so that one that does not answer leaves time for the next.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// The largest documents, key sets with certificates, have some tens of KiB.
-const LARGEST: usize = 1024 * 1024;
-/// Anybody may begin to sign in; when the provider hangs, this many connections wait for it.
-const AT_ONCE: usize = 64;
+/// Time-out of a request as a whole: a user waits for it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time-out of a connection to one address, so that one that does not answer leaves time for the next.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of a response body at most. The largest documents, key sets with certificates, have some tens of KiB.
+const MAX_BODY: usize = 1024 * 1024;
+/// Requests at a time. Signing in needs no authentication, so this bounds what waits while the provider hangs.
+const MAX_REQUESTS: usize = 64;
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// How a provider is spoken to.
-pub(super) struct Http {
-    /// None when the provider is on this machine.
+/// HTTP client of one provider.
+pub(super) struct HttpClient {
+    /// None when the provider is on this machine, and its addresses are `http:`.
     tls: Option<TlsConnector>,
-    /// Requests under way, of all threads.
-    under_way: AtomicUsize,
+    /// Requests in flight, of all threads.
+    in_flight: AtomicUsize,
 }
 
-/// What came back, whatever its status below 500.
-pub(super) struct Answer {
+/// Response with a status below 500, except 429.
+pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
 }
 
-/// Why there is no answer.
+/// Reason why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Too many wait for it already.
-    #[error("{AT_ONCE} requests to it are under way already")]
+    /// Too many requests are in flight.
+    #[error("{MAX_REQUESTS} requests to it are in flight already")]
     Busy,
-    /// Its address cannot be found out.
+    /// The host name cannot be resolved.
     #[error("its name cannot be resolved")]
     Name(#[source] io::Error),
-    /// It does not listen.
-    #[error("it cannot be connected to")]
+    /// No address of the host accepts a connection.
+    #[error("cannot connect to it")]
     Connect(#[source] io::Error),
-    /// It is not who it should be, or does not speak TLS.
-    #[error("no encrypted connection can be made")]
+    /// The TLS handshake failed.
+    #[error("the TLS handshake failed")]
     Handshake(#[source] io::Error),
-    /// The connection ended too early.
-    #[error("the connection broke off")]
+    /// The connection ended before the response.
+    #[error("the connection ended before the response")]
     Broken(#[source] hyper::Error),
-    /// It was too slow.
-    #[error("there was no whole answer within {} s", PATIENCE.as_secs())]
+    /// The response took too long.
+    #[error("there was no complete response within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
-    /// It says that it cannot serve now.
+    /// The status is 429 or 5xx.
     #[error("it answers with status {0}")]
     Unavailable(StatusCode),
-    /// No request can be made for its address.
+    /// The address does not fit into a request.
     #[error("its address cannot be used in a request")]
     Address(#[source] http::Error),
-    /// It does not speak HTTP.
-    #[error("it does not answer in HTTP")]
+    /// The response is not HTTP.
+    #[error("its response is not HTTP")]
     NotHttp(#[source] hyper::Error),
-    /// It says too much.
-    #[error("its answer has more than {LARGEST} bytes")]
+    /// The response body is too large.
+    #[error("its response has more than {MAX_BODY} bytes")]
     TooLarge,
 }
 
 impl HttpError {
-    /// Whether it may answer well another time.
-    pub(super) fn is_absence(&self) -> bool {
+    /// Returns whether the same request may succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
         !matches!(self, Self::Address(_) | Self::NotHttp(_) | Self::TooLarge)
     }
 }
 
-/// One request under way, counted.
-struct UnderWay<'a>(&'a AtomicUsize);
+/// Guard of a request in flight; counts it until it is dropped.
+struct InFlight<'a>(&'a AtomicUsize);
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Http {
-    /// For a provider that is certified by these; in the clear for one on this machine. All its addresses are alike.
+impl HttpClient {
+    /// A client that verifies the provider's certificate by these settings; without TLS for a provider on this machine. All
+    /// addresses of a provider are either encrypted or not.
     pub(super) fn new(encrypted: bool, settings: &ClientSettings) -> Result<Self, tls::Error> {
         let tls = if encrypted { Some(settings.config()?.into()) } else { None };
-        Ok(Self { tls, under_way: AtomicUsize::new(0) })
+        Ok(Self { tls, in_flight: AtomicUsize::new(0) })
     }
 
-    /// Asks for a document, as somebody or as nobody.
-    pub(super) async fn get(&self, url: &Url, authorization: Option<HeaderValue>) -> Result<Answer, HttpError> {
-        self.call(url, request(Method::GET, url, authorization, Bytes::new())?).await
+    /// Sends a `GET` request, with credentials where they are given.
+    pub(super) async fn get(&self, url: &Url, authorization: Option<HeaderValue>) -> Result<HttpResponse, HttpError> {
+        self.send(url, request(Method::GET, url, authorization, Bytes::new())?).await
     }
 
-    /// Sends a form.
+    /// Sends a form with `POST`.
     pub(super) async fn post(
         &self,
         url: &Url,
         authorization: Option<HeaderValue>,
         form: String,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<HttpResponse, HttpError> {
         let mut request = request(Method::POST, url, authorization, form.into())?;
         request.headers_mut().insert(CONTENT_TYPE, FORM);
-        self.call(url, request).await
+        self.send(url, request).await
     }
 
-    async fn call(&self, url: &Url, request: Request<Full<Bytes>>) -> Result<Answer, HttpError> {
-        let _under_way = self.begin()?;
-        let answered = tokio::time::timeout(PATIENCE, self.answered(url, request));
-        let answer = answered.await.map_err(|_| HttpError::TimedOut)??;
-        let away = answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS;
-        if away { Err(HttpError::Unavailable(answer.status)) } else { Ok(answer) }
+    async fn send(&self, url: &Url, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError> {
+        let _in_flight = self.count_request()?;
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, self.connect_and_exchange(url, request));
+        let response = response.await.map_err(|_| HttpError::TimedOut)??;
+        // An overloaded provider is unavailable; any other status is for the caller to judge.
+        let unavailable = response.status.is_server_error() || response.status == StatusCode::TOO_MANY_REQUESTS;
+        if unavailable { Err(HttpError::Unavailable(response.status)) } else { Ok(response) }
     }
 
-    fn begin(&self) -> Result<UnderWay<'_>, HttpError> {
-        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let under_way = UnderWay(&self.under_way);
-        if before < AT_ONCE { Ok(under_way) } else { Err(HttpError::Busy) }
+    fn count_request(&self) -> Result<InFlight<'_>, HttpError> {
+        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        // The guard first: a request that is refused is counted until here, and its guard takes it off again.
+        let in_flight = InFlight(&self.in_flight);
+        if before < MAX_REQUESTS { Ok(in_flight) } else { Err(HttpError::Busy) }
     }
 
-    async fn answered(&self, url: &Url, request: Request<Full<Bytes>>) -> Result<Answer, HttpError> {
+    async fn connect_and_exchange(&self, url: &Url, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError> {
         let stream = connect(url).await?;
         match &self.tls {
             Some(tls) => exchange(handshake(tls, url, stream).await?, request).await,
@@ -169,7 +172,7 @@ fn request(
     Ok(request)
 }
 
-/// Connects, trying every address of the name in turn.
+/// Connects to the host, trying its addresses in turn.
 async fn connect(url: &Url) -> Result<TcpStream, HttpError> {
     let port = url.port_or_known_default().unwrap_or(443);
     let addresses = match url.host() {
@@ -180,7 +183,7 @@ async fn connect(url: &Url) -> Result<TcpStream, HttpError> {
     };
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
@@ -204,32 +207,33 @@ async fn handshake(
     tls.connect(name, stream).await.map_err(HttpError::Handshake)
 }
 
-/// One request over a connection. The connection is driven from here, so that nothing is left of it afterwards.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer, HttpError>
+/// Exchanges one request and its response over a connection. The connection is driven within this future, not in a task:
+/// when the future is dropped, nothing of it is left on the runtime.
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(failure)?;
-        Ok(Answer { status: response.status(), body: whole(response.into_body()).await? })
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(classify)?;
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(classify)?;
+        Ok(HttpResponse { status: response.status(), body: read_body(response.into_body()).await? })
     };
-    let driven = async {
-        // What ends the connection is seen by the answer as well.
+    let driver = async {
+        // The exchange sees the error that ends the connection, so the driver has no result of its own.
         connection.await.ok();
         std::future::pending().await
     };
     tokio::select! {
         biased;
-        answer = answer => answer,
-        never = driven => never,
+        response = exchange => response,
+        never = driver => never,
     }
 }
 
-async fn whole(body: Incoming) -> Result<Bytes, HttpError> {
-    let collected = Limited::new(body, LARGEST).collect().await;
+async fn read_body(body: Incoming) -> Result<Bytes, HttpError> {
+    let collected = Limited::new(body, MAX_BODY).collect().await;
     collected.map(|body| body.to_bytes()).map_err(|error| match error.downcast::<hyper::Error>() {
-        Ok(error) => failure(*error),
+        Ok(error) => classify(*error),
         Err(error) => {
             debug_assert!(error.is::<LengthLimitError>(), "nothing else can happen to a body");
             HttpError::TooLarge
@@ -237,6 +241,6 @@ async fn whole(body: Incoming) -> Result<Bytes, HttpError> {
     })
 }
 
-fn failure(error: hyper::Error) -> HttpError {
+fn classify(error: hyper::Error) -> HttpError {
     if error.is_parse() { HttpError::NotHttp(error) } else { HttpError::Broken(error) }
 }

@@ -1,19 +1,20 @@
-//! What a provider says of itself (OpenID Connect Discovery 1.0, section 3), as far as it matters here.
+//! Provider metadata, from the discovery document (OpenID Connect Discovery 1.0, section 3).
 
 use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
 use openidconnect::url::Url;
 use serde::Deserialize;
 
-use super::error::{Error, InvalidProviderResponse, ProviderEndpoint};
-use super::settings::{is_encrypted, is_local};
+use super::error::Error;
+use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::settings::{is_https, is_loopback_http};
 
-/// Where the document is, under the issuer.
+/// Path of the discovery document below the issuer.
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
-/// What a provider's silence means (OpenID Connect Discovery 1.0, section 3).
-const DEFAULT_AUTHENTICATION: &str = "client_secret_basic";
-/// The signatures that are accepted: by keys that the provider alone has. With the client's secret (HS256 and its like)
-/// whoever knows it could be anybody.
-const ACCEPTED: [(&str, Algorithm); 9] = [
+/// Client authentication of a provider that lists none (OpenID Connect Discovery 1.0, section 3).
+const DEFAULT_CLIENT_AUTH: &str = "client_secret_basic";
+/// Accepted signature algorithms: asymmetric ones, whose private key only the provider has. With HS256 and the like, the
+/// client secret signs, and a copy of the configuration would be enough to forge any user.
+const ACCEPTED_ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RsaSsaPkcs1V15Sha256),
     ("RS384", Algorithm::RsaSsaPkcs1V15Sha384),
     ("RS512", Algorithm::RsaSsaPkcs1V15Sha512),
@@ -25,9 +26,9 @@ const ACCEPTED: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDsa),
 ];
 
-/// What a provider says of itself.
+/// Provider metadata.
 ///
-/// - It was checked: the issuer is the configured one, and what is sent to its addresses is encrypted as to the issuer.
+/// - Checked: the issuer is the configured one, and all endpoints are encrypted if the issuer is.
 #[derive(Debug, Deserialize)]
 pub(super) struct Metadata {
     issuer: String,
@@ -36,7 +37,7 @@ pub(super) struct Metadata {
     pub(super) jwks_uri: Url,
     pub(super) userinfo_endpoint: Option<Url>,
     pub(super) end_session_endpoint: Option<Url>,
-    /// Whether responses name their issuer (RFC 9207, section 3).
+    /// Whether authorization responses have `iss` (RFC 9207, section 3).
     #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
     #[serde(default)]
@@ -44,69 +45,76 @@ pub(super) struct Metadata {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// How we say who we are when we ask for tokens (RFC 6749, section 2.3.1).
+/// Client authentication at the token endpoint (RFC 6749, section 2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Authentication {
+pub(super) enum ClientAuthMethod {
     Basic,
     Post,
 }
 
-/// The address of the document of an issuer.
-pub(super) fn address(issuer: &Url) -> Url {
+/// The address of an issuer's discovery document.
+pub(super) fn discovery_url(issuer: &Url) -> Url {
     let mut url = issuer.clone();
     url.set_path(&format!("{}{WELL_KNOWN}", issuer.path().trim_end_matches('/')));
     url
 }
 
 impl Metadata {
-    /// Reads the document of an issuer.
+    /// Parses and checks the discovery document of an issuer.
     pub(super) fn parse(body: &[u8], issuer: &str) -> Result<Self, Error> {
         let metadata: Self =
-            serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::of_json(&error)))?;
+            serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::from_json(&error)))?;
+        // Discovery 1.0, section 4.3: another issuer's document, served here, would make its users sign in as this one's.
         if metadata.issuer != issuer {
             return Err(Error::IssuerMismatch);
         }
-        metadata.check_addresses(issuer).map_err(invalid)?;
+        metadata.check_endpoints(issuer).map_err(invalid)?;
         if metadata.algorithms().is_empty() {
-            return Err(invalid(InvalidProviderResponse::Algorithms));
+            return Err(invalid(InvalidProviderResponse::SigningAlgorithms));
         }
         Ok(metadata)
     }
 
-    fn check_addresses(&self, issuer: &str) -> Result<(), InvalidProviderResponse> {
-        let fits = if issuer.starts_with("http:") { is_local } else { is_encrypted };
-        let addresses = [
+    /// Checks the scheme of all endpoints: codes, tokens and the client secret must not be sent in the clear, except on this
+    /// machine, to a provider that is there.
+    fn check_endpoints(&self, issuer: &str) -> Result<(), InvalidProviderResponse> {
+        let is_allowed = if issuer.starts_with("http:") { is_loopback_http } else { is_https };
+        let endpoints = [
             ("authorization_endpoint", Some(&self.authorization_endpoint)),
             ("token_endpoint", Some(&self.token_endpoint)),
             ("jwks_uri", Some(&self.jwks_uri)),
             ("userinfo_endpoint", self.userinfo_endpoint.as_ref()),
             ("end_session_endpoint", self.end_session_endpoint.as_ref()),
         ];
-        match addresses.into_iter().find(|(_, url)| url.is_some_and(|url| !fits(url))) {
-            Some((name, _)) => Err(InvalidProviderResponse::Insecure(name)),
+        match endpoints.into_iter().find(|(_, url)| url.is_some_and(|url| !is_allowed(url))) {
+            Some((name, _)) => Err(InvalidProviderResponse::InsecureEndpoint(name)),
             None => Ok(()),
         }
     }
 
-    /// The signatures that both sides accept; RS256 when the provider names none, which all of them have.
+    /// The signature algorithms that both sides accept; RS256, which every provider has, when it lists none.
     pub(super) fn algorithms(&self) -> Vec<Algorithm> {
         let offered = &self.id_token_signing_alg_values_supported;
         let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
-        let takes = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
-        ACCEPTED.iter().filter(|(name, _)| takes(name)).map(|(_, algorithm)| algorithm.clone()).collect()
+        let is_accepted = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
+        ACCEPTED_ALGORITHMS
+            .iter()
+            .filter(|(name, _)| is_accepted(name))
+            .map(|(_, algorithm)| algorithm.clone())
+            .collect()
     }
 
-    /// How a client with a secret shows it.
-    pub(super) fn authentication(&self) -> Result<Authentication, InvalidProviderResponse> {
-        let offers = |name: &str| match &self.token_endpoint_auth_methods_supported {
+    /// Selects the client authentication; `client_secret_basic` when both are supported.
+    pub(super) fn client_auth_method(&self) -> Result<ClientAuthMethod, InvalidProviderResponse> {
+        let supports = |name: &str| match &self.token_endpoint_auth_methods_supported {
             Some(methods) => methods.iter().any(|method| method == name),
-            None => name == DEFAULT_AUTHENTICATION,
+            None => name == DEFAULT_CLIENT_AUTH,
         };
-        if offers("client_secret_basic") {
-            return Ok(Authentication::Basic);
+        if supports("client_secret_basic") {
+            return Ok(ClientAuthMethod::Basic);
         }
-        if offers("client_secret_post") {
-            Ok(Authentication::Post)
+        if supports("client_secret_post") {
+            Ok(ClientAuthMethod::Post)
         } else {
             Err(InvalidProviderResponse::ClientAuthentication)
         }
@@ -139,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_under_the_issuer() {
+    fn discovery_document_is_below_the_issuer() {
         for (issuer, there) in [
             ("https://a.example", "https://a.example/.well-known/openid-configuration"),
             ("https://a.example/", "https://a.example/.well-known/openid-configuration"),
             ("https://a.example/b", "https://a.example/b/.well-known/openid-configuration"),
             ("https://a.example/b/", "https://a.example/b/.well-known/openid-configuration"),
         ] {
-            assert_eq!(address(&Url::parse(issuer).unwrap()).as_str(), there);
+            assert_eq!(discovery_url(&Url::parse(issuer).unwrap()).as_str(), there);
         }
     }
 
     #[test]
-    fn only_signatures_by_the_provider_alone_are_accepted() {
+    fn symmetric_signatures_are_not_accepted() {
         let algorithms = parsed(|_| {}).unwrap().algorithms();
         assert_eq!(algorithms, [Algorithm::RsaSsaPkcs1V15Sha256, Algorithm::EcdsaP256Sha256]);
         let silent =
@@ -160,12 +168,12 @@ mod tests {
         let symmetric = parsed(|document| document["id_token_signing_alg_values_supported"] = json!(["HS256", "none"]));
         assert!(matches!(
             symmetric,
-            Err(Error::InvalidResponse(ProviderEndpoint::Discovery, InvalidProviderResponse::Algorithms))
+            Err(Error::InvalidResponse(ProviderEndpoint::Discovery, InvalidProviderResponse::SigningAlgorithms))
         ));
     }
 
     #[test]
-    fn its_issuer_is_the_configured_one_to_the_letter() {
+    fn issuer_must_equal_the_configured_one() {
         for other in ["https://login.example.com/a/", "https://login.example.com", "https://LOGIN.example.com/a", ""] {
             let mismatch = parsed(|document| document["issuer"] = json!(other));
             assert_eq!(mismatch.unwrap_err().reason(), "issuer_mismatch", "{other}");
@@ -173,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_in_the_clear() {
+    fn endpoints_must_be_encrypted() {
         for name in
             ["authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint"]
         {
             for bad in ["http://login.example.com/x", "http://127.0.0.1/x", "ftp://login.example.com/x"] {
                 let insecure = parsed(|document| document[name] = json!(bad));
                 assert!(
-                    matches!(insecure, Err(Error::InvalidResponse(_, InvalidProviderResponse::Insecure(found))) if found == name),
+                    matches!(insecure, Err(Error::InvalidResponse(_, InvalidProviderResponse::InsecureEndpoint(found))) if found == name),
                     "{name} {bad}"
                 );
             }
@@ -191,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_shown_as_the_provider_wants_it() {
+    fn client_authentication_is_one_that_the_provider_supports() {
         let by =
             |methods: Value| parsed(|document| document["token_endpoint_auth_methods_supported"] = methods).unwrap();
-        assert_eq!(by(Value::Null).authentication().unwrap(), Authentication::Basic);
+        assert_eq!(by(Value::Null).client_auth_method().unwrap(), ClientAuthMethod::Basic);
         assert_eq!(
-            by(json!(["client_secret_post", "client_secret_basic"])).authentication().unwrap(),
-            Authentication::Basic
+            by(json!(["client_secret_post", "client_secret_basic"])).client_auth_method().unwrap(),
+            ClientAuthMethod::Basic
         );
-        assert_eq!(by(json!(["client_secret_post", "none"])).authentication().unwrap(), Authentication::Post);
-        assert!(by(json!(["private_key_jwt"])).authentication().is_err());
+        assert_eq!(by(json!(["client_secret_post", "none"])).client_auth_method().unwrap(), ClientAuthMethod::Post);
+        assert!(by(json!(["private_key_jwt"])).client_auth_method().is_err());
     }
 }

@@ -1,21 +1,21 @@
-//! OpenID Connect, as a relying party: people sign in where their company already has them.
+//! OpenID Connect, as a relying party: users sign in with the identity provider of their company.
 //!
 //! ```text
-//! Provider::begin    the address to send the browser to, and what must be remembered until it comes back
-//! Provider::finish   what it came back with, exchanged and verified: who it is
-//! Provider::sign_out_url   where to send it to be signed out there as well
+//! Provider::begin_sign_in    builds the authorization request: the address to send the browser to
+//! Provider::finish_sign_in   takes the authorization response, exchanges the code, verifies the ID token: who the user is
+//! Provider::sign_out_url     the address to send the browser to, to sign the user out at the provider as well
 //! ```
 //!
 //! - Authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE S256 (RFC 7636), `state` and `nonce` of 256
 //!   bits each, and the `iss` of the response (RFC 9207).
-//! - ID tokens are believed only when signed, by a key of the provider, with an asymmetric algorithm of our list.
-//! - The documents of a provider are read when they are needed first, kept for an hour, and may then change in all they
-//!   say: its keys are read again as soon as a token names one that we do not know.
+//! - An ID token is accepted only when it is signed, by a key of the provider, with an asymmetric algorithm of our list.
+//! - A provider's discovery document and key set are read when they are first needed and cached for an hour. The key set is
+//!   read again as soon as a token names an unknown key.
 //! - No state of a sign-in is kept here, and no task outlives a call: a [`Provider`] serves any number of runtimes.
-//! - No token, code, verifier or secret is in any text that an [`Error`] has.
+//! - No [`Error`] has a token, code, verifier or secret in its text.
 //!
-//! Parsing and verifying tokens and keys, and the address to sign in at, are `openidconnect`'s. The requests are our own:
-//! what a provider says that we do not need must not be able to fail a sign-in, and what it says wrongly has a name.
+//! Tokens and keys are parsed and verified by `openidconnect`, which also builds the authorization request. The HTTP requests
+//! are our own, so that a member of a response that is not needed cannot fail a sign-in, and one that is wrong has a name.
 
 mod provider;
 mod settings;
@@ -29,11 +29,13 @@ mod document_cache;
 mod metadata;
 mod http;
 mod error;
+mod invalid_response;
 
 pub use authorization_request::{AuthorizationRequest, PendingAuthorization};
-pub use authorization_response::{AuthorizationResponse, InvalidAuthorizationResponse};
-pub use error::{Error, Fault, InvalidProviderResponse, ProviderEndpoint};
+pub use authorization_response::AuthorizationResponse;
+pub use error::{Error, Fault};
 pub use http::HttpError;
+pub use invalid_response::{ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint};
 pub use provider::Provider;
 pub use settings::{InvalidIssuer, Settings};
 pub use verified_identity::VerifiedIdentity;

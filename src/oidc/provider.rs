@@ -1,4 +1,4 @@
-//! A provider, and the three things that are done with one.
+//! Identity provider: begins and finishes sign-ins, and signs users out.
 
 use std::fmt;
 
@@ -6,85 +6,86 @@ use serde_json::{Map, Value};
 
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization};
 use super::authorization_response::AuthorizationResponse;
-use super::code_exchange::{Tokens, exchange};
-use super::document_cache::Documents;
+use super::code_exchange::{Tokens, exchange_code};
+use super::document_cache::DocumentCache;
 use super::error::Error;
-use super::http::Http;
-use super::id_token::Expected;
+use super::http::HttpClient;
+use super::id_token::IdTokenVerifier;
 use super::metadata::Metadata;
-use super::settings::{Settings, is_encrypted, parse_issuer};
-use super::userinfo;
+use super::settings::{Settings, is_https, parse_issuer};
+use super::userinfo::fetch_userinfo;
 use super::verified_identity::VerifiedIdentity;
 use crate::clock::Micros;
 use crate::secret::Secret;
 
-/// A provider that people sign in by.
+/// Identity provider that users sign in with.
 ///
-/// - Made without a word to it: it may be away when we start.
-/// - To be shared by any number of threads, each with a runtime of its own; a call ends when it is dropped.
+/// - Constructed without a request to it: it may be unavailable when the gateway starts.
+/// - Shared by any number of threads, each with a runtime of its own; a call ends when it is dropped.
 pub struct Provider {
     settings: Settings,
-    http: Http,
-    documents: Documents,
+    http: HttpClient,
+    documents: DocumentCache,
 }
 
 impl Provider {
-    /// A provider as it is configured.
+    /// A provider with these settings.
     ///
     /// # Errors
-    /// [`Error::Issuer`], and [`Error::Tls`] when a file of its certificates is of no use.
+    /// [`Error::Issuer`], and [`Error::Tls`] when a file of its certificates is unusable.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let issuer = parse_issuer(&settings.issuer).map_err(Error::Issuer)?;
-        let http = Http::new(is_encrypted(&issuer), &settings.tls).map_err(Error::Tls)?;
-        Ok(Self { documents: Documents::new(&settings.issuer, &issuer), http, settings })
+        let http = HttpClient::new(is_https(&issuer), &settings.tls).map_err(Error::Tls)?;
+        Ok(Self { documents: DocumentCache::new(&settings.issuer, &issuer), http, settings })
     }
 
-    /// As what it is configured.
+    /// The settings of the provider.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Begins a sign-in that comes back to this address.
+    /// Begins a sign-in: builds the authorization request whose response comes back to this redirect URI.
     ///
     /// # Errors
-    /// When the provider has never said where it is to begin, and does not now.
+    /// When the discovery document was never read, and cannot be read now.
     pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
-        authorization_request::begin(&self.settings, &metadata, redirect_uri)
+        authorization_request::build(&self.settings, &metadata, redirect_uri)
     }
 
-    /// Ends a sign-in with what came back to the same address: who it is.
+    /// Finishes a sign-in with the authorization response that came back to the same redirect URI.
     ///
-    /// Whether the browser is the one that began is for the caller to see to, by the response's `state`.
+    /// The caller checks, by `state`, that the browser is the one that began the sign-in.
     ///
     /// # Errors
-    /// Everything else that can be wrong.
+    /// [`Error`], for everything else that can be wrong.
     pub async fn finish_sign_in(
         &self,
         pending: &PendingAuthorization,
         redirect_uri: &str,
-        callback: &AuthorizationResponse,
+        response: &AuthorizationResponse,
         now: Micros,
     ) -> Result<VerifiedIdentity, Error> {
+        // A response of one provider must not finish a sign-in with another (mix-up, RFC 9700, section 4.4).
         if pending.issuer != self.settings.issuer {
             return Err(Error::WrongProvider);
         }
         let metadata = self.documents.metadata(&self.http, now).await?;
-        let code = callback.code(&self.settings.issuer, &metadata)?;
-        let tokens = exchange(&self.http, &self.settings, &metadata, pending, redirect_uri, code).await?;
-        let claims = self.verify(&metadata, pending, &tokens, now).await?;
-        let userinfo = self.userinfo(&metadata, &tokens, &claims).await?;
+        let code = response.code(&self.settings.issuer, &metadata)?;
+        let tokens = exchange_code(&self.http, &self.settings, &metadata, pending, redirect_uri, code).await?;
+        let claims = self.verify_id_token(&metadata, pending, &tokens, now).await?;
+        let userinfo = self.missing_claims(&metadata, &tokens, &claims).await?;
         Ok(VerifiedIdentity::new(tokens.id, claims, userinfo))
     }
 
-    /// Where the browser can be sent to be signed out at the provider as well, and from there back to `return_to` (OpenID
-    /// Connect RP-Initiated Logout 1.0, section 2); none when the provider has no such place, or does not say so now.
+    /// The address that signs the user out at the provider, and sends the browser back to `return_to` (OpenID Connect
+    /// RP-Initiated Logout 1.0, section 2). None when the provider has no such endpoint, or its metadata is unavailable.
     pub async fn sign_out_url(&self, id_token: Option<&Secret>, return_to: &str, now: Micros) -> Option<String> {
         let metadata = self.documents.metadata(&self.http, now).await;
         let metadata = metadata
             .inspect_err(|error| {
                 let (provider, reason, error) = (&self.settings.name, error.reason(), error.in_full());
-                tracing::warn!(provider, reason, error, "nobody can be signed out at the provider");
+                tracing::warn!(provider, reason, error, "cannot sign the user out at the identity provider");
             })
             .ok()?;
         let mut url = metadata.end_session_endpoint.clone()?;
@@ -97,8 +98,9 @@ impl Provider {
         Some(url.into())
     }
 
-    /// The ID token's claims; when no key fits, the provider may have new ones.
-    async fn verify(
+    /// Verifies the ID token; once more with a newer key set when its key is unknown: the provider may have rotated its
+    /// keys since the cached set was read.
+    async fn verify_id_token(
         &self,
         metadata: &Metadata,
         pending: &PendingAuthorization,
@@ -106,36 +108,37 @@ impl Provider {
         now: Micros,
     ) -> Result<Map<String, Value>, Error> {
         let algorithms = metadata.algorithms();
-        let expected = Expected {
+        let verifier = IdTokenVerifier {
             settings: &self.settings,
             algorithms: &algorithms,
             nonce: &pending.nonce,
             access: &tokens.access,
             now,
         };
-        let keys = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        let first = expected.claims(&tokens.id, &keys.set);
-        match first {
-            Err(error) if error.is_of_keys() => match self.documents.other_keys(&self.http, &keys, now).await? {
-                Some(other) => expected.claims(&tokens.id, &other.set),
-                None => Err(error),
-            },
-            first => first,
+        let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
+        match verifier.verify(&tokens.id, &cached.keys) {
+            Err(error) if error.may_be_rotation() => {
+                match self.documents.refresh_keys(&self.http, &cached, now).await? {
+                    Some(newer) => verifier.verify(&tokens.id, &newer.keys),
+                    None => Err(error),
+                }
+            }
+            verified => verified,
         }
     }
 
-    /// What userinfo says, when something is wanted that the ID token does not say.
-    async fn userinfo(
+    /// The claims of userinfo, when the ID token lacks one that is needed; else none.
+    async fn missing_claims(
         &self,
         metadata: &Metadata,
         tokens: &Tokens,
         claims: &Map<String, Value>,
     ) -> Result<Map<String, Value>, Error> {
-        let wanted = ["email", "name"].into_iter().chain(self.settings.claims.iter().map(String::as_str));
-        let lacks = wanted.into_iter().any(|name| !claims.contains_key(name));
+        let needed = ["email", "name"].into_iter().chain(self.settings.claims.iter().map(String::as_str));
+        let is_missing = needed.into_iter().any(|name| !claims.contains_key(name));
         let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
-        match metadata.userinfo_endpoint.as_ref().filter(|_| lacks) {
-            Some(endpoint) => userinfo::ask(&self.http, endpoint, &tokens.access, subject).await,
+        match metadata.userinfo_endpoint.as_ref().filter(|_| is_missing) {
+            Some(endpoint) => fetch_userinfo(&self.http, endpoint, &tokens.access, subject).await,
             None => Ok(Map::new()),
         }
     }

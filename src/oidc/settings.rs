@@ -1,4 +1,4 @@
-//! What is said of a provider in the configuration.
+//! Settings of a provider.
 
 use std::net::IpAddr;
 
@@ -7,43 +7,43 @@ use openidconnect::url::{Host, Url};
 use crate::secret::Secret;
 use crate::tls::ClientSettings;
 
-/// A provider, and who we are there.
+/// Settings of a provider, and of this gateway as its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What it is called in addresses and logs.
+    /// The provider's name in addresses and logs.
     pub name: String,
-    /// What people read on its button.
+    /// The label of its button on the sign-in page.
     pub label: String,
-    /// Its issuer identifier, exactly as its own documents have it; see [`Settings::check_issuer`].
+    /// The issuer identifier, exactly as in the discovery document; see [`Settings::check_issuer`].
     pub issuer: String,
-    /// Our name there.
+    /// The id of this gateway as a client of the provider.
     pub client_id: String,
-    /// Our secret there; none for a public client, which has only PKCE.
+    /// The client secret; none for a public client, which has only PKCE.
     pub client_secret: Option<Secret>,
-    /// What is asked for beside `openid`.
+    /// The scopes to request besides `openid`.
     pub scopes: Vec<String>,
-    /// The claims that are wanted beside `email` and `name`: when the ID token lacks one, userinfo is asked.
+    /// The claims to read besides `email` and `name`. Userinfo is fetched when the ID token lacks one.
     pub claims: Vec<String>,
-    /// By whom it must be certified.
+    /// TLS settings: the authorities that the provider's certificate must come from.
     pub tls: ClientSettings,
 }
 
-/// Why a text cannot be an issuer.
+/// Reason why a text cannot be an issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidIssuer {
-    /// It is no URL.
+    /// The text is not a URL.
     #[error("is not a URL; give the provider's issuer, such as https://login.example.com")]
     NotAUrl,
-    /// Anybody on the way could be the provider.
+    /// The URL is not encrypted: anyone on the network path could answer as the provider.
     #[error("is not https; only a provider on this machine (127.0.0.1, ::1, localhost) may have http")]
     Insecure,
-    /// An issuer has no such parts (OpenID Connect Discovery 1.0, section 3).
+    /// The URL has parts that an issuer must not have (OpenID Connect Discovery 1.0, section 3).
     #[error("must not have a user, a query or a fragment")]
     Parts,
 }
 
 impl Settings {
-    /// Whether a text can be an issuer.
+    /// Checks that a text can be an issuer.
     ///
     /// # Errors
     /// [`InvalidIssuer`] when it cannot.
@@ -52,13 +52,13 @@ impl Settings {
     }
 }
 
-/// An issuer as an address.
+/// Parses an issuer.
 pub(super) fn parse_issuer(issuer: &str) -> Result<Url, InvalidIssuer> {
     let url = Url::parse(issuer).map_err(|_| InvalidIssuer::NotAUrl)?;
     if !url.has_host() {
         return Err(InvalidIssuer::NotAUrl);
     }
-    if !is_encrypted(&url) && !is_local(&url) {
+    if !is_https(&url) && !is_loopback_http(&url) {
         return Err(InvalidIssuer::Insecure);
     }
     let has_user = !url.username().is_empty() || url.password().is_some();
@@ -68,13 +68,13 @@ pub(super) fn parse_issuer(issuer: &str) -> Result<Url, InvalidIssuer> {
     Ok(url)
 }
 
-/// Whether what is sent there is encrypted.
-pub(super) fn is_encrypted(url: &Url) -> bool {
+/// Returns whether a URL is `https`.
+pub(super) fn is_https(url: &Url) -> bool {
     url.scheme() == "https"
 }
 
-/// Whether what is sent there in the clear never leaves this machine.
-pub(super) fn is_local(url: &Url) -> bool {
+/// Returns whether a URL is `http` on this machine, so that nothing that is sent there leaves it.
+pub(super) fn is_loopback_http(url: &Url) -> bool {
     url.scheme() == "http"
         && match url.host() {
             Some(Host::Ipv4(ip)) => IpAddr::V4(ip).is_loopback(),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_encrypted_or_on_this_machine() {
+    fn issuer_is_encrypted_or_on_this_machine() {
         for good in [
             "https://login.example.com",
             "https://login.example.com/realms/a/",

@@ -1,4 +1,4 @@
-//! Who it was: what an ID token and userinfo say together.
+//! Verified identity: the claims of the ID token and of userinfo, merged.
 
 use std::fmt;
 
@@ -6,39 +6,41 @@ use serde_json::{Map, Value};
 
 use crate::secret::Secret;
 
-/// What an ID token and userinfo are about, rather than whom: userinfo has no say in it.
-const PROTOCOL: [&str; 12] =
+/// Claims about the token rather than the user, which are never taken from userinfo.
+const TOKEN_CLAIMS: [&str; 12] =
     ["iss", "sub", "aud", "exp", "iat", "nbf", "jti", "nonce", "azp", "at_hash", "c_hash", "auth_time"];
 
-/// Who signed in, as their provider says.
+/// Identity of a user who signed in, as the provider vouches for it.
 ///
-/// - `email_verified` is of this very `email`: said by whoever says the address, or by the other of the same one.
-/// - `claims` are those of the ID token, and those of userinfo that it does not have.
+/// - `email_verified` holds for exactly this `email`: it counts only from a response (ID token or userinfo) that has the
+///   same address.
+/// - `claims` are those of the ID token, and those of userinfo that the ID token does not have.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedIdentity {
-    /// Who it is at this provider, for ever; never another there.
+    /// `sub`: the user's id at this provider, which is never reassigned.
     pub subject: String,
     /// The email address.
     pub email: Option<String>,
-    /// Whether the provider has seen to it that the address is theirs.
+    /// Whether the provider has verified that the address is the user's.
     pub email_verified: bool,
-    /// What they are called.
+    /// The user's name.
     pub name: Option<String>,
     /// All claims.
     pub claims: Map<String, Value>,
-    /// The ID token, for [`super::Provider::sign_out_url`].
+    /// The ID token, for `id_token_hint`; see [`super::Provider::sign_out_url`].
     pub id_token: Secret,
 }
 
 impl VerifiedIdentity {
-    /// From the claims of a verified ID token, and of userinfo if it was asked.
+    /// Merges the claims of a verified ID token and of userinfo, which may be empty.
     pub(super) fn new(id_token: Secret, token: Map<String, Value>, userinfo: Map<String, Value>) -> Self {
+        // The ID token is signed; userinfo is not. So userinfo never replaces a claim.
         let email = text(&token, "email").or_else(|| text(&userinfo, "email"));
-        let email_verified = email.as_ref().is_some_and(|email| [&token, &userinfo].iter().any(|c| vouches(c, email)));
+        let email_verified = email.as_ref().is_some_and(|email| [&token, &userinfo].iter().any(|c| verifies(c, email)));
         let subject = text(&token, "sub").unwrap_or_default();
         let mut claims = token;
         for (name, value) in userinfo {
-            if !PROTOCOL.contains(&name.as_str()) {
+            if !TOKEN_CLAIMS.contains(&name.as_str()) {
                 claims.entry(name).or_insert(value);
             }
         }
@@ -49,13 +51,13 @@ impl VerifiedIdentity {
     }
 }
 
-/// A claim that is a text and not empty.
+/// A claim that is text and not empty.
 fn text(claims: &Map<String, Value>, name: &str) -> Option<String> {
     claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Whether these claims say that this address is theirs; some providers write yes as a text.
-fn vouches(claims: &Map<String, Value>, email: &str) -> bool {
+/// Returns whether these claims verify this address. Some providers write `"true"` as text.
+fn verifies(claims: &Map<String, Value>, email: &str) -> bool {
     let verified = match claims.get("email_verified") {
         Some(Value::Bool(verified)) => *verified,
         Some(Value::String(verified)) => verified == "true",
@@ -65,7 +67,7 @@ fn vouches(claims: &Map<String, Value>, email: &str) -> bool {
 }
 
 impl fmt::Debug for VerifiedIdentity {
-    /// Only whether there is what: people are not for logs.
+    /// Without the claims: personal data does not belong into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VerifiedIdentity").field("email_verified", &self.email_verified).finish_non_exhaustive()
     }
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_vouched_for_by_who_says_it() {
+    fn email_is_verified_only_by_the_response_that_has_it() {
         for (token, userinfo, email, is_verified) in [
             (json!({"email": "a@x"}), json!({}), Some("a@x"), false),
             (json!({"email": "a@x", "email_verified": true}), json!({}), Some("a@x"), true),
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn userinfo_only_adds() {
+    fn userinfo_adds_claims_and_replaces_none() {
         let token = json!({"sub": "s", "iss": "i", "groups": ["a"]});
         let userinfo = json!({"sub": "s", "groups": ["b"], "name": "N", "aud": "x", "exp": 1});
         let verified = verified(token, userinfo);
