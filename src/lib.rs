@@ -63,6 +63,7 @@ pub mod secret;
 pub mod problem;
 pub mod http_syntax;
 pub mod timer;
+pub mod request_body;
 pub mod refusal;
 pub mod settings;
 pub mod tls;

@@ -15,7 +15,8 @@ use crate::config::{Listener, ListenerRole};
 use crate::dashboard::{CurlExample, CurlExamples, Dashboard};
 use crate::forward::TrustedProxies;
 use crate::gateway::{EarlyRejection, Gateway};
-use crate::transport::{BodyLimits, RequestBody, ServeOptions, Settings};
+use crate::request_body::BodyLimits;
+use crate::transport::{ServeOptions, Settings};
 use crate::upstream::Pool;
 
 /// Active configuration of a worker. Clones share it.
@@ -74,7 +75,7 @@ impl ActiveConfig {
 }
 
 impl SharedHandles {
-    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool<RequestBody>) -> WorkerServices {
+    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool) -> WorkerServices {
         let gateway = Rc::new(self.build_gateway(snapshot, pool));
         let listeners = snapshot.config.listen.iter().enumerate();
         let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
@@ -96,7 +97,7 @@ impl SharedHandles {
         Some(Dashboard::new(shared, trusted, snapshot.failed_auth.clone(), examples, self.metrics.clone()))
     }
 
-    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool<RequestBody>) -> Gateway {
+    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool) -> Gateway {
         let routes = Routes::new(&snapshot.config.routes, &self.metrics);
         let limits = self.body_limits(&snapshot.config.transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());

@@ -26,10 +26,10 @@ mod tests {
     use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
     use crate::metrics::Metrics;
     use crate::quota::Quota;
+    use crate::request_body::UploadProgress;
     use crate::state::{
         Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded,
     };
-    use crate::transport::UploadProgress;
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };

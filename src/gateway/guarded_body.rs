@@ -12,8 +12,8 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use crate::audit::{AuditEntry, Outcome, UseEnd};
 use crate::clock::{self, Micros};
 use crate::forward;
+use crate::request_body::UploadProgress;
 use crate::state::Permit;
-use crate::transport::{RequestBody, UploadProgress};
 use crate::upstream::{ResponseBody, ResponseError};
 
 /// What an admitted request holds: its slot and its open audit entry.
@@ -72,7 +72,7 @@ pub enum GuardedBody {
     /// The upstream's, with what the request holds.
     Upstream {
         /// The upstream's body.
-        body: ResponseBody<RequestBody>,
+        body: ResponseBody,
         /// Whether there is no body, and a length of the one that is not there. On HTTP/1 the library says such a length
         /// only when it takes the body for one that may still come.
         length_only: bool,

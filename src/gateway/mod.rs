@@ -41,8 +41,9 @@ use crate::forward::{
 use crate::identity::{Peer, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
+use crate::request_body::{BodyLimits, RequestBody};
 use crate::state::Admitted;
-use crate::transport::{BodyLimits, RequestBody, Settings, UpgradeSlot};
+use crate::transport::{Settings, UpgradeSlot};
 use crate::upstream::{Pool, SendError, SendOptions};
 
 use contained::contained;
@@ -59,7 +60,7 @@ pub struct Gateway {
     /// Who may enter.
     pub admission: Admission,
     /// The way on.
-    pub upstream: Pool<RequestBody>,
+    pub upstream: Pool,
     /// How often bad keys may be tried.
     pub failed_auth: FailedAuthLimiter,
     /// What is remembered.

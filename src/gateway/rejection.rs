@@ -11,7 +11,8 @@ use crate::forward::InvalidHead;
 use crate::identity::{AuthMethod, Permission};
 use crate::problem::{self, Problem};
 use crate::refusal::{Answer, Refusal};
-use crate::transport::{BodyError, HeadError};
+use crate::request_body::BodyError;
+use crate::transport::HeadError;
 use crate::upstream::SendError;
 
 /// Seconds until a retry where no better time is known.

@@ -15,7 +15,6 @@ use super::tunnel::Tunnelling;
 use crate::audit::Outcome;
 use crate::identity::AuthMethod;
 use crate::refusal::Refusal;
-use crate::transport::RequestBody;
 use crate::upstream::{ResponseBody, Tunnel};
 
 impl Gateway {
@@ -23,7 +22,7 @@ impl Gateway {
     pub(super) async fn respond(
         &self,
         arrival: &Arrival<'_>,
-        mut response: Response<ResponseBody<RequestBody>>,
+        mut response: Response<ResponseBody>,
         mut exchange: Exchange,
         fields: &RateLimitFields,
     ) -> Response<GuardedBody> {
@@ -51,7 +50,7 @@ impl Gateway {
     async fn switch(
         &self,
         arrival: &Arrival<'_>,
-        response: Response<ResponseBody<RequestBody>>,
+        response: Response<ResponseBody>,
         mut exchange: Exchange,
         fields: RateLimitFields,
     ) -> Response<GuardedBody> {

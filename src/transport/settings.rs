@@ -15,7 +15,7 @@ pub struct Settings {
     pub keep_alive_timeout: Duration,
     /// Between two pieces of a request body.
     pub body_idle_timeout: Duration,
-    /// Bytes per second that a request body must bring on average, after a grace of [`super::BODY_GRACE`]; 0 for any.
+    /// Bytes per second that a request body must bring on average, after a grace of [`crate::request_body::BODY_GRACE`]; 0 for any.
     pub min_body_rate: u64,
     /// How long a client may take nothing of what is sent to it.
     pub write_idle_timeout: Duration,

@@ -16,34 +16,34 @@ use super::failure::{ResponseError, TimeoutKind};
 use super::multiplexed::Stream;
 use super::outgoing::Lender;
 use super::pool::Shared;
-use super::timer::Timer;
 use super::tunnel::Tunnel;
+use crate::timer::LazyTimer;
 
 /// A connection in use.
 ///
 /// - Given back when its exchange has ended whole, the request's body included.
 /// - Dropped otherwise, and so closed at once: the rest of a request that was answered early goes nowhere.
-pub(super) struct Lease<B> {
-    carrier: Carrier<B>,
-    pool: Rc<Shared<B>>,
+pub(super) struct Lease {
+    carrier: Carrier,
+    pool: Rc<Shared>,
     in_flight: InFlight,
     reusable: bool,
 }
 
 /// What an exchange goes over.
-pub(super) enum Carrier<B> {
+pub(super) enum Carrier {
     /// A connection of its own.
-    Http1(Connection<B>),
+    Http1(Connection),
     /// A stream, and the lender of the request that it carries: dropped, it takes back what is left of it.
-    Http2 { stream: Stream<B>, _lender: Lender<B> },
+    Http2 { stream: Stream, _lender: Lender },
 }
 
-impl<B> Lease<B> {
-    pub(super) fn new(carrier: Carrier<B>, pool: Rc<Shared<B>>, in_flight: InFlight, reusable: bool) -> Self {
+impl Lease {
+    pub(super) fn new(carrier: Carrier, pool: Rc<Shared>, in_flight: InFlight, reusable: bool) -> Self {
         Self { carrier, pool, in_flight, reusable }
     }
 
-    fn timer(&mut self) -> &mut Timer {
+    fn timer(&mut self) -> &mut LazyTimer {
         match &mut self.carrier {
             Carrier::Http1(connection) => &mut connection.timer,
             Carrier::Http2 { stream, .. } => &mut stream.timer,
@@ -70,24 +70,24 @@ impl<B> Lease<B> {
 }
 
 /// A response body that keeps its connection and gives it back at its end.
-pub struct ResponseBody<B> {
+pub struct ResponseBody {
     body: Incoming,
-    lease: Option<Lease<B>>,
+    lease: Option<Lease>,
     /// How long a piece may take.
     deadlines: Deadlines,
     /// Until when the upstream is waited for, while it is; not while the client is.
     due: Option<Instant>,
 }
 
-impl<B> ResponseBody<B> {
-    pub(super) fn new(body: Incoming, lease: Lease<B>, deadlines: Deadlines) -> Self {
+impl ResponseBody {
+    pub(super) fn new(body: Incoming, lease: Lease, deadlines: Deadlines) -> Self {
         let mut this = Self { body, lease: Some(lease), deadlines, due: None };
         this.give_back_at_end();
         this
     }
 
     /// A body that is none: the connection behind it speaks another protocol.
-    pub(super) fn switched(body: Incoming, lease: Lease<B>, deadlines: Deadlines) -> Self {
+    pub(super) fn switched(body: Incoming, lease: Lease, deadlines: Deadlines) -> Self {
         Self { body, lease: Some(lease), deadlines, due: None }
     }
 
@@ -143,9 +143,9 @@ impl<B> ResponseBody<B> {
     }
 }
 
-impl<B> Unpin for ResponseBody<B> {}
+impl Unpin for ResponseBody {}
 
-impl<B> Body for ResponseBody<B> {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = ResponseError;
 

@@ -4,9 +4,7 @@
 //! was processed (RFC 9113, section 8.7). For that its head is copied, and up to 64 KiB of its body are remembered until
 //! the response begins, which costs references and no copies.
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::{Carrier, ResponseBody};
@@ -18,25 +16,21 @@ use super::outgoing::{Lender, Outgoing, copy_head};
 use super::pool::{Pool, SendOptions, Unsent, unreachable};
 
 /// How a request on a stream fared.
-enum Call<B> {
-    Answered(Stream<B>, Response<Incoming>),
+enum Call {
+    Answered(Stream, Response<Incoming>),
     Failed(SendError),
     /// The upstream did not begin with it.
     Refused(hyper::Error),
 }
 
-impl<B> Pool<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Pool {
     /// Sends to one endpoint; the request comes back when nothing of it was sent.
     pub(super) async fn call(
         &self,
-        request: Request<Outgoing<B>>,
+        request: Request<Outgoing>,
         in_flight: InFlight,
         options: &SendOptions<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
+    ) -> Result<Result<Response<ResponseBody>, SendError>, Unsent> {
         let deadlines = Deadlines::from_now(self.timeouts(), options.long_lived);
         let (parts, body) = request.into_parts();
         let (request, lender) = (Request::from_parts(parts, ()), Lender::new(body));
@@ -66,7 +60,7 @@ where
     }
 
     /// A place on a connection; or whether the attempt to make one took too long.
-    async fn place(&self, in_flight: &InFlight) -> Result<Stream<B>, bool> {
+    async fn place(&self, in_flight: &InFlight) -> Result<Stream, bool> {
         let shared = in_flight.shared();
         let stream = self.multiplexed(in_flight.index()).stream(
             &shared.endpoint,
@@ -83,13 +77,13 @@ where
 
     async fn call_over(
         &self,
-        mut stream: Stream<B>,
+        mut stream: Stream,
         request: &Request<()>,
-        lender: &Lender<B>,
+        lender: &Lender,
         in_flight: &InFlight,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
-    ) -> Call<B> {
+    ) -> Call {
         let Some(body) = lender.lend() else { return Call::Failed(SendError::Unrepeatable) };
         let request = multiplexed::head(copy_head(request), in_flight.shared()).map(|()| body);
         let mut sender = stream.sender();

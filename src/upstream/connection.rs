@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
@@ -14,8 +13,8 @@ use tokio::task::AbortHandle;
 use super::outgoing::Outgoing;
 use super::settings::Endpoint;
 use super::stream::{Encryption, reach};
-use super::timer::Timer;
 use super::wire::Link;
+use crate::timer::LazyTimer;
 
 /// Bytes of an upstream's response head that are taken at most, and bytes of its body that are read at once: of these
 /// pieces, about five are held for a client that takes them slowly.
@@ -24,9 +23,9 @@ const MAX_HEAD: usize = 32 * 1024;
 /// A connection: the library's handle, the timer that its exchanges share, and its socket's state.
 ///
 /// - Dropped, it closes at once, whatever is still going on in either direction.
-pub(super) struct Connection<B> {
-    pub(super) sender: SendRequest<Outgoing<B>>,
-    pub(super) timer: Timer,
+pub(super) struct Connection {
+    pub(super) sender: SendRequest<Outgoing>,
+    pub(super) timer: LazyTimer,
     pub(super) link: Rc<Link>,
     /// What was read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
@@ -42,10 +41,7 @@ impl Drop for Task {
     }
 }
 
-impl<B> Connection<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-{
+impl Connection {
     /// Whether it can take another request: open, silent, and done with the last request as well as with its response.
     pub(super) fn is_clean(&self) -> bool {
         self.sender.is_ready() && self.link.is_silent()
@@ -53,15 +49,11 @@ where
 }
 
 /// Connects, and starts the connection's task on this thread.
-pub(super) async fn connect<B>(
+pub(super) async fn connect(
     endpoint: &Endpoint,
     encryption: Option<&Encryption>,
     timeout: Duration,
-) -> io::Result<Connection<B>>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> io::Result<Connection> {
     let stream = tokio::time::timeout(timeout, reach(endpoint, encryption)).await??;
     let link = Link::new(stream);
     let mut builder = http1::Builder::new();
@@ -76,5 +68,5 @@ where
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    Ok(Connection { sender, timer: Timer::default(), link, beyond, _task: Task(task.abort_handle()) })
+    Ok(Connection { sender, timer: LazyTimer::default(), link, beyond, _task: Task(task.abort_handle()) })
 }

@@ -5,9 +5,7 @@ use std::pin::pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -15,16 +13,16 @@ use super::connection::Connection;
 use super::failure::{SendError, TimeoutKind};
 use super::outgoing::Outgoing;
 use super::settings::Timeouts;
-use super::timer::Timer;
+use crate::timer::LazyTimer;
 
 /// How an attempt ended.
-pub(super) enum Attempt<B> {
+pub(super) enum Attempt {
     /// With a response's head.
-    Answered(Connection<B>, Response<Incoming>),
+    Answered(Connection, Response<Incoming>),
     /// Without one, though something may have been sent.
-    Failed(Connection<B>, SendError),
+    Failed(Connection, SendError),
     /// Nothing was sent: the request is as it was. Boxed, as it is large and rare.
-    Unsent(Box<Request<Outgoing<B>>>),
+    Unsent(Box<Request<Outgoing>>),
 }
 
 /// By when what must have come.
@@ -63,16 +61,12 @@ impl Deadlines {
 }
 
 /// Sends a request over a connection of its own and waits for the head.
-pub(super) async fn exchange<B>(
-    mut connection: Connection<B>,
-    request: Request<Outgoing<B>>,
+pub(super) async fn exchange(
+    mut connection: Connection,
+    request: Request<Outgoing>,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
-) -> Attempt<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Attempt {
     let Connection { sender, timer, link, .. } = &mut connection;
     link.begin();
     match head(sender.try_send_request(request), timer, deadlines, uploaded).await {
@@ -88,7 +82,7 @@ where
 /// Waits for the head. While the request's body goes, the upstream is not late with it.
 pub(super) async fn head<T>(
     response: impl Future<Output = T>,
-    timer: &mut Timer,
+    timer: &mut LazyTimer,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
 ) -> Result<T, TimeoutKind> {

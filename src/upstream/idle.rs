@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::Body;
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -16,27 +14,24 @@ const MOST: usize = 256;
 const MAX_AGE: Duration = Duration::from_secs(50);
 
 /// A stack: the connection used last is used next, so that the others grow old.
-pub(super) struct Idle<B>(Vec<(Connection<B>, Instant)>);
+pub(super) struct Idle(Vec<(Connection, Instant)>);
 
-impl<B> Default for Idle<B> {
+impl Default for Idle {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<B> Idle<B> {
+impl Idle {
     /// Keeps a connection, unless there are enough.
-    pub(super) fn push(&mut self, connection: Connection<B>) {
+    pub(super) fn push(&mut self, connection: Connection) {
         if self.0.len() < MOST {
             self.0.push((connection, Instant::now()));
         }
     }
 
     /// A connection that can take a request. Old and unclean ones are closed on the way.
-    pub(super) fn pop(&mut self) -> Option<Connection<B>>
-    where
-        B: Body<Data = Bytes> + Unpin + 'static,
-    {
+    pub(super) fn pop(&mut self) -> Option<Connection> {
         while let Some((connection, since)) = self.0.pop() {
             if since.elapsed() >= MAX_AGE {
                 // The ones below are older still.

@@ -25,7 +25,6 @@ mod multiplexed;
 mod stream;
 mod wire;
 mod scan;
-mod timer;
 mod body;
 mod tunnel;
 mod failure;

@@ -10,11 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::uri::Scheme;
 use http::{Request, Uri};
-use http_body::Body;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
@@ -23,7 +21,7 @@ use super::endpoint;
 use super::outgoing::Outgoing;
 use super::settings::Endpoint;
 use super::stream::{self, Encryption, reach};
-use super::timer::Timer;
+use crate::timer::LazyTimer;
 
 /// Bytes of a response's head, as HTTP/2 counts them.
 const MAX_HEAD: u32 = 32 * 1024;
@@ -35,16 +33,16 @@ const PING: Duration = Duration::from_secs(20);
 const MAX_CONNECTIONS: usize = 64;
 
 /// One worker's connections to one endpoint.
-pub(super) struct Multiplexed<B> {
-    open: RefCell<Vec<Rc<Shared<B>>>>,
+pub(super) struct Multiplexed {
+    open: RefCell<Vec<Rc<Shared>>>,
     /// Held by the one who connects; the others wait for what comes of it.
     connecting: Mutex<()>,
     /// How often connecting has failed.
     failures: Cell<u64>,
 }
 
-struct Shared<B> {
-    sender: SendRequest<Outgoing<B>>,
+struct Shared {
+    sender: SendRequest<Outgoing>,
     /// Streams in use.
     active: Cell<usize>,
     /// Streams that the upstream allows; told by the connection's task.
@@ -52,11 +50,11 @@ struct Shared<B> {
 }
 
 /// A place for one request on a connection, and its stream's once it is sent.
-pub(super) struct Stream<B> {
-    shared: Rc<Shared<B>>,
+pub(super) struct Stream {
+    shared: Rc<Shared>,
     /// Whether the connection was made for it.
     pub(super) is_first: bool,
-    pub(super) timer: Timer,
+    pub(super) timer: LazyTimer,
 }
 
 /// Runs the library's tasks on this thread.
@@ -69,24 +67,20 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-impl<B> Default for Multiplexed<B> {
+impl Default for Multiplexed {
     fn default() -> Self {
         Self { open: RefCell::default(), connecting: Mutex::new(()), failures: Cell::new(0) }
     }
 }
 
-impl<B> Multiplexed<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Multiplexed {
     /// A place on a connection that has one, or on a new one.
     pub(super) async fn stream(
         &self,
         endpoint: &Endpoint,
         encryption: Option<&Encryption>,
         timeout: Duration,
-    ) -> io::Result<Stream<B>> {
+    ) -> io::Result<Stream> {
         if let Some(shared) = self.free() {
             return Ok(Stream::new(shared, false));
         }
@@ -109,18 +103,14 @@ where
     }
 
     /// A connection with a stream to spare. Closed ones are forgotten on the way.
-    fn free(&self) -> Option<Rc<Shared<B>>> {
+    fn free(&self) -> Option<Rc<Shared>> {
         let mut open = self.open.borrow_mut();
         open.retain(|shared| !shared.sender.is_closed() && (shared.active.get() > 0 || shared.allowed.get() > 0));
         open.iter().find(|shared| shared.active.get() < shared.allowed.get()).cloned()
     }
 }
 
-async fn connect<B>(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Shared<B>>>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn connect(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Shared>> {
     let stream = reach(endpoint, encryption).await?;
     let mut builder = Builder::new(LocalExecutor);
     builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEAD).keep_alive_interval(PING).keep_alive_timeout(PING);
@@ -131,13 +121,7 @@ where
 }
 
 /// The connection's task.
-async fn run<B>(
-    mut connection: Connection<TokioIo<stream::Stream>, Outgoing<B>, LocalExecutor>,
-    allowed: Rc<Cell<usize>>,
-) where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn run(mut connection: Connection<TokioIo<stream::Stream>, Outgoing, LocalExecutor>, allowed: Rc<Cell<usize>>) {
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         allowed.set(connection.current_max_send_streams());
@@ -148,22 +132,18 @@ async fn run<B>(
     }
 }
 
-impl<B> Stream<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    fn new(shared: Rc<Shared<B>>, is_first: bool) -> Self {
+impl Stream {
+    fn new(shared: Rc<Shared>, is_first: bool) -> Self {
         shared.active.set(shared.active.get() + 1);
-        Self { shared, is_first, timer: Timer::default() }
+        Self { shared, is_first, timer: LazyTimer::default() }
     }
 
-    pub(super) fn sender(&self) -> SendRequest<Outgoing<B>> {
+    pub(super) fn sender(&self) -> SendRequest<Outgoing> {
         self.shared.sender.clone()
     }
 }
 
-impl<B> Drop for Stream<B> {
+impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.active.set(self.shared.active.get() - 1);
     }

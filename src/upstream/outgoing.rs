@@ -10,37 +10,39 @@ use bytes::Bytes;
 use http::Request;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::request_body::RequestBody;
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes of a body that are remembered for a second try; most calls of gRPC are smaller.
 const MAX_REMEMBERED: usize = 64 * 1024;
 
 /// A request body.
-pub(super) enum Outgoing<B> {
+pub(super) enum Outgoing {
     /// There is none.
     Empty,
     /// The body itself.
-    Whole(B),
+    Whole(RequestBody),
     /// One that can be taken away again, and sent once more.
-    Lent(Lent<B>),
+    Lent(Lent),
 }
 
 /// A body that is lent to a stream, after what was sent of it on another one.
-pub(super) struct Lent<B> {
+pub(super) struct Lent {
     again: VecDeque<Bytes>,
-    loan: Rc<Loan<B>>,
+    loan: Rc<Loan>,
 }
 
 /// What lender and stream share.
-struct Loan<B>(RefCell<State<B>>);
+struct Loan(RefCell<State>);
 
 /// The lender of a body. Dropped, it takes the body away from whoever still reads it, who learns that the request is
 /// cancelled.
-pub(super) struct Lender<B>(Rc<Loan<B>>);
+pub(super) struct Lender(Rc<Loan>);
 
-struct State<B> {
+struct State {
     /// None once it was taken away.
-    body: Option<B>,
+    body: Option<RequestBody>,
     /// What was sent so far; none once that was too much to remember.
     sent: Option<VecDeque<Bytes>>,
     remembered: usize,
@@ -53,14 +55,14 @@ struct State<B> {
 #[error("the request was cancelled")]
 struct Cancelled;
 
-impl<B: Body<Data = Bytes>> Outgoing<B> {
-    pub(super) fn new(body: B) -> Self {
+impl Outgoing {
+    pub(super) fn new(body: RequestBody) -> Self {
         if body.is_end_stream() { Self::Empty } else { Self::Whole(body) }
     }
 }
 
 /// A copy of a request that may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
-pub(super) fn copy<B>(request: &Request<Outgoing<B>>) -> Option<Request<Outgoing<B>>> {
+pub(super) fn copy(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
     let repeatable = request.method().is_idempotent() && matches!(request.body(), Outgoing::Empty);
     repeatable.then(|| copy_head(request).map(|()| Outgoing::Empty))
 }
@@ -74,9 +76,9 @@ pub(super) fn copy_head<B>(request: &Request<B>) -> Request<()> {
     copy
 }
 
-impl<B> Lender<B> {
+impl Lender {
     /// Lends a body that has not been sent before.
-    pub(super) fn new(body: Outgoing<B>) -> Self {
+    pub(super) fn new(body: Outgoing) -> Self {
         let body = match body {
             Outgoing::Whole(body) => Some(body),
             Outgoing::Empty | Outgoing::Lent(_) => None,
@@ -86,7 +88,7 @@ impl<B> Lender<B> {
     }
 
     /// The body, from its beginning; none when too much of it has gone to remember.
-    pub(super) fn lend(&self) -> Option<Outgoing<B>> {
+    pub(super) fn lend(&self) -> Option<Outgoing> {
         let state = self.0.0.borrow();
         let again = state.sent.clone()?;
         Some(match state.body {
@@ -101,12 +103,12 @@ impl<B> Lender<B> {
     }
 
     /// The body itself, of which nothing was sent.
-    pub(super) fn into_body(self) -> Outgoing<B> {
+    pub(super) fn into_body(self) -> Outgoing {
         self.0.0.borrow_mut().body.take().map_or(Outgoing::Empty, Outgoing::Whole)
     }
 }
 
-impl<B> Drop for Lender<B> {
+impl Drop for Lender {
     fn drop(&mut self) {
         let mut state = self.0.0.borrow_mut();
         let (body, reader) = (state.body.take(), state.reader.take());
@@ -118,11 +120,8 @@ impl<B> Drop for Lender<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> State<B> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
-    where
-        B::Error: Into<BoxError>,
-    {
+impl State {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Some(Err(Cancelled.into()))) };
         let polled = Pin::new(body).poll_frame(cx);
         match &polled {
@@ -144,12 +143,9 @@ impl<B: Body<Data = Bytes> + Unpin> State<B> {
     }
 }
 
-impl<B> Unpin for Outgoing<B> {}
+impl Unpin for Outgoing {}
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Outgoing<B>
-where
-    B::Error: Into<BoxError>,
-{
+impl Body for Outgoing {
     type Data = Bytes;
     type Error = BoxError;
 

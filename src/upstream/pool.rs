@@ -6,11 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::HOST;
 use http::response::Parts;
 use http::{Request, Response, StatusCode, Version};
-use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::{Carrier, Lease, ResponseBody};
@@ -24,19 +22,21 @@ use super::outgoing::{self, Outgoing};
 use super::scan::Flaw;
 use super::settings::{Protocol, Settings, Timeouts};
 
+use crate::request_body::RequestBody;
+
 /// Fields of a response's head. On HTTP/1 the library has the same bound, on HTTP/2 none.
 const MAX_FIELDS: usize = 100;
 
 /// One worker's connections; clones share them.
-pub struct Pool<B>(Rc<Shared<B>>);
+pub struct Pool(Rc<Shared>);
 
 /// What the pool's clones and its leases share.
-pub(super) struct Shared<B> {
+pub(super) struct Shared {
     endpoints: Endpoints,
     /// Idle connections by endpoint.
-    idle: Vec<Rc<RefCell<Idle<B>>>>,
+    idle: Vec<Rc<RefCell<Idle>>>,
     /// HTTP/2 connections by endpoint.
-    multiplexed: Vec<Rc<Multiplexed<B>>>,
+    multiplexed: Vec<Rc<Multiplexed>>,
     protocol: Protocol,
     /// Where the search among equally busy endpoints begins: moves on with every request.
     start: Cell<usize>,
@@ -44,7 +44,7 @@ pub(super) struct Shared<B> {
 }
 
 /// The connections to one endpoint, of either protocol; shared by the pools before and after a change.
-type Connections<B> = (Rc<RefCell<Idle<B>>>, Rc<Multiplexed<B>>);
+type Connections = (Rc<RefCell<Idle>>, Rc<Multiplexed>);
 
 /// Looks at a response's head.
 pub type Inspect<'a> = dyn Fn(&mut Parts) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
@@ -60,30 +60,26 @@ pub struct SendOptions<'a> {
 }
 
 /// A request that nothing has become of: nothing of it was sent.
-pub(super) struct Unsent<B> {
-    pub(super) request: Box<Request<Outgoing<B>>>,
+pub(super) struct Unsent {
+    pub(super) request: Box<Request<Outgoing>>,
     /// Whether it waited for a connection in vain.
     pub(super) late: bool,
 }
 
-impl<B> Clone for Pool<B> {
+impl Clone for Pool {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 }
 
-impl<B> Shared<B> {
+impl Shared {
     /// Keeps a connection for the next request.
-    pub(super) fn keep(&self, endpoint: usize, connection: Connection<B>) {
+    pub(super) fn keep(&self, endpoint: usize, connection: Connection) {
         self.idle[endpoint].borrow_mut().push(connection);
     }
 }
 
-impl<B> Pool<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Pool {
     /// A pool without connections.
     pub fn new(endpoints: Endpoints, settings: &Settings) -> Self {
         Self::over(endpoints, settings, |_| None)
@@ -103,7 +99,7 @@ where
     fn over(
         endpoints: Endpoints,
         settings: &Settings,
-        known: impl Fn(&Arc<endpoint::Shared>) -> Option<Connections<B>>,
+        known: impl Fn(&Arc<endpoint::Shared>) -> Option<Connections>,
     ) -> Self {
         let connections = endpoints.0.iter().map(|endpoint| known(endpoint).unwrap_or_default());
         let (idle, multiplexed) = connections.unzip();
@@ -117,9 +113,9 @@ where
     /// [`SendError`] says whose fault it was.
     pub async fn send(
         &self,
-        request: Request<B>,
+        request: Request<RequestBody>,
         options: &SendOptions<'_>,
-    ) -> Result<Response<ResponseBody<B>>, SendError> {
+    ) -> Result<Response<ResponseBody>, SendError> {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
         let mut request = request.map(Outgoing::new);
@@ -145,17 +141,17 @@ where
         &self.0.timeouts
     }
 
-    pub(super) fn multiplexed(&self, endpoint: usize) -> &Multiplexed<B> {
+    pub(super) fn multiplexed(&self, endpoint: usize) -> &Multiplexed {
         &self.0.multiplexed[endpoint]
     }
 
     /// Sends to one endpoint; the request comes back when nothing of it was sent.
     async fn send_to(
         &self,
-        mut request: Request<Outgoing<B>>,
+        mut request: Request<Outgoing>,
         in_flight: InFlight,
         options: &SendOptions<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
+    ) -> Result<Result<Response<ResponseBody>, SendError>, Unsent> {
         let deadlines = Deadlines::from_now(&self.0.timeouts, options.long_lived);
         while let Some(connection) = self.idle_connection(in_flight.index()) {
             let copy = outgoing::copy(&request);
@@ -179,11 +175,11 @@ where
     /// Sends over a new connection.
     async fn send_fresh(
         &self,
-        request: Request<Outgoing<B>>,
+        request: Request<Outgoing>,
         in_flight: &InFlight,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
-    ) -> Result<Attempt<B>, Unsent<B>> {
+    ) -> Result<Attempt, Unsent> {
         let shared = in_flight.shared();
         match connect(&shared.endpoint, shared.encryption.as_ref(), self.0.timeouts.connect).await {
             Ok(connection) => {
@@ -196,27 +192,27 @@ where
 
     async fn attempt(
         &self,
-        connection: Connection<B>,
-        request: Request<Outgoing<B>>,
+        connection: Connection,
+        request: Request<Outgoing>,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
-    ) -> Attempt<B> {
+    ) -> Attempt {
         exchange(connection, request, deadlines, options.uploaded).await
     }
 
     /// A pooled connection that can take a request.
-    fn idle_connection(&self, index: usize) -> Option<Connection<B>> {
+    fn idle_connection(&self, index: usize) -> Option<Connection> {
         self.0.idle[index].borrow_mut().pop()
     }
 
     /// What the last attempt comes to; the request comes back when nothing of it was sent.
     fn ended(
         &self,
-        attempt: Attempt<B>,
+        attempt: Attempt,
         in_flight: InFlight,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
-    ) -> Result<Result<Response<ResponseBody<B>>, SendError>, Unsent<B>> {
+    ) -> Result<Result<Response<ResponseBody>, SendError>, Unsent> {
         let answered = match attempt {
             Attempt::Unsent(request) => return Err(Unsent { request, late: false }),
             Attempt::Failed(_, failure) => Err(failure),
@@ -228,11 +224,11 @@ where
     /// Counts what an exchange has come to, and inspects the head if there is one.
     pub(super) fn concluded(
         &self,
-        answered: Result<(Carrier<B>, Response<Incoming>), SendError>,
+        answered: Result<(Carrier, Response<Incoming>), SendError>,
         in_flight: InFlight,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
-    ) -> Result<Response<ResponseBody<B>>, SendError> {
+    ) -> Result<Response<ResponseBody>, SendError> {
         let answered = answered.and_then(|(carrier, response)| Ok((carrier, inspected(response, options)?)));
         let metrics = &in_flight.shared().metrics;
         match &answered {
@@ -248,11 +244,11 @@ where
 
     fn received(
         &self,
-        carrier: Carrier<B>,
+        carrier: Carrier,
         response: Response<Incoming>,
         in_flight: InFlight,
         deadlines: Deadlines,
-    ) -> Response<ResponseBody<B>> {
+    ) -> Response<ResponseBody> {
         // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
         let reusable = response.version() != Version::HTTP_10;
         let lease = Lease::new(carrier, Rc::clone(&self.0), in_flight, reusable);
@@ -276,7 +272,7 @@ pub(super) fn unreachable(endpoint: &endpoint::Shared, error: &io::Error) -> boo
 
 /// Whether a pooled connection died before a byte of the response came: the server may have closed it while the request
 /// was on its way.
-fn is_dead<B>(connection: &Connection<B>, failure: &SendError) -> bool {
+fn is_dead(connection: &Connection, failure: &SendError) -> bool {
     matches!(failure, SendError::BadResponse(_)) && !connection.link.is_answered()
 }
 

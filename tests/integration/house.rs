@@ -60,6 +60,7 @@ const VOCABULARY: &[&str] = &[
     "problem",
     "http_syntax",
     "timer",
+    "request_body",
     "refusal",
     "clock",
     "identity",
