@@ -1,6 +1,7 @@
-# `make test` sets up what the tests need and runs them all. `make check` is what the continuous integration runs.
+# `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
+# integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test lint doc deny bench fuzz screenshots check
+.PHONY: setup test lint doc deny dist bench fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -19,18 +20,23 @@ doc:
 deny:
 	sh deploy/deny.sh
 
+# The profile of deployments: slower to build than `--release`, faster to run.
+dist:
+	cargo build --locked --profile dist --bins
+
+# The bench profile has the same settings as `dist`.
 bench:
 	cargo bench --locked
 
-# The pictures of the documentation: the pages of a demo, in Chromium.
+# Takes the screenshots of the documentation: the pages of a demo, in Chromium.
 screenshots: setup
 	cargo test --locked --test browser pictures -- --ignored
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= sanitizer head bearer proxy_header cookie return_path cursor config journal
 
-# The sanitizers of memory are left out: this code has no unsafe blocks, and what is sought is a property that fails. They
-# and coverage need nightly's options, which RUSTC_BOOTSTRAP allows the stable compiler.
+# Memory sanitizers are off: the crate has no unsafe code, and the targets check properties. Coverage needs nightly options,
+# which RUSTC_BOOTSTRAP enables in the stable compiler.
 fuzz:
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
 	cd fuzz && for target in $(FUZZ_TARGETS); do \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the dependencies: licences, sources and bans always; advisories where their database can be reached.
+# Checks the dependencies: licences, sources and bans always; advisories when the advisory database can be reached.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the build and the tests need and this machine lacks: on Debian by its packages, elsewhere it says what.
+# Installs the missing prerequisites of the build and the tests: on Debian as packages; elsewhere it lists them.
 set -eu
 
 missing=""
@@ -13,12 +13,12 @@ need node nodejs
 need npm npm
 need chromium chromium
 need chromedriver chromium-driver
-# Debian has what makes virtual environments in a package of its own.
+# Debian packages virtual environments separately.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; curl tries the demo, prlimit fills a disk, redis-server holds shared state, node runs the identity provider, chromium looks at the pages, python3-venv tries the management API)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages and python3-venv for the management API)" >&2
         exit 1
     fi
     sudo=""
@@ -27,8 +27,8 @@ if [ -n "$missing" ]; then
         sudo="sudo"
     fi
     $sudo apt-get update -qq
-    # Tests start servers of their own: a run level without services keeps the installed one from starting (where systemd
-    # rules, a policy-rc.d is needed instead).
+    # RUNLEVEL=1 keeps the package from starting its Redis service: the tests start their own servers. (Under systemd, a
+    # policy-rc.d does this.)
     # shellcheck disable=SC2086 # one word a package
     $sudo env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing libc6-dev
 fi
@@ -38,19 +38,19 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-# The identity provider of the tests. npm writes a lock file of its own into what it installs.
+# Identity provider of the tests. npm writes .package-lock.json when an installation is complete.
 provider="$(dirname "$0")/../tests/oidc-provider"
 installed="$provider/node_modules/.package-lock.json"
 if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
     (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
 fi
-# It runs on Node.js 20 or newer. Where the system's is older, as on Debian 12, npm has one for it alone.
+# The provider needs Node.js 20 or newer. Where the system has an older one, as on Debian 12, npm installs one for it.
 if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] && [ ! -x "$provider/node_modules/node/bin/node" ]; then
     (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
 fi
 
-# What the management API is tried with, in a directory of its own, made anew when another version is wanted. The stamp is
-# written last: what broke off in the middle is not taken for whole.
+# Test tool of the management API, in its own virtual environment, which is created anew for another version. The stamp is
+# written last, so that an interrupted installation is repeated.
 wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
 tools="$(dirname "$0")/../target/schemathesis"
 if ! cmp -s "$wanted" "$tools/installed.txt"; then
