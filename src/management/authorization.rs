@@ -16,7 +16,7 @@
 use futures_util::future::try_join_all;
 
 use super::actor::AuditActor;
-use super::{Actor, Management, ManagementError, SignedInUser, uses};
+use super::{Actor, Management, ManagementError, SignedInUser, operands};
 use crate::clock::Micros;
 use crate::identity::SessionId;
 use crate::key::KeyId;
@@ -84,7 +84,7 @@ impl Management {
 
     /// Authorizes each of these keys. Too many are refused before any of them is looked up, to bound the work.
     async fn authorize_keys(&self, user: &SignedInUser, keys: &[KeyId]) -> Result<(), ManagementError> {
-        uses::check_key_count(keys)?;
+        operands::check_key_count(keys)?;
         try_join_all(keys.iter().map(|key| self.authorize_key(user, *key))).await.map(drop)
     }
 

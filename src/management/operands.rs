@@ -2,12 +2,15 @@
 
 use super::{Management, ManagementError};
 use crate::identity::{OrgId, Permission, UserId};
+use crate::key::KeyId;
 use crate::state;
 
 /// Characters of a name.
 const MAX_NAME: usize = 100;
 /// Bytes of an email address (RFC 5321 section 4.5.3.1.3, without the brackets).
 const MAX_EMAIL: usize = 254;
+/// Keys of one operation at most: more than a page of them.
+const MAX_KEYS: usize = 200;
 
 impl Management {
     /// Looks up the organization with this id or name.
@@ -71,6 +74,11 @@ pub(super) fn permissions(mut permissions: Vec<Permission>) -> Vec<Permission> {
     permissions.sort_unstable();
     permissions.dedup();
     permissions
+}
+
+/// Checks that these keys are few enough for one operation.
+pub(super) fn check_key_count(keys: &[KeyId]) -> Result<(), ManagementError> {
+    if keys.len() > MAX_KEYS { Err(ManagementError::TooManyKeyIds) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError};
+use super::{Actor, Management, ManagementError, operands};
 use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record};
 use crate::clock::{self, Micros};
 use crate::key::KeyId;
@@ -23,8 +23,6 @@ const DEFAULT_PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
 /// Bytes of the journal that are read for a page: some tenths of a second.
 const MAX_BYTES_PER_PAGE: u64 = 64 << 20;
-/// Keys whose activity is read at once, at most: more than a page of them.
-const MAX_KEYS: usize = 200;
 /// Reads of the journal at a time: what they cost comes from the same cores and the same disk that requests need.
 pub(super) const CONCURRENT_READS: usize = 4;
 
@@ -143,7 +141,7 @@ impl Management {
         now: Micros,
     ) -> Result<ActivityReport, ManagementError> {
         self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
-        check_key_count(&keys)?;
+        operands::check_key_count(&keys)?;
         let org = self.org(org).await?.id;
         let activity = self.read_journal(move |reader| reader.activity(org, &keys, now)).await?;
         let keys = activity.into_iter().map(|(key, activity)| (key, activity.into())).collect();
@@ -167,11 +165,6 @@ impl Management {
             Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
         }
     }
-}
-
-/// Checks that these keys are few enough to be read at once.
-pub(super) fn check_key_count(keys: &[KeyId]) -> Result<(), ManagementError> {
-    if keys.len() > MAX_KEYS { Err(ManagementError::TooManyKeyIds) } else { Ok(()) }
 }
 
 impl From<audit::KeyActivity> for Activity {
