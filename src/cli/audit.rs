@@ -220,7 +220,7 @@ pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
 fn row(record: &Record) -> [String; 8] {
     let millis = record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100));
     [
-        seconds(&record.time),
+        seconds(record.time),
         or_dash(record.key_id),
         word(record.outcome),
         or_dash(record.status),

@@ -100,7 +100,7 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
 fn show_uses(uses: &[Record]) -> io::Result<()> {
     let row = |record: &Record| {
         let status = or_dash(record.status);
-        [seconds(&record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
+        [seconds(record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
     };
     let rows: Vec<_> = uses.iter().map(row).collect();
     table(["TIME", "ACTION", "OUTCOME", "STATUS", "IP"], &rows, "there are no uses of this key")

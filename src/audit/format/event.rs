@@ -178,7 +178,7 @@ impl<'a> UseEvent<'a> {
         let ended = end.map(|end| end.outcome).or(self.outcome);
         Record {
             id: self.id,
-            time: self.time.to_string(),
+            time: self.time,
             key_id: self.key_id,
             user_id: self.user_id,
             org_id: self.org_id,

@@ -154,7 +154,8 @@ pub struct UseEnd {
 #[allow(missing_docs, reason = "the fields are those of Use and UseEnd, in the contract's words")]
 pub struct Record {
     pub id: Uuid,
-    pub time: String,
+    #[serde(with = "crate::clock::rfc3339")]
+    pub time: Micros,
     pub key_id: Option<KeyId>,
     pub user_id: Option<UserId>,
     pub org_id: Option<OrgId>,

@@ -123,7 +123,7 @@ impl PageContext<'_> {
 
     fn refusal(&self, record: &Record) -> RefusedUse {
         RefusedUse {
-            when: self.when(record.time.parse().unwrap_or_default()),
+            when: self.when(record.time),
             outcome: outcome(record),
             status: record.status,
             action: record.action.clone(),
@@ -133,7 +133,7 @@ impl PageContext<'_> {
 
     fn use_(&self, record: &Record) -> UseRow {
         UseRow {
-            when: self.when(record.time.parse().unwrap_or_default()),
+            when: self.when(record.time),
             action: record.action.clone(),
             status: record.status,
             outcome: outcome(record),

@@ -131,11 +131,6 @@ fn database(settings: &Settings) -> rusqlite::Result<rusqlite::Connection> {
     rusqlite::Connection::open_with_flags(settings.path.join("index.db"), flags)
 }
 
-fn micros(record: &Record) -> Micros {
-    let time: jiff::Timestamp = record.time.parse().unwrap();
-    Micros(u64::try_from(time.as_microsecond()).unwrap())
-}
-
 /// The activity of a key that did nothing.
 fn quiet(now: Micros) -> KeyActivity {
     let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
@@ -150,7 +145,7 @@ fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActi
     for record in exported(settings, Filter { org: Some(org), ..Filter::default() }) {
         let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
         let refused = REFUSALS.contains(&record.outcome);
-        let hour = (micros(&record).0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
+        let hour = (record.time.0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
         if refused && hour.is_none() {
             continue;
         }
@@ -162,7 +157,7 @@ fn naive(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActi
         if !refused {
             activity.last = Some(LastUse {
                 id: record.id,
-                time: micros(&record),
+                time: record.time,
                 ip: record.ip,
                 user_agent: record.user_agent,
                 action: record.action,
