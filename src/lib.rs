@@ -65,6 +65,7 @@ pub mod http_syntax;
 pub mod timer;
 pub mod request_body;
 pub mod refusal;
+pub mod byte_stream;
 pub mod settings;
 pub mod tls;
 pub mod metrics;

@@ -62,6 +62,7 @@ const VOCABULARY: &[&str] = &[
     "timer",
     "request_body",
     "refusal",
+    "byte_stream",
     "clock",
     "identity",
     "key",
