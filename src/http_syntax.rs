@@ -15,29 +15,29 @@ const TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
 /// The bytes of plain field names: letters, digits and `-`.
 const PLAIN: [bool; 256] = alphanumeric_and(b"-");
 
-/// Whether the bytes are a token (RFC 9110, section 5.6.2): a method or a field name.
+/// True if the bytes are a token (RFC 9110, section 5.6.2): a method or a field name.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all_in(&TOKEN, bytes)
 }
 
-/// Whether a request target consists of bytes that every server reads in the same way.
+/// True if a request target consists of bytes that every server reads in the same way.
 pub fn is_target(bytes: &[u8]) -> bool {
     all_in(&TARGET, bytes)
 }
 
-/// Whether a field name consists of letters, digits and `-` alone. Some servers fold other characters: `X_User_Id` and
+/// True if a field name consists of letters, digits and `-` alone. Some servers fold other characters: `X_User_Id` and
 /// `X-User-Id` both become `HTTP_X_USER_ID`.
 pub fn is_plain_name(name: &[u8]) -> bool {
     all_in(&PLAIN, name)
 }
 
-/// Whether the bytes are a field value (RFC 9110, section 5.5): visible characters, space, tab, and bytes above ASCII,
+/// True if the bytes are a field value (RFC 9110, section 5.5): visible characters, space, tab, and bytes above ASCII,
 /// which are opaque.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |valid, byte| valid & is_field_value_byte(*byte))
 }
 
-/// Whether a field value may contain the byte.
+/// True if a field value may contain the byte.
 pub fn is_field_value_byte(byte: u8) -> bool {
     ((byte >= b' ') | (byte == b'\t')) & (byte != 0x7f)
 }

@@ -1,4 +1,4 @@
-//! The body of a request on its way to the upstream: counted, bounded, and not waited for forever.
+//! The body of a request on its way to the upstream: counted, with limits on its size and on the time that it takes.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,7 +14,10 @@ use tokio::time::Instant;
 use crate::metrics::TimeoutMetrics;
 use crate::timer::LazyTimer;
 
-/// What is wrong with a request body. Every one of these is the client's doing.
+/// Time that every body has before its average rate counts: the first pieces wait for the network to find its pace.
+pub const BODY_GRACE: Duration = Duration::from_secs(5);
+
+/// The reason why a request body failed. It is always the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// It has more bytes than allowed.
@@ -28,103 +31,101 @@ pub enum BodyError {
     Broken,
 }
 
-/// How far a request body has come; shared by the body and whoever accounts for it.
+/// Limits of a request body.
+#[derive(Clone, Debug)]
+pub struct BodyLimits {
+    /// Bytes of the body.
+    pub max_bytes: u64,
+    /// Time between two pieces.
+    pub idle_timeout: Duration,
+    /// Bytes per second, on average over the time for which the client was waited for, after [`BODY_GRACE`]; 0 for any.
+    pub min_rate: u64,
+    /// Counters of time-outs.
+    pub timeouts: TimeoutMetrics,
+}
+
+/// Progress of a request body, shared by the body and the exchange that it belongs to.
 #[derive(Clone, Debug, Default)]
 pub struct UploadProgress(Rc<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    received: Cell<u64>,
-    finished: Cell<bool>,
+    received_bytes: Cell<u64>,
+    is_finished: Cell<bool>,
     error: Cell<Option<BodyError>>,
 }
 
 impl UploadProgress {
     /// Bytes received so far.
     pub fn received_bytes(&self) -> u64 {
-        self.0.received.get()
+        self.0.received_bytes.get()
     }
 
-    /// Whether all of it has come, and has been taken.
+    /// True if the whole body has come and has been taken.
     pub fn is_finished(&self) -> bool {
-        self.0.finished.get()
+        self.0.is_finished.get()
     }
 
-    /// Why it failed, if it did.
+    /// The error by which the body has failed.
     pub fn error(&self) -> Option<BodyError> {
         self.0.error.get()
     }
 }
 
-/// How slowly a body may come before its rate counts: the first pieces wait for the network to find its pace.
-pub const BODY_GRACE: Duration = Duration::from_secs(5);
-
-/// What a request body may be like.
-#[derive(Clone, Debug)]
-pub struct BodyLimits {
-    /// Bytes at most.
-    pub max_bytes: u64,
-    /// Between two pieces.
-    pub idle_timeout: Duration,
-    /// Bytes per second, on average over the time that the client was waited for; 0 for any.
-    pub min_rate: u64,
-    /// Where bodies that are too slow are counted.
-    pub timeouts: TimeoutMetrics,
-}
-
 /// A request body as it goes to the upstream.
 ///
-/// - Only data passes: trailers are dropped, as no server may merge them into the head (RFC 9110, section 6.5.1).
-/// - More than the allowed bytes, too long a silence, or too little in too much time, ends it with an error, which
-///   [`UploadProgress`] remembers. Time in which the upstream is waited for does not count.
+/// - Only data passes: trailers are dropped, because no server may merge them into the head (RFC 9110, section 6.5.1).
+/// - It ends with an error when it exceeds a limit. [`UploadProgress`] keeps the error. Time for which the upstream is
+///   waited for does not count.
 pub struct RequestBody {
     body: Incoming,
     limits: Rc<BodyLimits>,
-    /// Made when the client is first waited for; never for bodies that arrive with their heads.
     timer: LazyTimer,
-    /// Since when the client is being waited for. While the upstream is, nothing counts.
-    waiting: Option<Instant>,
-    /// How long it was waited for before.
+    /// Since when the client is waited for; `None` while the upstream is.
+    waiting_since: Option<Instant>,
+    /// Time for which the client was waited for before that.
     waited: Duration,
-    upload: UploadProgress,
+    progress: UploadProgress,
 }
 
 impl RequestBody {
     /// A body within these limits.
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
-        let upload = UploadProgress::default();
-        upload.0.finished.set(body.is_end_stream());
-        Self { body, limits, timer: LazyTimer::default(), waiting: None, waited: Duration::ZERO, upload }
+        let progress = UploadProgress::default();
+        progress.0.is_finished.set(body.is_end_stream());
+        Self { body, limits, timer: LazyTimer::default(), waiting_since: None, waited: Duration::ZERO, progress }
     }
 
-    /// Its progress.
+    /// The body's progress.
     pub fn upload(&self) -> UploadProgress {
-        self.upload.clone()
+        self.progress.clone()
     }
 
     fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.upload.0.error.set(Some(error));
+        self.progress.0.error.set(Some(error));
         Poll::Ready(Some(Err(error)))
     }
 
-    fn take(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let received = self.upload.received_bytes() + data.len() as u64;
-        self.upload.0.received.set(received);
+    /// Counts a piece, which ends the wait for the client.
+    fn receive(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let received = self.progress.received_bytes() + data.len() as u64;
+        self.progress.0.received_bytes.set(received);
         if received > self.limits.max_bytes {
             return self.fail(BodyError::TooLarge);
         }
-        if let Some(since) = self.waiting.take() {
+        if let Some(since) = self.waiting_since.take() {
             self.waited += since.elapsed();
         }
-        self.upload.0.finished.set(self.body.is_end_stream());
+        self.progress.0.is_finished.set(self.body.is_end_stream());
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
-    /// Waits for the client, until it is too late.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let since = *self.waiting.get_or_insert_with(Instant::now);
+    /// Completes when the client has been waited for too long.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let idle = since + self.limits.idle_timeout;
-        let rate = self.allowed().map(|allowed| since + allowed.saturating_sub(self.waited));
+        let rate = self.rate_allowance().map(|allowance| since + allowance.saturating_sub(self.waited));
+        // The earlier of the two, which is also the one that is counted.
         let (deadline, counter) = match rate {
             Some(rate) if rate < idle => (rate, &self.limits.timeouts.body_rate),
             _ => (idle, &self.limits.timeouts.body_idle),
@@ -134,10 +135,11 @@ impl RequestBody {
         Poll::Ready(())
     }
 
-    /// How long the client may be waited for, for as much as has come.
-    fn allowed(&self) -> Option<Duration> {
+    /// Time for which the client may be waited for in all, given the bytes that have come; `None` without a least rate.
+    fn rate_allowance(&self) -> Option<Duration> {
         let rate = self.limits.min_rate;
-        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(self.upload.received_bytes().saturating_mul(1000) / rate))
+        let received = self.progress.received_bytes();
+        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(received.saturating_mul(1000) / rate))
     }
 }
 
@@ -149,15 +151,16 @@ impl Body for RequestBody {
         loop {
             return match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(None) => {
-                    self.upload.0.finished.set(true);
+                    self.progress.0.is_finished.set(true);
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(_))) => self.fail(BodyError::Broken),
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => self.take(data),
+                    Ok(data) => self.receive(data),
+                    // The end of the body follows.
                     Err(_trailers) => continue,
                 },
-                Poll::Pending => match self.poll_late(cx) {
+                Poll::Pending => match self.poll_timeout(cx) {
                     Poll::Ready(()) => self.fail(BodyError::TooSlow),
                     Poll::Pending => Poll::Pending,
                 },

@@ -9,8 +9,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Lazily armed timer: one for a connection, a stream or a body, for all the deadlines that it has one after another.
 ///
 /// - It is allocated when something is first waited for: what never waits has no timer.
-/// - It is armed again only for an earlier deadline, and when it fires. A later deadline leaves it as it is: it then fires
-///   too early, and is armed for the rest. So an exchange that ends in time costs no timer operation.
+/// - It is armed again only for an earlier deadline, and when it fires. A later deadline leaves it as it is: it then
+///   fires too early, and is armed for the rest. So an exchange that ends in time costs no timer operation.
 #[derive(Debug, Default)]
 pub struct LazyTimer(Option<Pin<Box<Sleep>>>);
 

@@ -39,7 +39,7 @@ pub(super) struct Certificate {
 }
 
 impl CertificateFiles {
-    /// Whether the files hold a certificate and its key, now.
+    /// True if the files hold a certificate and its key, now.
     ///
     /// # Errors
     /// [`Error`] when they do not.

@@ -22,7 +22,7 @@ struct Made<M> {
 /// Files that are of no use.
 struct Doubt {
     fingerprint: Fingerprint,
-    /// Whether anybody was told. When first seen, they may be about to be written.
+    /// True if anybody was told. When first seen, they may be about to be written.
     told: bool,
 }
 

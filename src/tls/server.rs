@@ -39,7 +39,7 @@ pub struct ServerSettings {
 pub struct ClientAuth {
     /// The file of the authorities' certificates (PEM).
     pub ca: PathBuf,
-    /// Whether a client without a certificate is refused.
+    /// True if a client without a certificate is refused.
     pub required: bool,
 }
 
@@ -73,7 +73,7 @@ impl ServerSettings {
 }
 
 impl ClientAuth {
-    /// Whether the file holds authorities by which clients can be verified, now.
+    /// True if the file holds authorities by which clients can be verified, now.
     ///
     /// # Errors
     /// [`Error`] when it does not.

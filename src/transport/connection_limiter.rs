@@ -1,4 +1,4 @@
-//! How many connections there may be, in total and from one address.
+//! Limits on the number of connections, in total and from one address.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -11,119 +11,121 @@ use rustc_hash::FxHashMap;
 
 use crate::identity::client_prefix;
 
-/// So that workers that accept at the same time rarely meet at a lock.
+/// Shards of the counts by address: workers that accept at the same time rarely wait for one another.
 const SHARDS: usize = 64;
 
-/// The places for connections, shared by all listeners and workers; clones are the same places.
+/// Limiter of connections, shared by all listeners and workers; clones share the counts.
 ///
-/// - Never more than `total` connections hold a place, and never more than `per_address` of one address (of one /64 with
-///   IPv6), except for addresses of `exempt` networks: proxies that speak for many.
+/// - At most `total` connections have a permit, and at most `per_address` of one address (of one /64 with IPv6).
+///   Addresses of `exempt` networks have no limit of their own: they are proxies with many clients.
 #[derive(Clone, Debug)]
-pub struct ConnectionLimiter(Arc<Places>);
+pub struct ConnectionLimiter(Arc<Counts>);
 
 #[derive(Debug)]
-struct Places {
-    total: AtomicUsize,
-    per_address: AtomicUsize,
+struct Counts {
+    max_total: AtomicUsize,
+    max_per_address: AtomicUsize,
     exempt: ArcSwap<Vec<IpNet>>,
-    taken: AtomicUsize,
+    total: AtomicUsize,
+    /// Random, so that no client can choose addresses that share a shard.
     hasher: RandomState,
-    addresses: [Mutex<FxHashMap<IpAddr, usize>>; SHARDS],
+    by_address: [Mutex<FxHashMap<IpAddr, usize>>; SHARDS],
 }
 
-/// Why there is no place.
+/// The limit that keeps a connection from getting a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum LimitReached {
     Total,
     Address,
 }
 
-/// A connection's place, given back when dropped.
+/// A connection's permit, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
-    /// Of its address.
-    seat: Option<Seat>,
+pub(super) struct ConnectionPermit {
+    counts: Arc<Counts>,
+    per_address: Option<PerAddressPermit>,
 }
 
-/// A place among those of one address, given back when dropped.
+/// A permit among those of one address, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    places: Arc<Places>,
+pub(super) struct PerAddressPermit {
+    counts: Arc<Counts>,
     address: IpAddr,
 }
 
 impl ConnectionLimiter {
-    /// Room for `total` connections, and for `per_address` of each address that is not exempt.
+    /// A limiter of `total` connections, and of `per_address` for each address that is not exempt.
     pub fn new(total: usize, per_address: usize, exempt: Vec<IpNet>) -> Self {
-        Self(Arc::new(Places {
-            total: AtomicUsize::new(total),
-            per_address: AtomicUsize::new(per_address),
+        Self(Arc::new(Counts {
+            max_total: AtomicUsize::new(total),
+            max_per_address: AtomicUsize::new(per_address),
             exempt: ArcSwap::from_pointee(exempt),
-            taken: AtomicUsize::new(0),
+            total: AtomicUsize::new(0),
             hasher: RandomState::new(),
-            addresses: std::array::from_fn(|_| Mutex::default()),
+            by_address: std::array::from_fn(|_| Mutex::default()),
         }))
     }
 
-    /// Changes how many there may be, and who is exempt. Connections beyond the new numbers stay; no new ones come until
-    /// they are fewer.
+    /// Changes the limits. Connections beyond the new limits stay; new ones get permits when there are fewer.
     pub fn resize(&self, total: usize, per_address: usize, exempt: Vec<IpNet>) {
         self.0.exempt.store(Arc::new(exempt));
-        self.0.total.store(total, Ordering::Relaxed);
-        self.0.per_address.store(per_address, Ordering::Relaxed);
+        self.0.max_total.store(total, Ordering::Relaxed);
+        self.0.max_per_address.store(per_address, Ordering::Relaxed);
     }
 
-    /// A place for a connection from this address.
-    pub(super) fn enter(&self, address: IpAddr) -> Result<Place, Full> {
-        let mut place = Place { places: Arc::clone(&self.0), seat: None };
-        if self.0.taken.fetch_add(1, Ordering::Relaxed) >= self.0.total.load(Ordering::Relaxed) {
-            return Err(Full::Total);
+    /// Acquires the permit of a connection from this address.
+    pub(super) fn acquire(&self, address: IpAddr) -> Result<ConnectionPermit, LimitReached> {
+        // Counted before the limit is looked at, so that two workers never share the last permit. A permit that is
+        // refused below gives its count back when it is dropped.
+        let mut permit = ConnectionPermit { counts: Arc::clone(&self.0), per_address: None };
+        if self.0.total.fetch_add(1, Ordering::Relaxed) >= self.0.max_total.load(Ordering::Relaxed) {
+            return Err(LimitReached::Total);
         }
-        place.seat = self.seat(address)?;
-        Ok(place)
+        permit.per_address = self.acquire_per_address(address)?;
+        Ok(permit)
     }
 
-    /// A place among those of an address; none for who is exempt.
-    pub(super) fn seat(&self, address: IpAddr) -> Result<Option<Seat>, Full> {
+    /// Acquires a permit among those of an address; `None` for an exempt one.
+    pub(super) fn acquire_per_address(&self, address: IpAddr) -> Result<Option<PerAddressPermit>, LimitReached> {
         let address = address.to_canonical();
         if self.0.exempt.load().iter().any(|network| network.contains(&address)) {
             return Ok(None);
         }
         let address = client_prefix(address);
-        let mut addresses = self.0.shard(address);
-        let count = addresses.entry(address).or_default();
-        if *count >= self.0.per_address.load(Ordering::Relaxed) {
-            return Err(Full::Address);
+        let mut shard = self.0.lock_shard(address);
+        let count = shard.entry(address).or_default();
+        if *count >= self.0.max_per_address.load(Ordering::Relaxed) {
+            return Err(LimitReached::Address);
         }
         *count += 1;
-        Ok(Some(Seat { places: Arc::clone(&self.0), address }))
+        Ok(Some(PerAddressPermit { counts: Arc::clone(&self.0), address }))
     }
 }
 
-impl Places {
-    fn shard(&self, site: IpAddr) -> MutexGuard<'_, FxHashMap<IpAddr, usize>> {
-        let hash = self.hasher.hash_one(site);
+impl Counts {
+    fn lock_shard(&self, address: IpAddr) -> MutexGuard<'_, FxHashMap<IpAddr, usize>> {
+        let hash = self.hasher.hash_one(address);
         let index = usize::try_from(hash % SHARDS as u64).expect("less than the number of shards");
-        // Nothing can panic while it is held; and if it did, the counts would be whole.
-        self.addresses[index].lock().unwrap_or_else(PoisonError::into_inner)
+        // Nothing panics while a shard is locked; and if it did, its counts would be whole.
+        self.by_address[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        drop(self.seat.take());
-        self.places.taken.fetch_sub(1, Ordering::Relaxed);
+        drop(self.per_address.take());
+        self.counts.total.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Seat {
+impl Drop for PerAddressPermit {
     fn drop(&mut self) {
-        let mut addresses = self.places.shard(self.address);
-        if let Some(count) = addresses.get_mut(&self.address) {
+        let mut shard = self.counts.lock_shard(self.address);
+        if let Some(count) = shard.get_mut(&self.address) {
             *count -= 1;
+            // Addresses without a connection take no memory.
             if *count == 0 {
-                addresses.remove(&self.address);
+                shard.remove(&self.address);
             }
         }
     }
@@ -138,33 +140,33 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_there_is_room_for() {
-        let connection_limiter = ConnectionLimiter::new(3, 2, vec!["10.0.0.0/8".parse().unwrap()]);
-        let first = connection_limiter.enter(ip("192.0.2.1")).unwrap();
-        let _second = connection_limiter.enter(ip("::ffff:192.0.2.1")).unwrap();
-        assert_eq!(connection_limiter.enter(ip("192.0.2.1")).unwrap_err(), Full::Address);
+    fn permits_never_exceed_the_limits() {
+        let limiter = ConnectionLimiter::new(3, 2, vec!["10.0.0.0/8".parse().unwrap()]);
+        let first = limiter.acquire(ip("192.0.2.1")).unwrap();
+        let _second = limiter.acquire(ip("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(limiter.acquire(ip("192.0.2.1")).unwrap_err(), LimitReached::Address);
         drop(first);
-        let _again = connection_limiter.enter(ip("192.0.2.1")).unwrap();
-        let _other = connection_limiter.enter(ip("192.0.2.2")).unwrap();
-        assert_eq!(connection_limiter.enter(ip("192.0.2.3")).unwrap_err(), Full::Total);
+        let _again = limiter.acquire(ip("192.0.2.1")).unwrap();
+        let _other = limiter.acquire(ip("192.0.2.2")).unwrap();
+        assert_eq!(limiter.acquire(ip("192.0.2.3")).unwrap_err(), LimitReached::Total);
     }
 
     #[test]
-    fn a_site_is_one_address_and_a_proxy_is_none() {
-        let connection_limiter = ConnectionLimiter::new(100, 1, vec!["10.0.0.0/8".parse().unwrap()]);
-        let _site = connection_limiter.enter(ip("2001:db8::1")).unwrap();
-        assert_eq!(connection_limiter.enter(ip("2001:db8::2")).unwrap_err(), Full::Address);
-        let _other = connection_limiter.enter(ip("2001:db8:0:1::1")).unwrap();
-        let _proxied: Vec<_> = (0..10).map(|_| connection_limiter.enter(ip("10.1.2.3")).unwrap()).collect();
+    fn ipv6_prefix_counts_as_one_address_and_a_proxy_is_exempt() {
+        let limiter = ConnectionLimiter::new(100, 1, vec!["10.0.0.0/8".parse().unwrap()]);
+        let _prefix = limiter.acquire(ip("2001:db8::1")).unwrap();
+        assert_eq!(limiter.acquire(ip("2001:db8::2")).unwrap_err(), LimitReached::Address);
+        let _other = limiter.acquire(ip("2001:db8:0:1::1")).unwrap();
+        let _proxied: Vec<_> = (0..10).map(|_| limiter.acquire(ip("10.1.2.3")).unwrap()).collect();
     }
 
     #[test]
-    fn places_that_are_given_back_leave_nothing() {
-        let connection_limiter = ConnectionLimiter::new(1000, 1000, Vec::new());
+    fn permits_given_back_leave_no_counts() {
+        let limiter = ConnectionLimiter::new(1000, 1000, Vec::new());
         for last in 0..=255 {
-            drop(connection_limiter.enter(IpAddr::from([192, 0, 2, last])).unwrap());
+            drop(limiter.acquire(IpAddr::from([192, 0, 2, last])).unwrap());
         }
-        assert_eq!(connection_limiter.0.taken.load(Ordering::Relaxed), 0);
-        assert!(connection_limiter.0.addresses.iter().all(|shard| shard.lock().unwrap().is_empty()));
+        assert_eq!(limiter.0.total.load(Ordering::Relaxed), 0);
+        assert!(limiter.0.by_address.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 }

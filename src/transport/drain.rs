@@ -1,4 +1,4 @@
-//! Ending: every open connection is told once of each stage, and waited for.
+//! Draining a listener: every open connection learns the stage of the drain, and is waited for.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -7,96 +7,99 @@ use std::task::{Context, Poll, Waker};
 
 use rustc_hash::FxHashMap;
 
-/// How far a listener has come.
+/// The stage of a listener. Stages only advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum DrainStage {
     Serving,
-    /// Clients are told to go elsewhere, and served until they do.
+    /// Responses ask clients to reconnect elsewhere; requests are still served.
     LameDuck,
-    /// Idle connections close, the others when their exchanges have ended.
+    /// Idle connections are closed, the others when their exchanges have ended.
     Closing,
 }
 
-/// The open connections of one listener.
+/// The open connections of one listener. Clones share them.
 ///
-/// - Telling a connection costs nothing until it happens: a flag it looks at whenever it is polled anyway.
+/// - The stage costs a connection nothing until it changes: it is a cell, read whenever the connection is polled
+///   anyway.
 #[derive(Clone)]
-pub(super) struct Connections(Rc<Shared>);
+pub(super) struct OpenConnections(Rc<Registry>);
 
-struct Shared {
-    stage: Cell<Stage>,
-    next: Cell<u64>,
+struct Registry {
+    stage: Cell<DrainStage>,
+    next_number: Cell<u64>,
     /// The waker of every open connection's task, by the connection's number.
-    open: RefCell<FxHashMap<u64, Waker>>,
-    /// Who waits for the last one to end.
-    waiting: RefCell<Option<Waker>>,
+    wakers: RefCell<FxHashMap<u64, Waker>>,
+    /// The waker of the accept loop's task, which waits for the last connection to end.
+    drained: RefCell<Option<Waker>>,
 }
 
-/// One connection's membership, ended by dropping it.
-pub(super) struct Member {
-    shared: Rc<Shared>,
+/// One connection's entry among the open ones, removed when dropped.
+pub(super) struct Registration {
+    registry: Rc<Registry>,
     number: u64,
-    /// Whether the task's waker is known; a connection stays with its task.
-    registered: Cell<bool>,
+    /// True if the registry has the task's waker. A connection stays with its task, so it is stored once.
+    has_waker: Cell<bool>,
 }
 
-impl Connections {
+impl OpenConnections {
     pub(super) fn new() -> Self {
-        Self(Rc::new(Shared {
-            stage: Cell::new(Stage::Serving),
-            next: Cell::new(0),
-            open: RefCell::default(),
-            waiting: RefCell::default(),
+        Self(Rc::new(Registry {
+            stage: Cell::new(DrainStage::Serving),
+            next_number: Cell::new(0),
+            wakers: RefCell::default(),
+            drained: RefCell::default(),
         }))
     }
 
-    /// A new connection.
-    pub(super) fn join(&self) -> Member {
-        let number = self.0.next.get();
-        self.0.next.set(number + 1);
-        self.0.open.borrow_mut().insert(number, Waker::noop().clone());
-        Member { shared: Rc::clone(&self.0), number, registered: Cell::new(false) }
+    /// Registers a new connection.
+    pub(super) fn register(&self) -> Registration {
+        let number = self.0.next_number.get();
+        self.0.next_number.set(number + 1);
+        // Counts the connection from now on; its task has not been polled yet and has no waker.
+        self.0.wakers.borrow_mut().insert(number, Waker::noop().clone());
+        Registration { registry: Rc::clone(&self.0), number, has_waker: Cell::new(false) }
     }
 
-    /// Tells every connection.
-    pub(super) fn tell(&self, stage: Stage) {
+    /// Enters a stage and wakes every connection to see it.
+    pub(super) fn enter_stage(&self, stage: DrainStage) {
         self.0.stage.set(stage);
-        let wakers: Vec<Waker> = self.0.open.borrow().values().cloned().collect();
+        // Copied first: a connection that ends while others are woken removes itself from the map.
+        let wakers: Vec<Waker> = self.0.wakers.borrow().values().cloned().collect();
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Waits until the last has ended.
-    pub(super) async fn ended(&self) {
+    /// Completes when no connection is open.
+    pub(super) async fn wait_until_closed(&self) {
         poll_fn(|cx| {
-            if self.0.open.borrow().is_empty() {
+            if self.0.wakers.borrow().is_empty() {
                 return Poll::Ready(());
             }
-            *self.0.waiting.borrow_mut() = Some(cx.waker().clone());
+            *self.0.drained.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
     }
 }
 
-impl Member {
-    /// How far the listener has come. Registers the task once, to be woken when that changes.
-    pub(super) fn stage(&self, cx: &Context<'_>) -> Stage {
-        if !self.registered.replace(true) {
-            self.shared.open.borrow_mut().insert(self.number, cx.waker().clone());
+impl Registration {
+    /// The listener's stage. The first call registers the task, to be woken when the stage changes.
+    pub(super) fn stage(&self, cx: &Context<'_>) -> DrainStage {
+        if !self.has_waker.replace(true) {
+            self.registry.wakers.borrow_mut().insert(self.number, cx.waker().clone());
         }
-        self.shared.stage.get()
+        self.registry.stage.get()
     }
 
     /// Completes when the listener closes.
-    pub(super) async fn closing(&self) {
-        poll_fn(|cx| if self.stage(cx) == Stage::Closing { Poll::Ready(()) } else { Poll::Pending }).await;
+    pub(super) async fn wait_for_closing(&self) {
+        poll_fn(|cx| if self.stage(cx) == DrainStage::Closing { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 
-impl Drop for Member {
+impl Drop for Registration {
     fn drop(&mut self) {
-        self.shared.open.borrow_mut().remove(&self.number);
-        if let Some(waker) = self.shared.waiting.borrow_mut().take() {
+        self.registry.wakers.borrow_mut().remove(&self.number);
+        if let Some(waker) = self.registry.drained.borrow_mut().take() {
             waker.wake();
         }
     }

@@ -1,20 +1,28 @@
-//! The downstream side: listeners, connections, their time-outs and sizes, and how they end.
+//! The downstream side: listeners, connections, their sizes and time-outs, and how they end.
 //!
-//! [`serve`] accepts connections on one listener and runs each as a task of the calling thread's `LocalRuntime`: a request
-//! is served where it was accepted. A connection goes through these rooms:
+//! [`serve`] accepts connections on one listener and runs each as a task of the calling thread's `LocalRuntime`: a
+//! request is served where it was accepted. Upper layers import lower ones:
 //!
 //! ```text
-//! listener    is there a place for it (connection_limiter)?
-//! opening     PROXY header (proxy_protocol), TLS handshake, HTTP/1.1 or HTTP/2: by ALPN, or by prior knowledge
-//! http1       its bytes (io) are heads read strictly (head), and bodies followed to their ends (chunks)
-//! http2       its bytes are counted as frames (frames), its streams end when nobody takes what they send
-//! watched     the service, between the connection and the gateway; upgrade: the bytes behind a 101
+//! accept              accept loop, backlog, connection set-up: PROXY header, TLS handshake, protocol selection
+//! http1               strict scanners of heads and chunked bodies, the gate that they guard, one connection's driver
+//! http2               scanner of frames, write stalls of streams, one connection's driver
+//! ------------------------------------------------------------------------------------------------------------------
+//! tracked_service     the service between the HTTP library and the gateway: exchanges begin and end
+//! watchdog, activity  time-outs of a connection, and the phases that they are measured from
+//! upgrade, stream     a connection's bytes, also behind a 101
+//! drain               stages of a listener that closes, known to all its connections
+//! connection_limiter  permits, in total and for each address
+//! serving, settings   what is served on a listener, and how
 //! ```
 //!
-//! - A head that cannot be read is answered in the caller's words ([`HeadError`]) and the connection is closed.
-//! - Whatever a client does or fails to do ends by itself: every wait has its time ([`Settings`]), kept by one timer
-//!   per connection (watchdog), every count its bound.
-//! - A failed accept (out of file descriptors, say) is waited out, never spun on.
+//! - A head that cannot be read is answered by the caller's function ([`HeadError`]), and the connection is closed.
+//! - Whatever a client does or fails to do ends by itself: every wait has a time-out ([`Settings`]), every count a
+//!   limit. One timer per connection keeps all time-outs between exchanges.
+//! - A failed accept (out of file descriptors, for instance) is followed by a pause, never by a spin.
+//! - HTTP/1 and HTTP/2 have separate states, one struct each, which a connection's bytes, exchanges and driver share.
+//!   There is one cell through which two of them pass an argument, because the HTTP library has no other way: see
+//!   `http2::state`.
 
 mod accept;
 mod http1;
@@ -34,4 +42,5 @@ pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;
 pub use serving::{HeadError, Http2Negotiation, ServeOptions};
 pub use settings::Settings;
-pub use upgrade::{UpgradeSlot, Upgraded};
+pub use stream::Upgraded;
+pub use upgrade::UpgradeSlot;

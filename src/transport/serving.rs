@@ -1,4 +1,4 @@
-//! What one listener serves, and how: shared by its accept loop and its connections.
+//! Options of a listener, which its accept loop and its connections share.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,41 +11,41 @@ use super::settings::Settings;
 use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
 use crate::tls::ServerTls;
 
-/// What one listener serves, and how.
+/// Options of a listener. A connection keeps those that were in force when it was accepted.
 #[derive(Clone)]
 pub struct ServeOptions {
     /// Sizes and time-outs.
     pub settings: Rc<Settings>,
-    /// The whole HTTP/1.1 response, head and body, for a head that cannot be read.
+    /// Renders the HTTP/1.1 response, head and body, to a head that is refused. The connection is closed after it.
     pub head_error_response: Rc<dyn Fn(HeadError) -> Bytes>,
-    /// What the handshake shows and asks for, when connections are encrypted; ALPN then chooses the protocol.
+    /// Certificates and parameters of the TLS handshake; `None` for plain connections.
     pub tls: Option<Arc<ServerTls>>,
-    /// Whether connections that are not encrypted may be HTTP/2.
+    /// Negotiation of HTTP/2.
     pub http2: Http2Negotiation,
-    /// Networks whose connections begin with a PROXY header.
+    /// Networks whose connections must begin with a PROXY header.
     pub proxy_networks: Rc<[IpNet]>,
-    /// How many connections there may be.
+    /// Limits the number of connections.
     pub connection_limiter: ConnectionLimiter,
-    /// Connections, counted.
+    /// Counters of connections.
     pub connections: ConnectionMetrics,
-    /// Time-outs, counted.
+    /// Counters of time-outs.
     pub timeouts: TimeoutMetrics,
 }
 
-/// Whether connections that are not encrypted may be HTTP/2.
+/// Negotiation of HTTP/2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Http2Negotiation {
-    /// Where the TLS handshake agrees on it, and nowhere else.
+    /// By ALPN in the TLS handshake alone. Plain connections are HTTP/1.1.
     #[default]
     Alpn,
-    /// Also where a connection begins with its preface (RFC 9113, section 3.3).
+    /// By ALPN; on plain connections by prior knowledge: they begin with the HTTP/2 preface (RFC 9113, section 3.3).
     PriorKnowledge,
 }
 
-/// Why a head could not be read.
+/// The reason why a request head is refused before it reaches the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// It is not HTTP.
+    /// It is not HTTP, or two servers could read it differently.
     Malformed,
     /// It has too many bytes or fields.
     HeadTooLarge,
@@ -55,8 +55,9 @@ pub enum HeadError {
     TooSlow,
 }
 
+/// Logs the error by which the HTTP library ended a connection. At `debug`: most are clients that went away.
 pub(super) fn log_end(result: hyper::Result<()>) {
     if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "a downstream connection ended with an error");
     }
 }

@@ -1,23 +1,24 @@
-//! How patient and how generous a downstream connection is.
+//! Sizes and time-outs of downstream connections.
 
 use std::time::Duration;
 
 /// The sizes and time-outs of a downstream connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// For the PROXY header and the TLS handshake together.
+    /// Time for the PROXY header and the TLS handshake together.
     pub handshake_timeout: Duration,
-    /// From there to the first byte of the first head.
+    /// Time from there to the first byte of the first head.
     pub first_byte_timeout: Duration,
-    /// From the first byte of a head to its last.
+    /// Time from the first byte of a head to its last.
     pub head_timeout: Duration,
-    /// From the end of a response to the first byte of the next head.
+    /// Time from the end of a response to the first byte of the next head.
     pub keep_alive_timeout: Duration,
-    /// Between two pieces of a request body.
+    /// Time between two pieces of a request body.
     pub body_idle_timeout: Duration,
-    /// Bytes per second that a request body must bring on average, after a grace of [`crate::request_body::BODY_GRACE`]; 0 for any.
+    /// Bytes per second that a request body must bring on average, after a grace of
+    /// [`crate::request_body::BODY_GRACE`]; 0 for any.
     pub min_body_rate: u64,
-    /// How long a client may take nothing of what is sent to it.
+    /// Time for which a client may take nothing of what is sent to it.
     pub write_idle_timeout: Duration,
     /// Bytes of a head, request line included; 8 KiB at least.
     pub max_head: usize,
@@ -29,9 +30,10 @@ pub struct Settings {
     pub max_body: u64,
     /// Concurrent streams of one HTTP/2 connection.
     pub max_streams: u32,
-    /// Bytes that a client may send ahead on one HTTP/2 stream (RFC 9113, section 5.2).
+    /// Flow-control window of an HTTP/2 stream: bytes that a client may send before we make room for more (RFC 9113,
+    /// section 5.2).
     pub stream_window: u32,
-    /// Bytes that a client may send ahead on all streams of an HTTP/2 connection.
+    /// Flow-control window of an HTTP/2 connection, for all its streams together, in bytes.
     pub connection_window: u32,
 }
 

@@ -1,81 +1,79 @@
-//! Ends connections that are idle, whose heads are slow, or whose clients take nothing.
+//! The time-outs of a connection: idle, slow heads, stalled writes.
 
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::activity::{Phase, Progress};
+use super::activity::{Activity, Phase};
 use super::settings::Settings;
 use crate::metrics::TimeoutMetrics;
 use crate::timer::LazyTimer;
 
-/// How long a connection that has said nothing may take to do so when the listener closes: as long as a request may be
-/// on its way.
-pub(super) const CLOSING: Duration = Duration::from_secs(1);
+/// Time that a silent connection still has when the listener closes: as long as a request may be on its way.
+pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(1);
 
-/// What ran out.
+/// The time-out that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expired {
     FirstByte,
     Head,
-    Idle,
-    Write,
+    KeepAlive,
+    WriteStall,
 }
 
-/// Watches one connection.
+/// Time-outs of one connection.
 ///
-/// - Polled with its connection, in the same task: it sees what the connection does without being told.
-/// - A timer is set only when the connection waits and the one that is set would come too late; one that comes too
-///   early is set again. A request that arrives whole touches no timer.
+/// - It is polled with its connection, in the same task: it sees every change of the [`Activity`] without being
+///   notified.
+/// - A request that arrives whole touches no timer ([`LazyTimer`]).
 pub(super) struct Watchdog {
-    progress: Rc<Progress>,
     first_byte: Duration,
     head: Duration,
-    idle: Duration,
-    write: Duration,
+    keep_alive: Duration,
+    write_stall: Duration,
     timer: LazyTimer,
 }
 
 impl Watchdog {
-    pub(super) fn new(progress: Rc<Progress>, settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            progress,
             first_byte: settings.first_byte_timeout,
             head: settings.head_timeout,
-            idle: settings.keep_alive_timeout,
-            write: settings.write_idle_timeout,
+            keep_alive: settings.keep_alive_timeout,
+            write_stall: settings.write_idle_timeout,
             timer: LazyTimer::default(),
         }
     }
 
-    /// The listener closes: a connection that has said nothing has not much time left to do so, and one that is idle not
-    /// much to hear that it ends.
-    pub(super) fn hurry(&mut self) {
-        match self.progress.phase() {
-            Phase::New(since) => self.first_byte = self.first_byte.min(since.elapsed() + CLOSING),
-            Phase::Idle(since) => self.idle = self.idle.min(since.elapsed() + CLOSING),
+    /// Shortens the time-outs of a silent or idle connection to [`CLOSING_GRACE`] from now, as the listener closes.
+    pub(super) fn shorten_timeouts(&mut self, activity: &Activity) {
+        match activity.phase() {
+            Phase::New(since) => self.first_byte = self.first_byte.min(since.elapsed() + CLOSING_GRACE),
+            Phase::Idle(since) => self.keep_alive = self.keep_alive.min(since.elapsed() + CLOSING_GRACE),
+            // Requests that have begun are served to their ends, within their usual time-outs.
             Phase::Head(_) | Phase::Exchange => {}
         }
     }
 
-    /// Completes when a time has run out.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
-        match self.deadline() {
+    /// Completes when a time-out has passed.
+    pub(super) fn poll(&mut self, activity: &Activity, cx: &mut Context<'_>) -> Poll<Expired> {
+        match self.deadline(activity) {
             Some((deadline, expired)) => self.timer.poll(cx, deadline).map(|()| expired),
             None => Poll::Pending,
         }
     }
 
-    fn deadline(&self) -> Option<(Instant, Expired)> {
-        if let Some(since) = self.progress.blocked_since() {
-            return Some((since + self.write, Expired::Write));
+    fn deadline(&self, activity: &Activity) -> Option<(Instant, Expired)> {
+        // First, because a stalled write keeps any phase from ending.
+        if let Some(since) = activity.stalled_since() {
+            return Some((since + self.write_stall, Expired::WriteStall));
         }
-        match self.progress.phase() {
+        match activity.phase() {
             Phase::New(since) => Some((since + self.first_byte, Expired::FirstByte)),
             Phase::Head(since) => Some((since + self.head, Expired::Head)),
-            Phase::Idle(since) => Some((since + self.idle, Expired::Idle)),
+            Phase::Idle(since) => Some((since + self.keep_alive, Expired::KeepAlive)),
+            // Request bodies, upstream and write stalls have time-outs of their own.
             Phase::Exchange => None,
         }
     }
@@ -86,8 +84,8 @@ impl Expired {
         match self {
             Self::FirstByte => timeouts.first_byte.inc(),
             Self::Head => timeouts.head.inc(),
-            Self::Idle => timeouts.keep_alive.inc(),
-            Self::Write => timeouts.write_idle.inc(),
+            Self::KeepAlive => timeouts.keep_alive.inc(),
+            Self::WriteStall => timeouts.write_idle.inc(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The queue of a listener that closes: whoever is in it is accepted, and nobody is turned away who was let in.
+//! The backlog of a listener that closes: every connection in it is accepted.
 //!
-//! To close a listener resets the connections in its queue, which their clients take for open and may already have sent
-//! requests on. So first the kernel is told to let nobody in any more, then all who are in are accepted, and then the
-//! listener closes. A client that is not let in tries again after a second (RFC 6298, section 2), and is refused then, or
-//! served by whoever listens by then.
+//! A listener that closes resets the connections in its backlog. Their clients take them for open and may already have
+//! sent requests. So the kernel is first told to ignore new connections, then the backlog is accepted, then the
+//! listener closes. A client whose SYN is ignored sends it again after a second (RFC 6298, section 2): by then it is
+//! refused, or another process listens.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,42 +13,43 @@ use std::time::Duration;
 use socket2::{SockFilter, SockRef};
 use tokio::net::{TcpListener, TcpStream};
 
-/// For handshakes that are half-way when nobody is let in any more: as long as a round trip to the other side of the
+/// Time for TCP handshakes that are half-way when new connections are blocked: a round trip to the other side of the
 /// world.
-pub(super) const SETTLING: Duration = Duration::from_millis(200);
+pub(super) const HANDSHAKE_GRACE: Duration = Duration::from_millis(200);
 
-/// Tells the kernel to let nobody in any more: to take no notice of packets that ask for a connection. Those of
-/// connections that are being made pass.
-pub(super) fn let_nobody_in(listener: &impl AsFd) -> io::Result<()> {
-    SockRef::from(listener).attach_filter(&NO_SYN)
+/// Has the kernel ignore SYN packets to the listener. Packets of handshakes that have begun still pass.
+pub(super) fn block_new_connections(listener: &impl AsFd) -> io::Result<()> {
+    SockRef::from(listener).attach_filter(&DROP_SYN)
 }
 
-/// Accepts all who are in the queue. Not by way of the runtime, which asks the kernel only when it was told of somebody.
-pub(super) fn drained(listener: TcpListener, accepted: impl FnMut((TcpStream, SocketAddr))) {
-    match listener.into_std().and_then(|listener| accept_all(&listener, accepted)) {
-        Ok(()) => {}
-        Err(error) => tracing::warn!(%error, "a listener could not be emptied: clients in its queue are reset"),
+/// Accepts every connection in the backlog, and closes the listener.
+///
+/// Asks the kernel directly: the runtime asks it only after an event, and could miss connections that have just come.
+pub(super) fn accept_backlog(listener: TcpListener, start: impl FnMut((TcpStream, SocketAddr))) {
+    if let Err(error) = listener.into_std().and_then(|listener| accept_all(&listener, start)) {
+        tracing::warn!(%error, "cannot accept the backlog of a closing listener: connections in it are reset");
     }
 }
 
-fn accept_all(listener: &std::net::TcpListener, mut accepted: impl FnMut((TcpStream, SocketAddr))) -> io::Result<()> {
+fn accept_all(listener: &std::net::TcpListener, mut start: impl FnMut((TcpStream, SocketAddr))) -> io::Result<()> {
     loop {
         match listener.accept() {
             Ok((stream, address)) => {
                 stream.set_nonblocking(true)?;
-                accepted((TcpStream::from_std(stream)?, address));
+                start((TcpStream::from_std(stream)?, address));
             }
+            // The backlog is empty.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            // Clients that went away.
+            // A client that went away before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// A program of the classic BPF. It sees packets from their TCP header on (RFC 9293, section 3.1): of the flags in byte 13,
-/// a packet that asks for a connection has SYN (2) and not ACK (16).
-const NO_SYN: [SockFilter; 5] = [
+/// Program of the classic BPF that drops packets with SYN (2) and without ACK (16): those that ask for a connection. It
+/// sees packets from their TCP header on; the flags are in byte 13 (RFC 9293, section 3.1).
+const DROP_SYN: [SockFilter; 5] = [
     SockFilter::new(LOAD_BYTE, 0, 0, 13),
     SockFilter::new(AND, 0, 0, 2 | 16),
     SockFilter::new(JUMP_IF_EQUAL, 0, 1, 2),
@@ -77,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_the_queue_is_accepted_though_the_runtime_knows_nothing_of_them() {
+    fn backlog_is_accepted_before_close_without_events_of_the_runtime() {
         with_listener(async |listener, address| {
             let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(address).unwrap()).collect();
             let mut streams = Vec::new();
-            drained(listener, |(stream, _)| streams.push(stream.into_std().unwrap()));
+            accept_backlog(listener, |(stream, _)| streams.push(stream.into_std().unwrap()));
             assert_eq!(streams.len(), clients.len());
             for (client, stream) in clients.iter_mut().zip(&mut streams) {
                 stream.set_nonblocking(false).unwrap();
@@ -93,16 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_any_more_and_those_who_are_in_talk_on() {
+    fn new_connections_are_blocked_and_established_ones_go_on() {
         with_listener(async |listener, address| {
-            let mut inside = Client::connect(address).unwrap();
-            let_nobody_in(&listener).unwrap();
+            let mut established = Client::connect(address).unwrap();
+            block_new_connections(&listener).unwrap();
             let late = Client::connect_timeout(&address, Duration::from_millis(200)).unwrap_err();
-            assert_eq!(late.kind(), io::ErrorKind::TimedOut, "it will try again");
+            assert_eq!(late.kind(), io::ErrorKind::TimedOut, "the client sends its SYN again");
             let mut streams = Vec::new();
-            drained(listener, |(stream, _)| streams.push(stream.into_std().unwrap()));
+            accept_backlog(listener, |(stream, _)| streams.push(stream.into_std().unwrap()));
             streams[0].set_nonblocking(false).unwrap();
-            inside.write_all(b"x").unwrap();
+            established.write_all(b"x").unwrap();
             streams[0].read_exact(&mut [0]).unwrap();
             assert_eq!(Client::connect(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         });

@@ -11,65 +11,66 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::net::TcpStream;
 
-use super::handshake::{self, Failure, Opened};
+use super::handshake::{self, Established, HandshakeError};
 use crate::identity::Peer;
-use crate::transport::drain::Member;
+use crate::transport::drain::Registration;
 use crate::transport::serving::ServeOptions;
 use crate::transport::stream::SharedStream;
 use crate::transport::upgrade::UpgradeSlot;
-use crate::transport::watchdog::CLOSING;
+use crate::transport::watchdog::CLOSING_GRACE;
 use crate::transport::{http1, http2};
 
-/// Runs a connection to its end. Failures are the client's affair, and end here.
+/// Runs a connection to its end. Its failures concern its client alone: they are counted and logged here.
 pub(super) async fn run<S, B>(
     stream: TcpStream,
     address: SocketAddr,
-    serving: Rc<ServeOptions>,
-    member: Member,
+    options: Rc<ServeOptions>,
+    registration: Registration,
     service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let opened = tokio::select! {
+    let established = tokio::select! {
         biased;
-        opened = handshake::open(stream, address, &serving) => opened,
-        () = late(&member) => return,
+        established = handshake::establish(stream, address, &options) => established,
+        () = closing_deadline(&registration) => return,
     };
-    let Opened { stream, peer, http2 } = match opened {
-        Ok(opened) => opened,
-        Err(failure) => return note(&failure, &serving),
+    let Established { stream, peer, http2 } = match established {
+        Ok(established) => established,
+        Err(error) => return count_failure(&error, &options),
     };
-    // A client that a proxy named counts among those of its own address.
-    let named = (peer.address != address).then(|| serving.connection_limiter.seat(peer.address.ip()));
-    let _seat = match named.transpose() {
-        Ok(seat) => seat,
-        Err(_) => return serving.connections.refused_address.inc(),
+    // A client that a PROXY header names counts among the connections of its own address, not of the proxy's.
+    let named_client = (peer.address != address).then_some(peer.address.ip());
+    let per_address = named_client.map(|client| options.connection_limiter.acquire_per_address(client));
+    let Ok(_permit) = per_address.transpose() else {
+        return options.connections.refused_address.inc();
     };
     let (stream, upgrade_slot) = (SharedStream::new(stream), UpgradeSlot::default());
     let service = service(peer, upgrade_slot.clone());
     if http2 {
-        http2::run(stream, &serving, &member, service).await;
+        http2::run(stream, &options, &registration, service).await;
     } else {
-        http1::run(stream, &serving, &member, service, &upgrade_slot).await;
+        http1::run(stream, &options, &registration, service, &upgrade_slot).await;
     }
 }
 
-/// Completes when the listener has closed and what it let in had time to say what it wants.
-async fn late(member: &Member) {
-    member.closing().await;
-    tokio::time::sleep(CLOSING).await;
+/// Completes when the listener has been closing for [`CLOSING_GRACE`]: a handshake that is not complete by then has no
+/// request on its way.
+async fn closing_deadline(registration: &Registration) {
+    registration.wait_for_closing().await;
+    tokio::time::sleep(CLOSING_GRACE).await;
 }
 
-/// Counts a connection that did not come about.
-fn note(failure: &Failure, serving: &ServeOptions) {
-    tracing::debug!(error = failure as &dyn std::error::Error, "a connection did not come about");
-    match failure {
-        Failure::Late => serving.timeouts.handshake.inc(),
-        Failure::Silent => serving.timeouts.first_byte.inc(),
-        Failure::Proxy(_) => serving.connections.failed_proxy.inc(),
-        Failure::Tls(_) => serving.connections.failed_tls.inc(),
-        Failure::Broken(_) => {}
+/// Counts a connection that was not established.
+fn count_failure(error: &HandshakeError, options: &ServeOptions) {
+    tracing::debug!(error = error as &dyn std::error::Error, "a connection was not established");
+    match error {
+        HandshakeError::TimedOut => options.timeouts.handshake.inc(),
+        HandshakeError::NoFirstByte => options.timeouts.first_byte.inc(),
+        HandshakeError::Proxy(_) => options.connections.failed_proxy.inc(),
+        HandshakeError::Tls(_) => options.connections.failed_tls.inc(),
+        HandshakeError::Io(_) => {}
     }
 }

@@ -1,110 +1,126 @@
-//! What stands before HTTP: the PROXY header, the TLS handshake, and the choice of the protocol.
+//! Connection set-up before HTTP: PROXY header, TLS handshake, protocol selection.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::either::Either;
 
 use super::proxy_protocol;
 use crate::identity::Peer;
 use crate::tls::ServerTls;
 use crate::transport::serving::{Http2Negotiation, ServeOptions};
-use crate::transport::stream::{Socket, Stream};
+use crate::transport::stream::{ClientSocket, ClientStream};
 
-/// What every HTTP/2 connection begins with (RFC 9113, section 3.4).
+/// Connection preface of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The name of HTTP/2 in the TLS handshake (RFC 9113, section 3.2).
+/// Name of HTTP/2 in ALPN (RFC 9113, section 3.2).
 const ALPN_HTTP2: &[u8] = b"h2";
-/// The first read of a connection without encryption takes in most heads whole.
+/// Bytes of the first read of a plain connection; holds most heads whole.
 const FIRST_READ: usize = 4096;
 
-/// A connection that HTTP can begin on.
-pub(super) struct Opened {
-    pub(super) stream: Stream,
+/// A connection on which HTTP can begin.
+pub(super) struct Established {
+    pub(super) stream: ClientStream,
     pub(super) peer: Rc<Peer>,
     pub(super) http2: bool,
 }
 
-/// Why HTTP did not begin.
+/// The reason why a connection was not established.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
-    #[error("the handshake took too long")]
-    Late,
-    #[error("nothing was said")]
-    Silent,
-    #[error("the PROXY header cannot be read")]
+pub(super) enum HandshakeError {
+    #[error("the handshake timed out")]
+    TimedOut,
+    #[error("the client sent nothing in time")]
+    NoFirstByte,
+    #[error("the PROXY header is missing or malformed")]
     Proxy(#[source] io::Error),
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
-    #[error("the connection broke")]
-    Broken(#[source] io::Error),
+    #[error("the connection failed")]
+    Io(#[source] io::Error),
 }
 
-/// Brings a connection to where HTTP begins. Without encryption and prior knowledge that is at once.
-pub(super) async fn open(stream: TcpStream, address: SocketAddr, serving: &ServeOptions) -> Result<Opened, Failure> {
-    let proxied = serving.proxy_networks.iter().any(|network| network.contains(&address.ip().to_canonical()));
-    let mut opened = if proxied || serving.tls.is_some() {
-        let introduced = introduced(stream, address, proxied, serving.tls.as_deref());
-        timeout(serving.settings.handshake_timeout, introduced).await.map_err(|_| Failure::Late)??
+/// Establishes a connection. Plain ones without prior knowledge of HTTP/2 are established at once.
+pub(super) async fn establish(
+    stream: TcpStream,
+    address: SocketAddr,
+    options: &ServeOptions,
+) -> Result<Established, HandshakeError> {
+    // A proxy's address may be IPv4 mapped into IPv6, where the listener takes both.
+    let is_proxy = options.proxy_networks.iter().any(|network| network.contains(&address.ip().to_canonical()));
+    let mut established = if is_proxy || options.tls.is_some() {
+        let handshake = shake_hands(stream, address, is_proxy, options.tls.as_deref());
+        timeout(options.settings.handshake_timeout, handshake).await.map_err(|_| HandshakeError::TimedOut)??
     } else {
-        Opened { stream: Stream::Plain(Socket::new(stream)), peer: Rc::new(Peer { address, tls: false }), http2: false }
+        plain(ClientSocket::new(stream), address)
     };
-    if let (Http2Negotiation::PriorKnowledge, Stream::Plain(socket)) = (serving.http2, &mut opened.stream) {
-        opened.http2 = has_preface(socket, serving.settings.first_byte_timeout).await?;
+    // Encrypted connections have agreed on their protocol by ALPN.
+    if let (Http2Negotiation::PriorKnowledge, Either::Left(socket)) = (options.http2, &mut established.stream) {
+        established.http2 = detect_preface(socket, options.settings.first_byte_timeout).await?;
     }
-    Ok(opened)
+    Ok(established)
 }
 
-/// Reads the PROXY header from whom one is expected, and shakes hands.
-async fn introduced(
+/// Reads the PROXY header if the peer is a proxy, then performs the TLS handshake if the listener is encrypted.
+async fn shake_hands(
     stream: TcpStream,
     mut address: SocketAddr,
-    proxied: bool,
+    is_proxy: bool,
     tls: Option<&ServerTls>,
-) -> Result<Opened, Failure> {
-    let mut socket = Socket::new(stream);
-    if proxied {
-        address = client(&mut socket).await.map_err(Failure::Proxy)?.unwrap_or(address);
+) -> Result<Established, HandshakeError> {
+    let mut socket = ClientSocket::new(stream);
+    if is_proxy {
+        address = read_proxy_header(&mut socket).await.map_err(HandshakeError::Proxy)?.unwrap_or(address);
     }
-    let Some(tls) = tls else {
-        let peer = Rc::new(Peer { address, tls: false });
-        return Ok(Opened { stream: Stream::Plain(socket), peer, http2: false });
-    };
-    let stream = tls.acceptor().accept(socket).await.map_err(Failure::Tls)?;
+    let Some(tls) = tls else { return Ok(plain(socket, address)) };
+    let stream = tls.acceptor().accept(socket).await.map_err(HandshakeError::Tls)?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
     let peer = Rc::new(Peer { address, tls: true });
-    Ok(Opened { stream: Stream::Tls(Box::new(stream)), peer, http2 })
+    Ok(Established { stream: Either::Right(Box::new(stream)), peer, http2 })
 }
 
-/// The client that the PROXY header names.
-async fn client(socket: &mut Socket) -> io::Result<Option<SocketAddr>> {
+fn plain(socket: ClientSocket, address: SocketAddr) -> Established {
+    Established { stream: Either::Left(socket), peer: Rc::new(Peer { address, tls: false }), http2: false }
+}
+
+/// Reads the PROXY header. Returns the client that it names, if it names one.
+async fn read_proxy_header(socket: &mut ClientSocket) -> io::Result<Option<SocketAddr>> {
     loop {
-        match proxy_protocol::parse(&socket.ahead) {
+        match proxy_protocol::parse(&socket.prefix) {
             Ok(Some(header)) => {
-                // What follows belongs to the connection.
-                socket.ahead = socket.ahead.split_off(header.length);
+                // The bytes after the header are the connection's own.
+                socket.prefix = socket.prefix.split_off(header.length);
                 return Ok(header.client);
             }
-            Ok(None) if socket.read_ahead().await? == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(None) if read_ahead(socket).await? == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(None) => {}
             Err(malformed) => return Err(io::Error::new(io::ErrorKind::InvalidData, malformed)),
         }
     }
 }
 
-/// Whether the connection begins as HTTP/2 does. Waits for no more than that takes to tell.
-async fn has_preface(socket: &mut Socket, patience: Duration) -> Result<bool, Failure> {
-    let told = async {
-        socket.ahead.reserve(FIRST_READ);
-        while socket.ahead.is_empty() || (socket.ahead.len() < PREFACE.len() && PREFACE.starts_with(&socket.ahead)) {
-            if socket.read_ahead().await? == 0 {
+/// Detects the HTTP/2 preface at the connection's beginning. Reads no more than it takes to tell.
+async fn detect_preface(socket: &mut ClientSocket, first_byte_timeout: Duration) -> Result<bool, HandshakeError> {
+    let detection = async {
+        socket.prefix.reserve(FIRST_READ);
+        while socket.prefix.is_empty() || (socket.prefix.len() < PREFACE.len() && PREFACE.starts_with(&socket.prefix)) {
+            // The client closed the connection: HTTP/1 deals with what has come.
+            if read_ahead(socket).await? == 0 {
                 break;
             }
         }
-        Ok(socket.ahead.starts_with(PREFACE))
+        Ok(socket.prefix.starts_with(PREFACE))
     };
-    timeout(patience, told).await.map_err(|_| Failure::Silent)?.map_err(Failure::Broken)
+    let detected = timeout(first_byte_timeout, detection).await.map_err(|_| HandshakeError::NoFirstByte)?;
+    detected.map_err(HandshakeError::Io)
+}
+
+/// Reads more into the socket's prefix. Returns the bytes read.
+async fn read_ahead(socket: &mut ClientSocket) -> io::Result<usize> {
+    socket.stream.read_buf(&mut socket.prefix).await
 }

@@ -1,6 +1,14 @@
-//! Binding, and the accept loop.
+//! The accept loop of a listener, and its end.
+//!
+//! ```text
+//! Serving ──lame_duck──▶ LameDuck ──shutdown──▶ block new connections ─▶ accept the backlog ─▶ Closing ─▶ drained
+//!    └────────────────────shutdown───────────────────────▲
+//! ```
+//!
+//! No client that was let into the kernel's backlog is turned away: see [`backlog`].
 
 mod backlog;
+mod bind;
 mod connection;
 mod handshake;
 pub mod proxy_protocol;
@@ -19,63 +27,33 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use prometheus::IntGauge;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
-use crate::transport::connection_limiter::Full;
-use crate::transport::drain::{Connections, Stage};
-
+use super::connection_limiter::LimitReached;
+use super::drain::{DrainStage, OpenConnections};
+use super::serving::ServeOptions;
+use super::upgrade::UpgradeSlot;
 use crate::identity::Peer;
-use crate::transport::serving::ServeOptions;
-use crate::transport::upgrade::UpgradeSlot;
 
-/// Connections the kernel completes and holds for us before it refuses more: what Linux allows by default.
-const BACKLOG: i32 = 4096;
-/// How long a failed accept is waited out: short enough not to be noticed, long enough not to spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub use bind::bind;
 
-/// Binds `count` listeners to one address, among which the kernel spreads the connections (`SO_REUSEPORT`).
-///
-/// The address is first bound alone, so that a second process on the same address is an error and not a silent
-/// partner. With port 0 all share the port that the kernel chose.
-///
-/// # Errors
-/// The address cannot be bound.
-pub fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    drop(socket(address, false)?);
-    let first = socket(address, true)?;
-    let address = first.local_addr()?;
-    let mut listeners = vec![first];
-    for _ in 1..count {
-        listeners.push(socket(address, true)?);
-    }
-    Ok(listeners)
-}
+/// Pause after a failed accept: short enough not to be noticed, long enough not to spin.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-fn socket(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shared)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// Serves one listener. `serving` is asked at each connection, which keeps what it was told.
+/// Serves one listener until `shutdown` and the end of its last connection. Must be called on a `LocalRuntime`.
 ///
-/// - When `lame_duck` completes, everything goes on, but clients are told to go elsewhere: HTTP/1 responses say
-///   `Connection: close`, HTTP/2 connections get a GOAWAY.
-/// - When `shutdown` completes, what is still in the queue is accepted, and nothing after it; idle connections are
-///   closed, and the future completes when the last exchange has ended.
-///
-/// `service` makes one service per connection. Must be called on a `LocalRuntime`.
+/// - `options` is called for each connection, which keeps what it returns.
+/// - `service` makes the service of one connection, from its peer and the slot for its upgrade.
+/// - When `lame_duck` completes, connections are still accepted and requests served, and clients are asked to reconnect
+///   elsewhere: HTTP/1 responses say `Connection: close`, HTTP/2 connections get a GOAWAY.
+/// - When `shutdown` completes, the backlog is accepted, and nothing after it. Idle connections are closed, and the
+///   future completes when the last exchange has ended.
 ///
 /// # Errors
 /// The listener cannot be registered with the runtime.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    serving: impl Fn() -> Rc<ServeOptions>,
+    options: impl Fn() -> Rc<ServeOptions>,
     lame_duck: impl Future<Output = ()>,
     shutdown: impl Future<Output = ()>,
     service: impl Fn(Rc<Peer>, UpgradeSlot) -> S + Clone + 'static,
@@ -86,93 +64,105 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let connections = Connections::new();
-    let accept = |(stream, address)| start(stream, address, serving(), &connections, service.clone());
-    let (mut lame_duck, mut shutdown, mut lame) = (pin!(lame_duck), pin!(shutdown), false);
-    loop {
+    let connections = OpenConnections::new();
+    let start = |(stream, address)| start_connection(stream, address, options(), &connections, service.clone());
+    let mut shutdown = pin!(shutdown);
+    let first = async {
         tokio::select! {
             biased;
-            () = &mut shutdown => break,
-            () = &mut lame_duck, if !lame => {
-                lame = true;
-                connections.tell(Stage::LameDuck);
-            }
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accept(accepted),
-                Err(error) => pause(&error).await,
-            },
+            () = &mut shutdown => DrainStage::Closing,
+            () = lame_duck => DrainStage::LameDuck,
         }
+    };
+    let stage = accept_until(first, &listener, start).await;
+    if stage == DrainStage::LameDuck {
+        connections.enter_stage(stage);
+        accept_until(shutdown, &listener, start).await;
     }
-    if let Err(error) = backlog::let_nobody_in(&listener) {
-        tracing::debug!(%error, "clients that come while the listener closes may be reset");
+    if let Err(error) = backlog::block_new_connections(&listener) {
+        tracing::debug!(%error, "cannot block new connections: clients that connect while it closes may be reset");
     }
-    // Without a lame duck, nobody had the time to expect to be served until the end.
-    let settled = tokio::time::sleep(if lame { backlog::SETTLING } else { Duration::ZERO });
-    let mut settled = pin!(settled);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut settled => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accept(accepted),
-                Err(error) => pause(&error).await,
-            },
-        }
-    }
-    backlog::drained(listener, accept);
-    connections.tell(Stage::Closing);
-    connections.ended().await;
+    // Without a lame duck, no client could expect to be served until the end.
+    let grace = if stage == DrainStage::LameDuck { backlog::HANDSHAKE_GRACE } else { Duration::ZERO };
+    accept_until(tokio::time::sleep(grace), &listener, start).await;
+    backlog::accept_backlog(listener, start);
+    connections.enter_stage(DrainStage::Closing);
+    connections.wait_until_closed().await;
     Ok(())
 }
 
-fn start<S, B>(
+/// Accepts connections until `end` completes. Returns its result.
+async fn accept_until<T>(
+    end: impl Future<Output = T>,
+    listener: &tokio::net::TcpListener,
+    start: impl Fn((TcpStream, SocketAddr)),
+) -> T {
+    let mut end = pin!(end);
+    loop {
+        tokio::select! {
+            // The end comes first: under a flood of connections it would otherwise be put off.
+            biased;
+            result = &mut end => return result,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => start(accepted),
+                Err(error) => back_off(&error).await,
+            },
+        }
+    }
+}
+
+/// Starts a connection as a task of this thread, unless it exceeds a limit.
+fn start_connection<S, B>(
     stream: TcpStream,
     address: SocketAddr,
-    serving: Rc<ServeOptions>,
-    connections: &Connections,
+    options: Rc<ServeOptions>,
+    connections: &OpenConnections,
     service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S + 'static,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let place = match serving.connection_limiter.enter(address.ip()) {
-        Ok(place) => place,
-        Err(Full::Total) => return serving.connections.refused_total.inc(),
-        Err(Full::Address) => return serving.connections.refused_address.inc(),
+    // A connection beyond a limit is closed at once: a response would cost more than the limit is meant to allow.
+    let permit = match options.connection_limiter.acquire(address.ip()) {
+        Ok(permit) => permit,
+        Err(LimitReached::Total) => return options.connections.refused_total.inc(),
+        Err(LimitReached::Address) => return options.connections.refused_address.inc(),
     };
+    // Responses are written whole; waiting to fill a packet would only delay their ends.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was gone before it began");
+        tracing::debug!(%error, "a client disconnected before its connection was served");
         return;
     }
-    let open = Open::new(serving.connections.open.clone());
-    let connection = connection::run(stream, address, serving, connections.join(), service);
+    let open = OpenGuard::new(options.connections.open.clone());
+    let connection = connection::run(stream, address, options, connections.register(), service);
     tokio::task::spawn_local(async move {
         connection.await;
-        drop((open, place));
+        drop((open, permit));
     });
 }
 
-/// A connection that failed before it was accepted is the client's affair; anything else is ours, and may last.
-async fn pause(error: &io::Error) {
+/// Backs off after accept errors. ECONNABORTED and ECONNRESET concern one client, which went away before it was
+/// accepted; others (out of file descriptors, EMFILE) may persist.
+async fn back_off(error: &io::Error) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
-    tracing::warn!(%error, "cannot accept connections");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
+    tracing::warn!(%error, "cannot accept connections; trying again in {ACCEPT_BACKOFF:?}");
+    tokio::time::sleep(ACCEPT_BACKOFF).await;
 }
 
-/// Counts a connection while it is open.
-struct Open(IntGauge);
+/// Counts a connection in the gauge while it is open.
+struct OpenGuard(IntGauge);
 
-impl Open {
+impl OpenGuard {
     fn new(gauge: IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,74 +1,87 @@
-//! The PROXY protocol, versions 1 and 2 (the HAProxy project's specification, revision of 2020): who the client is, in
-//! the words of the proxy that stands between, before the first byte of the connection itself.
+//! Parser of the PROXY protocol, versions 1 and 2 (the HAProxy project's specification, revision of 2020): a proxy
+//! names the client in a header before the first byte of the connection itself.
 //!
-//! It is read only from peers that are trusted to say it, and from those it is demanded: a proxy that says nothing would
-//! otherwise have its clients taken for itself.
+//! The header is read only from trusted proxies, and required of them: the clients of a proxy without it would
+//! otherwise be taken for the proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What version 2 begins with. Its twelve bytes begin no protocol that stands behind.
+/// First bytes of version 2. No protocol behind the header begins with them.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest header of version 1, its CRLF included.
+/// First bytes of version 1.
+const TEXT_SIGNATURE: &[u8] = b"PROXY ";
+/// Bytes of the longest header of version 1, its CRLF included.
 const MAX_LINE: usize = 107;
 /// Bytes of version 2 before its addresses.
 const FIXED: usize = 16;
 /// Bytes of addresses and further fields that version 2 may have; the specification's own room for all of them.
 const MAX_REST: usize = 2048;
 
-/// What a header says.
+// Commands of version 2, with the version in the upper half of the byte.
+const LOCAL: u8 = 0x20;
+const PROXY: u8 = 0x21;
+// Address families and protocols of version 2.
+const UNSPEC: u8 = 0x00;
+const TCP_OVER_IPV4: u8 = 0x11;
+const TCP_OVER_IPV6: u8 = 0x21;
+
+/// A parsed PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Its bytes; the connection's own begin after them.
+    /// Bytes of the header; the connection's own begin after them.
     pub length: usize,
-    /// The client, when the proxy speaks for one. When it does not (a health check of its own), the proxy is the client.
+    /// The client. `None` when the proxy speaks for itself (health checks) or does not know the client: the proxy is
+    /// then the client.
     pub client: Option<SocketAddr>,
 }
 
-/// It is no header.
+/// The bytes are no valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no valid PROXY header")]
 pub struct MalformedHeader;
 
-/// Reads a header from what has come so far; nothing when more must come.
+/// Parses a header from the bytes that have come so far. `None` when more must come.
 ///
 /// # Errors
-/// [`MalformedHeader`], as soon as that is certain.
+/// [`MalformedHeader`], as soon as it is certain, whatever comes after.
 pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
+    // The two signatures differ in their first byte.
     let signed = bytes.len().min(SIGNATURE.len());
     if bytes[..signed] == SIGNATURE[..signed] {
-        return if signed < SIGNATURE.len() { Ok(None) } else { binary(bytes) };
+        return if signed < SIGNATURE.len() { Ok(None) } else { parse_binary(bytes) };
     }
-    let begun = bytes.len().min(b"PROXY ".len());
-    if bytes[..begun] != b"PROXY "[..begun] {
+    let signed = bytes.len().min(TEXT_SIGNATURE.len());
+    if bytes[..signed] != TEXT_SIGNATURE[..signed] {
         return Err(MalformedHeader);
     }
     match bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') {
-        Some(end) => text(&bytes[..=end]).map(Some),
+        Some(end) => parse_text(&bytes[..=end]).map(Some),
         None if bytes.len() >= MAX_LINE => Err(MalformedHeader),
         None => Ok(None),
     }
 }
 
-/// Version 1: `PROXY TCP4 192.0.2.1 198.51.100.1 4711 443`, ended by CRLF.
-fn text(line: &[u8]) -> Result<ProxyHeader, MalformedHeader> {
+/// Parses version 1: `PROXY TCP4 192.0.2.1 198.51.100.1 4711 443`, ended by CRLF.
+fn parse_text(line: &[u8]) -> Result<ProxyHeader, MalformedHeader> {
     let words = line.strip_suffix(b"\r\n").and_then(|line| std::str::from_utf8(line).ok()).ok_or(MalformedHeader)?;
     let mut words = words.split(' ').skip(1);
     let family = words.next().ok_or(MalformedHeader)?;
+    // The rest of the line is to be ignored.
     if family == "UNKNOWN" {
         return Ok(ProxyHeader { length: line.len(), client: None });
     }
     let mut next = || words.next().ok_or(MalformedHeader);
-    let (source, destination) = (address(family, next()?)?, address(family, next()?)?);
-    let (port, other_port) = (port(next()?)?, port(next()?)?);
+    let (source, destination) = (parse_address(family, next()?)?, parse_address(family, next()?)?);
+    let (port, destination_port) = (parse_port(next()?)?, parse_port(next()?)?);
     if words.next().is_some() {
         return Err(MalformedHeader);
     }
-    // Read, because it must be right, and of no use here.
-    let _destination = SocketAddr::new(destination, other_port);
+    // Parsed, because the header is valid only if it is, and not used.
+    let _destination = SocketAddr::new(destination, destination_port);
     Ok(ProxyHeader { length: line.len(), client: Some(SocketAddr::new(source, port)) })
 }
 
-fn address(family: &str, text: &str) -> Result<IpAddr, MalformedHeader> {
+fn parse_address(family: &str, text: &str) -> Result<IpAddr, MalformedHeader> {
     match family {
         "TCP4" => text.parse::<Ipv4Addr>().map(IpAddr::V4).map_err(|_| MalformedHeader),
         "TCP6" => text.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| MalformedHeader),
@@ -76,40 +89,41 @@ fn address(family: &str, text: &str) -> Result<IpAddr, MalformedHeader> {
     }
 }
 
-/// Digits without leading zeros or signs, as the specification has them.
-fn port(text: &str) -> Result<u16, MalformedHeader> {
+/// Parses digits without leading zeros or signs, as the specification requires.
+fn parse_port(text: &str) -> Result<u16, MalformedHeader> {
     let port: u16 = text.parse().map_err(|_| MalformedHeader)?;
     if text == port.to_string() { Ok(port) } else { Err(MalformedHeader) }
 }
 
-/// Version 2.
-fn binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
+/// Parses version 2: signature, command, family, length (2 bytes), addresses and further fields.
+fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
     let Some(fixed) = bytes.first_chunk::<FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-    if rest > MAX_REST || !matches!(command, 0x20 | 0x21) {
+    // Before the rest has come: a malformed header is refused as soon as possible.
+    if rest > MAX_REST || !matches!(command, LOCAL | PROXY) {
         return Err(MalformedHeader);
     }
     let Some(addresses) = bytes.get(FIXED..FIXED + rest) else { return Ok(None) };
     let client = match (command, family) {
-        // LOCAL: whatever follows is to be ignored.
-        (0x20, _) => None,
-        (_, 0x11) => Some(source(addresses, |ip: [u8; 4]| ip.into())?),
-        (_, 0x21) => Some(source(addresses, |ip: [u8; 16]| ip.into())?),
-        // UNSPEC: the proxy does not know.
-        (_, 0x00) => None,
-        // Datagrams and Unix sockets are no clients of ours.
+        // The proxy's own connection: addresses are to be ignored.
+        (LOCAL, _) => None,
+        (_, TCP_OVER_IPV4) => Some(parse_source(addresses, |ip: [u8; 4]| ip.into())?),
+        (_, TCP_OVER_IPV6) => Some(parse_source(addresses, |ip: [u8; 16]| ip.into())?),
+        // The proxy does not know the client.
+        (_, UNSPEC) => None,
+        // Datagrams and Unix sockets cannot be clients of a TCP listener.
         _ => return Err(MalformedHeader),
     };
     Ok(Some(ProxyHeader { length: FIXED + rest, client }))
 }
 
-/// The first of two addresses, which stand before both ports; what follows them are fields of no use here.
-fn source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Result<SocketAddr, MalformedHeader> {
-    let whole = bytes.len() >= 2 * N + 4;
+/// Parses the source: the first of two addresses, which stand before both ports. Fields after the ports are not used.
+fn parse_source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Result<SocketAddr, MalformedHeader> {
+    let is_complete = bytes.len() >= 2 * N + 4;
     let (address, port) = (bytes.first_chunk::<N>(), bytes.get(2 * N..2 * N + 2));
     match (address, port) {
-        (Some(address), Some([high, low])) if whole => {
+        (Some(address), Some([high, low])) if is_complete => {
             Ok(SocketAddr::new(ip(*address), u16::from_be_bytes([*high, *low])))
         }
         _ => Err(MalformedHeader),
@@ -122,7 +136,7 @@ mod tests {
 
     fn piecewise(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
         let whole = parse(bytes);
-        let first = (0..=bytes.len()).map(|length| parse(&bytes[..length])).find(|read| !matches!(read, Ok(None)));
+        let first = (0..=bytes.len()).map(|length| parse(&bytes[..length])).find(|result| !matches!(result, Ok(None)));
         assert_eq!(first.unwrap_or(Ok(None)), whole, "{bytes:?}");
         whole
     }
@@ -133,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_both_versions() {
+    fn headers_of_both_versions_are_parsed() {
         for (header, client) in [
             (b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\r\nGET".to_vec(), Some("192.0.2.1:4711")),
             (b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n".to_vec(), Some("[2001:db8::1]:1")),
@@ -146,15 +160,15 @@ mod tests {
             (v2(0x20, 0x11, &[1, 2, 3]), None),
             (v2(0x21, 0x00, &[]), None),
         ] {
-            let read = piecewise(&header).unwrap().unwrap();
-            assert_eq!(read.client, client.map(|client| client.parse().unwrap()), "{header:?}");
+            let parsed = piecewise(&header).unwrap().unwrap();
+            assert_eq!(parsed.client, client.map(|client| client.parse().unwrap()), "{header:?}");
         }
         assert_eq!(parse(b"PROXY UNKNOWN\r\nGET").unwrap().unwrap().length, 15);
         assert_eq!(parse(b"PROXY TCP4 192.0.2.1").unwrap(), None);
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn malformed_headers_are_refused() {
         let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(100));
         for header in [
             b"GET / HTTP/1.1\r\n".to_vec(),

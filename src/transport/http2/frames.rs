@@ -1,29 +1,33 @@
-//! HTTP/2 frames as they pass (RFC 9113, section 4.1): how many ask for nothing, and whether a head is on its way.
+//! Scanner of HTTP/2 frames (RFC 9113, section 4.1): counts those that ask for nothing, and sees whether a head is on
+//! its way.
 //!
-//! The HTTP library bounds what it keeps: streams that were reset and not accepted yet, streams that it had to reset
-//! itself, CONTINUATION frames of one head, DATA frames of a few bytes or of padding. What remains is work for nothing:
-//! PING and SETTINGS that must be answered, empty frames, priorities, resets. A client may send some, and more the more
-//! requests it makes, but no floods of them.
+//! The HTTP library limits what it keeps: streams that were reset and not accepted yet, streams that it had to reset
+//! itself, CONTINUATION frames of one head, DATA frames of a few bytes or of padding. Idle work remains: PING and
+//! SETTINGS that must be answered, empty frames, priorities, resets. A client has an allowance for such frames, which
+//! its requests and the responses to it refill. A client that exceeds it floods the connection.
 
 use tokio::time::Instant;
 
-/// The connection preface that stands before the first frame (section 3.4).
+/// Bytes of the connection preface before the first frame (section 3.4).
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// Bytes before a frame's payload.
+/// Bytes of a frame's header.
 const HEADER: usize = 9;
 
-/// Idle frames that a client may send at any time: a burst of them for each change of its settings, or a keep-alive. On
-/// top of them it may reset all its streams at once, as a proxy does whose own clients go away.
+/// Idle frames that a client may send at any time: a burst for each change of its settings, or keep-alives. Beside them
+/// it may reset all its streams at once, as a proxy does whose own clients go away.
 const ALLOWANCE: u32 = 200;
-/// What a second gives back.
+/// Credit for a second.
 const PER_SECOND: u32 = 20;
-/// What a request gives back, for its priority and its windows.
+/// Credit for a request: its priority and its window updates.
 const PER_REQUEST: u32 = 2;
-/// What a piece of a response gives back: for a PING and a WINDOW_UPDATE.
+/// Credit for a piece of a response: a PING and a WINDOW_UPDATE.
 const PER_PIECE: u32 = 2;
-/// What a reset costs: more than its request gave back, so that requests that are all reset are a flood, too.
+/// Cost of a reset: more than its request has earned, so that requests that are all reset are a flood, too.
 const RESET: u32 = 4;
+/// Bytes of responses that pay for one WINDOW_UPDATE.
+const BYTES_PER_UPDATE: u64 = 512;
 
+// Types and flags of frames (section 6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -31,105 +35,105 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
-/// Bytes that a client may take for one frame that makes room for more.
-const BYTES_PER_UPDATE: u64 = 512;
 
-/// What the bytes of a client say.
+/// Progress of the scan of a client's frames, and what is left of its allowance.
 #[derive(Debug)]
-pub(super) struct Frames {
-    /// Bytes to skip before the next frame's header: the preface, and then payloads.
+pub(super) struct FrameScanner {
+    /// Bytes to skip before the next frame's header: of the preface, then of payloads.
     skip: usize,
     header: [u8; HEADER],
-    /// How much of `header` has come.
-    known: usize,
-    /// Whether a head has begun and its last frame has not.
+    /// Bytes of `header` that have come.
+    header_length: usize,
+    /// True if a head has begun whose last frame has not.
     in_head: bool,
-    /// Whether `skip` is of a head's payload.
-    in_payload: bool,
+    /// True if `skip` counts a head's payload.
+    in_head_payload: bool,
     highest_stream: u32,
     /// The most that `allowance` can be.
-    most: u32,
+    max_allowance: u32,
     allowance: u32,
     refilled: Instant,
-    /// Bytes that were sent and for which no frame made room yet.
+    /// Bytes that were sent and have not paid for a WINDOW_UPDATE yet.
     sent: u64,
 }
 
-/// A client that only keeps us busy.
+/// The client has exceeded its allowance of idle frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flood;
 
-impl Frames {
-    /// Of a connection that may have this many streams.
+impl FrameScanner {
+    /// The scanner of a connection that may have `max_streams` concurrent streams.
     pub(super) fn new(max_streams: u32) -> Self {
-        let most = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
+        let max_allowance = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
         Self {
             skip: PREFACE,
             header: [0; HEADER],
-            known: 0,
+            header_length: 0,
             in_head: false,
-            in_payload: false,
+            in_head_payload: false,
             highest_stream: 0,
-            most,
-            allowance: most,
+            max_allowance,
+            allowance: max_allowance,
             refilled: Instant::now(),
             sent: 0,
         }
     }
 
-    /// Follows what has come.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
+    /// Scans bytes that have come from the client.
+    pub(super) fn scan(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
         while !bytes.is_empty() {
             let skip = self.skip.min(bytes.len());
             self.skip -= skip;
             bytes = &bytes[skip..];
-            let take = (HEADER - self.known).min(bytes.len());
-            self.header[self.known..self.known + take].copy_from_slice(&bytes[..take]);
-            self.known += take;
+            let take = (HEADER - self.header_length).min(bytes.len());
+            self.header[self.header_length..self.header_length + take].copy_from_slice(&bytes[..take]);
+            self.header_length += take;
             bytes = &bytes[take..];
-            if self.known == HEADER {
-                self.known = 0;
-                self.frame()?;
+            if self.header_length == HEADER {
+                self.header_length = 0;
+                self.account_frame()?;
             }
         }
         Ok(())
     }
 
-    /// Bytes were sent to the client.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    /// Credits bytes that were sent to the client: it makes room for more with WINDOW_UPDATE frames.
+    pub(super) fn credit_sent(&mut self, bytes: usize) {
         self.sent = self.sent.saturating_add(bytes as u64);
     }
 
-    /// So many pieces of responses were sent: for each a client may ask how long they take, and make room for more, as
-    /// some do to learn how much the network holds.
-    pub(super) fn earned(&mut self, pieces: u32) {
-        self.allowance = self.allowance.saturating_add(pieces.saturating_mul(PER_PIECE)).min(self.most);
+    /// Credits pieces of responses that were sent. For each the client may send a PING, to measure how long the piece
+    /// takes, and a WINDOW_UPDATE: some clients adapt their windows to the network in this way.
+    pub(super) fn credit_pieces(&mut self, pieces: u32) {
+        self.credit(pieces.saturating_mul(PER_PIECE));
     }
 
-    /// Whether a head has begun and not ended.
+    /// True if a head has begun and is not complete.
     pub(super) fn in_head(&self) -> bool {
-        self.in_head || (self.in_payload && self.skip > 0)
+        self.in_head || (self.in_head_payload && self.skip > 0)
     }
 
-    /// The last stream of which a head has begun.
+    /// The highest stream of which a head has begun.
     pub(super) fn highest_stream(&self) -> u32 {
         self.highest_stream
     }
 
-    fn frame(&mut self) -> Result<(), Flood> {
+    /// Accounts for the frame whose header is complete, and skips its payload.
+    fn account_frame(&mut self) -> Result<(), Flood> {
         let [a, b, c, kind, flags, stream @ ..] = self.header;
         let length = u32::from_be_bytes([0, a, b, c]);
         self.skip = usize::try_from(length).unwrap_or(usize::MAX);
-        self.in_payload = matches!(kind, HEADERS | CONTINUATION);
+        self.in_head_payload = matches!(kind, HEADERS | CONTINUATION);
         match kind {
             HEADERS => {
                 self.in_head = flags & END_HEADERS == 0;
                 self.highest_stream = self.highest_stream.max(u32::from_be_bytes(stream) & 0x7fff_ffff);
-                self.allowance = self.allowance.saturating_add(PER_REQUEST).min(self.most);
+                self.credit(PER_REQUEST);
                 Ok(())
             }
             CONTINUATION => {
                 self.in_head = flags & END_HEADERS == 0;
+                // The library limits those that carry something.
                 if length > 0 { Ok(()) } else { self.spend(1) }
             }
             DATA if length > 0 || flags & END_STREAM != 0 => Ok(()),
@@ -142,13 +146,17 @@ impl Frames {
         }
     }
 
+    fn credit(&mut self, frames: u32) {
+        self.allowance = self.allowance.saturating_add(frames).min(self.max_allowance);
+    }
+
     fn spend(&mut self, cost: u32) -> Result<(), Flood> {
+        // The clock is read only when the allowance is used up.
         if self.allowance < cost {
             let seconds = u32::try_from(self.refilled.elapsed().as_secs()).unwrap_or(u32::MAX);
             if seconds > 0 {
                 self.refilled = Instant::now();
-                let back = seconds.saturating_mul(PER_SECOND);
-                self.allowance = self.allowance.saturating_add(back).min(self.most);
+                self.credit(seconds.saturating_mul(PER_SECOND));
             }
         }
         self.allowance = self.allowance.checked_sub(cost).ok_or(Flood)?;
@@ -167,14 +175,14 @@ mod tests {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    fn started() -> Frames {
-        let mut frames = Frames::new(STREAMS);
-        frames.follow(&[0; PREFACE]).unwrap();
+    fn started() -> FrameScanner {
+        let mut frames = FrameScanner::new(STREAMS);
+        frames.scan(&[0; PREFACE]).unwrap();
         frames
     }
 
     #[test]
-    fn floods_of_every_kind_are_seen() {
+    fn floods_of_every_kind_are_detected() {
         const PING: u8 = 6;
         const SETTINGS: u8 = 4;
         const PRIORITY: u8 = 2;
@@ -189,9 +197,9 @@ mod tests {
         ] {
             let mut frames = started();
             let flood = frame(kind, 0, 1, payload).repeat((ALLOWANCE + STREAMS * RESET) as usize);
-            // In any pieces.
-            assert!(flood.chunks(7).all(|piece| frames.follow(piece).is_ok()), "{kind}");
-            assert_eq!(frames.follow(&frame(kind, 0, 1, payload)), Err(Flood), "{kind}");
+            // Frames come in pieces of any size.
+            assert!(flood.chunks(7).all(|piece| frames.scan(piece).is_ok()), "{kind}");
+            assert_eq!(frames.scan(&frame(kind, 0, 1, payload)), Err(Flood), "{kind}");
         }
     }
 
@@ -199,64 +207,64 @@ mod tests {
     fn requests_that_are_all_reset_are_a_flood() {
         let mut frames = started();
         let mut resets = (0..1000).map(|stream| {
-            frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
-            frames.follow(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4]))
+            frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4]))
         });
-        assert!(resets.any(|followed| followed == Err(Flood)));
+        assert!(resets.any(|scanned| scanned == Err(Flood)));
     }
 
     #[test]
-    fn all_streams_may_be_reset_at_once() {
+    fn resets_of_all_streams_at_once_are_no_flood() {
         let mut frames = started();
         for _ in 0..20 {
             for stream in 0..STREAMS {
-                frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+                frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
             }
             for stream in 0..STREAMS {
-                frames.follow(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
+                frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
             }
-            // And as many requests are served.
+            // Between two such bursts as many requests are served.
             for stream in 0..STREAMS {
-                frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+                frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
             }
         }
     }
 
     #[test]
-    fn clients_that_work_are_no_flood() {
+    fn frames_of_ordinary_requests_are_no_flood() {
         let mut frames = started();
         for stream in 0..10_000 {
-            frames.follow(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
-            frames.follow(&frame(DATA, 0, stream * 2 + 1, b"body")).unwrap();
-            frames.follow(&frame(DATA, END_STREAM, stream * 2 + 1, b"")).unwrap();
+            frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            frames.scan(&frame(DATA, 0, stream * 2 + 1, b"body")).unwrap();
+            frames.scan(&frame(DATA, END_STREAM, stream * 2 + 1, b"")).unwrap();
             if stream % 3 == 0 {
-                frames.follow(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
+                frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
             }
-            frames.sent(2 * BYTES_PER_UPDATE as usize);
-            frames.follow(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(2)).unwrap();
+            frames.credit_sent(2 * BYTES_PER_UPDATE as usize);
+            frames.scan(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(2)).unwrap();
         }
         assert_eq!(frames.highest_stream(), 19_999);
     }
 
     #[test]
-    fn who_asks_how_long_each_piece_took_is_no_flood() {
+    fn pings_for_each_piece_of_a_response_are_no_flood() {
         let mut frames = started();
         for _ in 0..10_000 {
-            frames.earned(1);
-            frames.follow(&frame(6, 0, 0, &[0; 8])).unwrap();
-            frames.follow(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
+            frames.credit_pieces(1);
+            frames.scan(&frame(6, 0, 0, &[0; 8])).unwrap();
+            frames.scan(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
         }
     }
 
     #[test]
-    fn knows_when_a_head_is_on_its_way() {
+    fn incomplete_heads_are_detected() {
         let mut frames = started();
-        frames.follow(&frame(HEADERS, 0, 1, b"he")).unwrap();
+        frames.scan(&frame(HEADERS, 0, 1, b"he")).unwrap();
         assert!(frames.in_head());
         let last = frame(CONTINUATION, END_HEADERS, 1, b"ad");
-        frames.follow(&last[..last.len() - 1]).unwrap();
-        assert!(frames.in_head(), "all of it must come");
-        frames.follow(&last[last.len() - 1..]).unwrap();
+        frames.scan(&last[..last.len() - 1]).unwrap();
+        assert!(frames.in_head(), "all of the last frame must come");
+        frames.scan(&last[last.len() - 1..]).unwrap();
         assert!(!frames.in_head());
     }
 }

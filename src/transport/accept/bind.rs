@@ -1,0 +1,38 @@
+//! Binding of listening sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that the kernel completes and holds until they are accepted: the maximum that Linux allows by default.
+const BACKLOG: i32 = 4096;
+
+/// Binds `count` listeners to one address. The kernel spreads the connections among them (`SO_REUSEPORT`).
+///
+/// The address is first bound without `SO_REUSEPORT`, so that an address that another process listens on is an error:
+/// otherwise the two would share its connections. With port 0, all listeners share the port that the kernel chose.
+///
+/// # Errors
+/// The address cannot be bound.
+pub fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    drop(bind_socket(address, false)?);
+    let first = bind_socket(address, true)?;
+    let address = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..count {
+        listeners.push(bind_socket(address, true)?);
+    }
+    Ok(listeners)
+}
+
+fn bind_socket(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // After a restart the port is free, although old connections are still in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(reuse_port)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

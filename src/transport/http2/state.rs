@@ -1,0 +1,98 @@
+//! The state of an HTTP/2 connection, shared by its bytes, its streams and its driver.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use crate::transport::activity::Activity;
+
+/// State of one HTTP/2 connection.
+pub(super) struct Http2State {
+    pub(super) activity: Activity,
+    /// The highest stream of which a head has begun; 0 before the first. For the GOAWAY.
+    highest_stream: Cell<u32>,
+    /// Pieces of responses that were sent and not yet credited to the client's allowance of frames.
+    uncredited_pieces: Cell<u32>,
+    /// True if the client has flooded the connection with frames that ask for nothing.
+    is_flooded: Cell<bool>,
+    /// The write stall of the exchange that has just begun, for the task of its stream.
+    ///
+    /// The HTTP library calls the service and then spawns the stream's task, with nothing between. It passes no
+    /// argument from the one to the other, so the stall is left here for a moment.
+    next_stall: Cell<Option<Rc<WriteStall>>>,
+}
+
+/// Back-pressure of one stream: whether its client takes the response.
+#[derive(Debug, Default)]
+pub(super) struct WriteStall {
+    /// Since when a piece of the response waits for the client to make room for it.
+    since: Cell<Option<Instant>>,
+}
+
+impl Http2State {
+    pub(super) fn new() -> Self {
+        Self {
+            activity: Activity::new(),
+            highest_stream: Cell::new(0),
+            uncredited_pieces: Cell::new(0),
+            is_flooded: Cell::new(false),
+            next_stall: Cell::new(None),
+        }
+    }
+
+    /// Notes what the frames that have come say: whether a head is incomplete, and the highest stream.
+    pub(super) fn record_frames(&self, in_head: bool, highest_stream: u32) {
+        self.highest_stream.set(highest_stream);
+        if in_head {
+            self.activity.begin_head();
+        } else {
+            self.activity.end_head();
+        }
+    }
+
+    pub(super) fn highest_stream(&self) -> u32 {
+        self.highest_stream.get()
+    }
+
+    /// Counts a piece of a response that was sent.
+    pub(super) fn record_piece(&self) {
+        self.uncredited_pieces.set(self.uncredited_pieces.get().saturating_add(1));
+    }
+
+    /// The pieces that were sent since the last call.
+    pub(super) fn take_uncredited_pieces(&self) -> u32 {
+        self.uncredited_pieces.take()
+    }
+
+    pub(super) fn mark_flooded(&self) {
+        self.is_flooded.set(true);
+    }
+
+    pub(super) fn is_flooded(&self) -> bool {
+        self.is_flooded.get()
+    }
+
+    /// Leaves the stall of a new exchange for the task of its stream.
+    pub(super) fn leave_stall(&self, stall: Rc<WriteStall>) {
+        self.next_stall.set(Some(stall));
+    }
+
+    /// Takes the stall of the exchange for which the task is spawned.
+    pub(super) fn take_stall(&self) -> Option<Rc<WriteStall>> {
+        self.next_stall.take()
+    }
+}
+
+impl WriteStall {
+    /// Notes that the response's body was asked for its next piece, which means that the client has taken the one
+    /// before. If a piece is ready, it waits for the client from now on.
+    pub(super) fn record_poll(&self, is_ready: bool) {
+        self.since.set(is_ready.then(Instant::now));
+    }
+
+    /// The time since when a piece waits for the client.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since.get()
+    }
+}

@@ -1,0 +1,58 @@
+//! The task of an HTTP/2 stream, with a time-out for clients that do not take the response.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use super::state::{Http2State, WriteStall};
+use crate::metrics::TimeoutMetrics;
+use crate::timer::LazyTimer;
+
+/// Spawns the streams of one connection on its thread.
+#[derive(Clone)]
+pub(super) struct StreamExecutor {
+    pub(super) state: Rc<Http2State>,
+    /// Time for which a client may take nothing of a response.
+    pub(super) write_idle_timeout: Duration,
+    pub(super) timeouts: TimeoutMetrics,
+}
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        // The service was called for this stream just before; see `Http2State::next_stall`.
+        let stall = self.state.take_stall().unwrap_or_default();
+        let executor = self.clone();
+        tokio::task::spawn_local(StreamTask { stream, executor, stall, timer: LazyTimer::default() });
+    }
+}
+
+pin_project! {
+    /// One stream, as the HTTP library runs it. Dropping it resets the stream.
+    struct StreamTask<F> {
+        #[pin]
+        stream: F,
+        executor: StreamExecutor,
+        stall: Rc<WriteStall>,
+        timer: LazyTimer,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.stream.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        // While the stream waits for the service, the client is not late.
+        let Some(since) = this.stall.since() else { return Poll::Pending };
+        ready!(this.timer.poll(cx, since + this.executor.write_idle_timeout));
+        this.executor.timeouts.write_idle.inc();
+        Poll::Ready(())
+    }
+}
