@@ -9,13 +9,13 @@
 //! - The gateway's own cookies, which are credentials, go no further.
 //! - Framing is made anew, from the body, in both directions.
 
-mod received;
+mod validated_head;
 mod client;
 mod hop_by_hop;
-mod names;
+mod field_names;
 mod cookies;
-mod asked;
-mod inbound;
+mod features;
+mod response;
 mod trailers;
 
 use http::header::{CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
@@ -26,11 +26,11 @@ use crate::identity::{
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
 
-pub use asked::{AllowedFeatures, RequestFeatures};
 pub use client::{Client, TrustedProxies};
-pub use inbound::{InvalidResponse, rewrite_response};
-pub use received::{InvalidHead, ValidatedHead};
+pub use features::{AllowedFeatures, RequestFeatures};
+pub use response::{InvalidResponse, rewrite_response};
 pub use trailers::rewrite_trailers;
+pub use validated_head::{InvalidHead, ValidatedHead};
 
 /// What the gateway knows of a request that its head alone does not say.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ pub fn rewrite_request(received: ValidatedHead, facts: ForwardContext<'_>) -> Up
     hop_by_hop::remove(&mut headers);
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
-    let dropped_fields = names::remove_reserved(&mut headers);
+    let dropped_fields = field_names::remove_reserved(&mut headers);
     cookies::clean(&mut headers);
 
     let principal = &facts.principal.headers;

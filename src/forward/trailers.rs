@@ -6,7 +6,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{hop_by_hop, names};
+use super::{field_names, hop_by_hop};
 
 /// Fields that a recipient must not find in trailers, where it may merge them into a head that was read and acted upon
 /// (RFC 9110, section 6.5.1): framing, routing, authentication, and how the response is to be handled.
@@ -34,7 +34,7 @@ const LIMITS: &str = "ratelimit";
 /// Returns how many names could be misread.
 pub fn rewrite_trailers(trailers: &mut HeaderMap) -> u64 {
     hop_by_hop::remove(trailers);
-    let odd = names::remove_reserved(trailers);
+    let odd = field_names::remove_reserved(trailers);
     let unfit: Vec<HeaderName> = trailers.keys().filter(|name| is_unfit(name)).cloned().collect();
     for name in unfit {
         trailers.remove(name);

@@ -10,7 +10,7 @@
 //!   becomes of it; so has one whose record cannot be written just then.
 //! - Removal of hop-by-hop fields and of the client's identity fields comes before our identity fields are set.
 
-mod contained;
+mod catch_panic;
 mod guarded_body;
 mod head;
 mod rate_limit;
@@ -46,7 +46,7 @@ use crate::state::Admitted;
 use crate::transport::{Settings, UpgradeSlot};
 use crate::upstream::{Pool, SendError, SendOptions};
 
-use contained::contained;
+use catch_panic::catch_panic;
 use guarded_body::Exchange;
 use rate_limit::RateLimitFields;
 use rejection::Rejection;
@@ -100,7 +100,7 @@ impl Gateway {
         // Taken when it goes to the upstream.
         let mut body = Some(body);
         let mut response = match self.check(head, &body) {
-            Ok(head) => match contained(self.admit(&arrival, &id, head, &mut body)).await {
+            Ok(head) => match catch_panic(self.admit(&arrival, &id, head, &mut body)).await {
                 Some(response) => response,
                 None => {
                     tracing::error!(request_id = %arrival.id, "the gateway failed in the middle of a request");

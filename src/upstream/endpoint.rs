@@ -9,7 +9,7 @@ use http::HeaderValue;
 use http::uri::Authority;
 
 use super::settings::{Endpoint, Protocol, Settings};
-use super::stream::Encryption;
+use super::socket::Encryption;
 use crate::clock;
 use crate::metrics::{EndpointMetrics, Metrics};
 use crate::tls::{self, ClientTls};
@@ -20,11 +20,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
-pub struct Endpoints(pub(super) Arc<[Arc<Shared>]>);
+pub struct Endpoints(pub(super) Arc<[Arc<EndpointState>]>);
 
 /// One endpoint.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct EndpointState {
     pub(super) endpoint: Endpoint,
     pub(super) encryption: Option<Encryption>,
     /// The same, as a part of a target.
@@ -54,7 +54,7 @@ impl Endpoints {
     /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
         let tls = store(settings)?;
-        let shared = |endpoint| Arc::new(Shared::new(endpoint, tls.as_ref(), metrics));
+        let shared = |endpoint| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics));
         Ok(Self(settings.endpoints.iter().map(shared).collect()))
     }
 
@@ -68,9 +68,10 @@ impl Endpoints {
         let known = self.tls().filter(|_| is_same).cloned();
         let tls = known.map_or_else(|| store(new), |tls| Ok(Some(tls)))?;
         let shared = |endpoint: &Endpoint| {
-            let stays = |shared: &&Arc<Shared>| shared.endpoint == *endpoint && (is_same || endpoint.tls.is_none());
+            let stays =
+                |shared: &&Arc<EndpointState>| shared.endpoint == *endpoint && (is_same || endpoint.tls.is_none());
             let known = self.0.iter().find(stays);
-            known.map_or_else(|| Arc::new(Shared::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
+            known.map_or_else(|| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
         };
         Ok(Self(new.endpoints.iter().map(shared).collect()))
     }
@@ -90,7 +91,7 @@ impl Endpoints {
     pub(super) fn least_busy(&self, start: usize, tried: &[usize]) -> Option<usize> {
         let count = self.0.len();
         let candidates = (0..count).map(|offset| (start + offset) % count).filter(|index| !tried.contains(index));
-        let busy = |shared: &Shared| (shared.is_paused(), shared.in_flight.load(Ordering::Relaxed));
+        let busy = |shared: &EndpointState| (shared.is_paused(), shared.in_flight.load(Ordering::Relaxed));
         let chosen = candidates.min_by_key(|index| busy(&self.0[*index]))?;
         if !self.0[chosen].up.load(Ordering::Relaxed) {
             self.0[chosen].pause();
@@ -115,7 +116,7 @@ fn store(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
     encrypted.then(|| ClientTls::open(&settings.tls, protocols).map(Arc::new)).transpose()
 }
 
-impl Shared {
+impl EndpointState {
     fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientTls>>, metrics: &Metrics) -> Self {
         Self {
             encryption: tls.zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
@@ -158,7 +159,7 @@ impl Shared {
 }
 
 impl InFlight {
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &EndpointState {
         &self.endpoints.0[self.index]
     }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::http1_connection::Connection;
 
-/// Idle connections kept per worker and endpoint; more than an organization may use at once is rarely of use.
+/// IdleConnections connections kept per worker and endpoint; more than an organization may use at once is rarely of use.
 const MOST: usize = 256;
 
 /// A connection that was idle for longer is not used again: many servers close theirs after 60 s or more, and a request
@@ -14,15 +14,15 @@ const MOST: usize = 256;
 const MAX_AGE: Duration = Duration::from_secs(50);
 
 /// A stack: the connection used last is used next, so that the others grow old.
-pub(super) struct Idle(Vec<(Connection, Instant)>);
+pub(super) struct IdleConnections(Vec<(Connection, Instant)>);
 
-impl Default for Idle {
+impl Default for IdleConnections {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl Idle {
+impl IdleConnections {
     /// Keeps a connection, unless there are enough.
     pub(super) fn push(&mut self, connection: Connection) {
         if self.0.len() < MOST {

@@ -11,15 +11,15 @@ use http::response::Parts;
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use super::body::{Carrier, Lease, ResponseBody};
-use super::connection::{Connection, connect};
+use super::attempt::{Attempt, Deadlines, exchange};
 use super::endpoint::{self, Endpoints, InFlight};
-use super::exchange::{Attempt, Deadlines, exchange};
-use super::failure::{SendError, TimeoutKind};
-use super::idle::Idle;
-use super::multiplexed::Multiplexed;
-use super::outgoing::{self, Outgoing};
-use super::scan::Flaw;
+use super::error::{SendError, TimeoutKind};
+use super::head_scan::HeadScanError;
+use super::http1_connection::{Connection, connect};
+use super::http2_connections::Http2Connections;
+use super::idle::IdleConnections;
+use super::replay_body::{self, OutgoingBody};
+use super::response_body::{Carrier, ConnectionGuard, ResponseBody};
 use super::settings::{Protocol, Settings, Timeouts};
 
 use crate::request_body::RequestBody;
@@ -28,15 +28,15 @@ use crate::request_body::RequestBody;
 const MAX_FIELDS: usize = 100;
 
 /// One worker's connections; clones share them.
-pub struct Pool(Rc<Shared>);
+pub struct Pool(Rc<PoolState>);
 
 /// What the pool's clones and its leases share.
-pub(super) struct Shared {
+pub(super) struct PoolState {
     endpoints: Endpoints,
-    /// Idle connections by endpoint.
-    idle: Vec<Rc<RefCell<Idle>>>,
+    /// IdleConnections connections by endpoint.
+    idle: Vec<Rc<RefCell<IdleConnections>>>,
     /// HTTP/2 connections by endpoint.
-    multiplexed: Vec<Rc<Multiplexed>>,
+    multiplexed: Vec<Rc<Http2Connections>>,
     protocol: Protocol,
     /// Where the search among equally busy endpoints begins: moves on with every request.
     start: Cell<usize>,
@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 /// The connections to one endpoint, of either protocol; shared by the pools before and after a change.
-type Connections = (Rc<RefCell<Idle>>, Rc<Multiplexed>);
+type Connections = (Rc<RefCell<IdleConnections>>, Rc<Http2Connections>);
 
 /// Looks at a response's head.
 pub type Inspect<'a> = dyn Fn(&mut Parts) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
@@ -61,7 +61,7 @@ pub struct SendOptions<'a> {
 
 /// A request that nothing has become of: nothing of it was sent.
 pub(super) struct Unsent {
-    pub(super) request: Box<Request<Outgoing>>,
+    pub(super) request: Box<Request<OutgoingBody>>,
     /// Whether it waited for a connection in vain.
     pub(super) late: bool,
 }
@@ -72,7 +72,7 @@ impl Clone for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// Keeps a connection for the next request.
     pub(super) fn keep(&self, endpoint: usize, connection: Connection) {
         self.idle[endpoint].borrow_mut().push(connection);
@@ -99,12 +99,12 @@ impl Pool {
     fn over(
         endpoints: Endpoints,
         settings: &Settings,
-        known: impl Fn(&Arc<endpoint::Shared>) -> Option<Connections>,
+        known: impl Fn(&Arc<endpoint::EndpointState>) -> Option<Connections>,
     ) -> Self {
         let connections = endpoints.0.iter().map(|endpoint| known(endpoint).unwrap_or_default());
         let (idle, multiplexed) = connections.unzip();
         let (protocol, timeouts) = (settings.protocol, settings.timeouts);
-        Self(Rc::new(Shared { endpoints, idle, multiplexed, protocol, start: Cell::new(0), timeouts }))
+        Self(Rc::new(PoolState { endpoints, idle, multiplexed, protocol, start: Cell::new(0), timeouts }))
     }
 
     /// Sends a request and returns the response, whose body keeps the connection until it has ended.
@@ -118,7 +118,7 @@ impl Pool {
     ) -> Result<Response<ResponseBody>, SendError> {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
-        let mut request = request.map(Outgoing::new);
+        let mut request = request.map(OutgoingBody::new);
         let (mut tried, mut late) = (Vec::new(), true);
         while let Some(index) = self.0.endpoints.least_busy(start, &tried) {
             let in_flight = self.0.endpoints.enter(index);
@@ -141,20 +141,20 @@ impl Pool {
         &self.0.timeouts
     }
 
-    pub(super) fn multiplexed(&self, endpoint: usize) -> &Multiplexed {
+    pub(super) fn multiplexed(&self, endpoint: usize) -> &Http2Connections {
         &self.0.multiplexed[endpoint]
     }
 
     /// Sends to one endpoint; the request comes back when nothing of it was sent.
     async fn send_to(
         &self,
-        mut request: Request<Outgoing>,
+        mut request: Request<OutgoingBody>,
         in_flight: InFlight,
         options: &SendOptions<'_>,
     ) -> Result<Result<Response<ResponseBody>, SendError>, Unsent> {
         let deadlines = Deadlines::from_now(&self.0.timeouts, options.long_lived);
         while let Some(connection) = self.idle_connection(in_flight.index()) {
-            let copy = outgoing::copy(&request);
+            let copy = replay_body::copy(&request);
             match (self.attempt(connection, request, deadlines, options).await, copy) {
                 (Attempt::Unsent(unsent), _) => request = *unsent,
                 (Attempt::Failed(connection, failure), Some(copy)) if is_dead(&connection, &failure) => {
@@ -175,7 +175,7 @@ impl Pool {
     /// Sends over a new connection.
     async fn send_fresh(
         &self,
-        request: Request<Outgoing>,
+        request: Request<OutgoingBody>,
         in_flight: &InFlight,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
@@ -193,7 +193,7 @@ impl Pool {
     async fn attempt(
         &self,
         connection: Connection,
-        request: Request<Outgoing>,
+        request: Request<OutgoingBody>,
         deadlines: Deadlines,
         options: &SendOptions<'_>,
     ) -> Attempt {
@@ -251,17 +251,17 @@ impl Pool {
     ) -> Response<ResponseBody> {
         // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
         let reusable = response.version() != Version::HTTP_10;
-        let lease = Lease::new(carrier, Rc::clone(&self.0), in_flight, reusable);
+        let guard = ConnectionGuard::new(carrier, Rc::clone(&self.0), in_flight, reusable);
         let body = match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => ResponseBody::switched,
             _ => ResponseBody::new,
         };
-        response.map(|incoming| body(incoming, lease, deadlines))
+        response.map(|incoming| body(incoming, guard, deadlines))
     }
 }
 
 /// Notes that an endpoint cannot be connected to; says whether that took too long.
-pub(super) fn unreachable(endpoint: &endpoint::Shared, error: &io::Error) -> bool {
+pub(super) fn unreachable(endpoint: &endpoint::EndpointState, error: &io::Error) -> bool {
     endpoint.unreachable(error);
     let late = error.kind() == io::ErrorKind::TimedOut;
     if late {
@@ -280,7 +280,7 @@ fn is_dead(connection: &Connection, failure: &SendError) -> bool {
 fn inspected(response: Response<Incoming>, options: &SendOptions<'_>) -> Result<Response<Incoming>, SendError> {
     let (mut head, body) = response.into_parts();
     if head.headers.len() > MAX_FIELDS {
-        return Err(SendError::InvalidResponse(Flaw::TooLarge.into()));
+        return Err(SendError::InvalidResponse(HeadScanError::TooLarge.into()));
     }
     (options.inspect)(&mut head).map_err(SendError::InvalidResponse)?;
     Ok(Response::from_parts(head, body))

@@ -8,19 +8,19 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::endpoint::InFlight;
-use super::wire::Wire;
+use super::scanned_stream::ScannedStream;
 
 /// The upstream's bytes behind its 101. The connection is never pooled, and counts as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
     /// What came along with the 101.
     ahead: Bytes,
-    wire: Wire,
+    wire: ScannedStream,
     _in_flight: InFlight,
 }
 
 impl Tunnel {
-    pub(super) fn new(ahead: Bytes, wire: Wire, in_flight: InFlight) -> Self {
+    pub(super) fn new(ahead: Bytes, wire: ScannedStream, in_flight: InFlight) -> Self {
         Self { ahead, wire, _in_flight: in_flight }
     }
 }

@@ -9,13 +9,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::attempt::Deadlines;
 use super::endpoint::InFlight;
-use super::exchange::Deadlines;
-use super::failure::{ResponseError, TimeoutKind};
-use super::multiplexed::Stream;
-use super::outgoing::Lender;
-use super::pool::Shared;
+use super::error::{ResponseError, TimeoutKind};
+use super::http1_connection::Connection;
+use super::http2_connections::Http2Stream;
+use super::pool::PoolState;
+use super::replay_body::ReplayHandle;
 use super::tunnel::Tunnel;
 use crate::timer::LazyTimer;
 
@@ -23,9 +23,9 @@ use crate::timer::LazyTimer;
 ///
 /// - Given back when its exchange has ended whole, the request's body included.
 /// - Dropped otherwise, and so closed at once: the rest of a request that was answered early goes nowhere.
-pub(super) struct Lease {
+pub(super) struct ConnectionGuard {
     carrier: Carrier,
-    pool: Rc<Shared>,
+    pool: Rc<PoolState>,
     in_flight: InFlight,
     reusable: bool,
 }
@@ -34,12 +34,12 @@ pub(super) struct Lease {
 pub(super) enum Carrier {
     /// A connection of its own.
     Http1(Connection),
-    /// A stream, and the lender of the request that it carries: dropped, it takes back what is left of it.
-    Http2 { stream: Stream, _lender: Lender },
+    /// A stream, and the replay of the request that it carries: dropped, it takes back what is left of it.
+    Http2 { stream: Http2Stream, _replay: ReplayHandle },
 }
 
-impl Lease {
-    pub(super) fn new(carrier: Carrier, pool: Rc<Shared>, in_flight: InFlight, reusable: bool) -> Self {
+impl ConnectionGuard {
+    pub(super) fn new(carrier: Carrier, pool: Rc<PoolState>, in_flight: InFlight, reusable: bool) -> Self {
         Self { carrier, pool, in_flight, reusable }
     }
 
@@ -72,7 +72,7 @@ impl Lease {
 /// A response body that keeps its connection and gives it back at its end.
 pub struct ResponseBody {
     body: Incoming,
-    lease: Option<Lease>,
+    guard: Option<ConnectionGuard>,
     /// How long a piece may take.
     deadlines: Deadlines,
     /// Until when the upstream is waited for, while it is; not while the client is.
@@ -80,27 +80,27 @@ pub struct ResponseBody {
 }
 
 impl ResponseBody {
-    pub(super) fn new(body: Incoming, lease: Lease, deadlines: Deadlines) -> Self {
-        let mut this = Self { body, lease: Some(lease), deadlines, due: None };
+    pub(super) fn new(body: Incoming, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+        let mut this = Self { body, guard: Some(guard), deadlines, due: None };
         this.give_back_at_end();
         this
     }
 
     /// A body that is none: the connection behind it speaks another protocol.
-    pub(super) fn switched(body: Incoming, lease: Lease, deadlines: Deadlines) -> Self {
-        Self { body, lease: Some(lease), deadlines, due: None }
+    pub(super) fn switched(body: Incoming, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+        Self { body, guard: Some(guard), deadlines, due: None }
     }
 
     /// The connection behind a 101; none when it broke meanwhile, or when this is no 101.
     pub async fn into_tunnel(mut self) -> Option<Tunnel> {
-        self.lease.take()?.tunnel().await
+        self.guard.take()?.tunnel().await
     }
 
     fn give_back_at_end(&mut self) {
         if self.body.is_end_stream()
-            && let Some(lease) = self.lease.take()
+            && let Some(guard) = self.guard.take()
         {
-            lease.give_back();
+            guard.give_back();
         }
     }
 
@@ -114,19 +114,21 @@ impl ResponseBody {
             return Some(Err(self.give_up(TimeoutKind::Whole)));
         }
         match &frame {
-            Some(Err(_)) => drop(self.lease.take()),
+            Some(Err(_)) => drop(self.guard.take()),
             // Trailers are the last frame (RFC 9110, section 6.5).
-            Some(Ok(frame)) if frame.is_trailers() => self.lease.take().into_iter().for_each(Lease::give_back),
+            Some(Ok(frame)) if frame.is_trailers() => {
+                self.guard.take().into_iter().for_each(ConnectionGuard::give_back)
+            }
             Some(Ok(_)) => self.give_back_at_end(),
-            None => self.lease.take().into_iter().for_each(Lease::give_back),
+            None => self.guard.take().into_iter().for_each(ConnectionGuard::give_back),
         }
         frame.map(|frame| frame.map_err(ResponseError::Broken))
     }
 
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutKind> {
         let due = *self.due.get_or_insert_with(|| self.deadlines.first(Instant::now() + self.deadlines.idle));
-        match &mut self.lease {
-            Some(lease) => lease.timer().poll(cx, due).map(|()| match self.deadlines.is_over() {
+        match &mut self.guard {
+            Some(guard) => guard.timer().poll(cx, due).map(|()| match self.deadlines.is_over() {
                 true => TimeoutKind::Whole,
                 false => TimeoutKind::Piece,
             }),
@@ -136,8 +138,8 @@ impl ResponseBody {
     }
 
     fn give_up(&mut self, late: TimeoutKind) -> ResponseError {
-        if let Some(lease) = self.lease.take() {
-            late.count(&lease.in_flight.shared().metrics.timeouts);
+        if let Some(guard) = self.guard.take() {
+            late.count(&guard.in_flight.shared().metrics.timeouts);
         }
         ResponseError::TimedOut(late)
     }

@@ -26,12 +26,12 @@ pub(super) struct Encryption {
 
 /// An upstream connection's bytes.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl Socket {
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -58,11 +58,11 @@ impl Encryption {
 }
 
 /// Connects, trying every address of the endpoint's name.
-pub(super) async fn reach(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Stream> {
+pub(super) async fn connect_socket(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Socket> {
     let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await?;
     stream.set_nodelay(true)?;
-    let Some(Encryption { store, name }) = encryption else { return Ok(Stream::Plain(stream)) };
-    Ok(Stream::Tls(Box::new(store.connector().connect(name.clone(), stream).await?)))
+    let Some(Encryption { store, name }) = encryption else { return Ok(Socket::Plain(stream)) };
+    Ok(Socket::Tls(Box::new(store.connector().connect(name.clone(), stream).await?)))
 }
 
 impl std::fmt::Debug for Encryption {
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Encryption {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -80,7 +80,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),

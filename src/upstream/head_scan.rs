@@ -15,7 +15,7 @@ const FIRST_DIGIT: usize = 9;
 
 /// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Flaw {
+pub(super) enum HeadScanError {
     #[error("a line of the response's head does not end in CR LF")]
     BareLineEnd,
     #[error("there is an empty line before the response")]
@@ -30,7 +30,7 @@ pub(super) enum Flaw {
 ///
 /// - Interim heads are followed by another head; 101 and final ones by bytes that are none of its business.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct HeadScan {
     /// Bytes of all heads so far.
     bytes: usize,
     interim: u8,
@@ -44,13 +44,13 @@ pub(super) struct Scan {
     code: [u8; 3],
 }
 
-impl Scan {
+impl HeadScan {
     /// Takes in bytes as they come; true when the last head has ended.
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, Flaw> {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, HeadScanError> {
         for byte in bytes {
             self.bytes += 1;
             if self.bytes > MAX_HEADS {
-                return Err(Flaw::TooLarge);
+                return Err(HeadScanError::TooLarge);
             }
             match (self.after_cr, *byte) {
                 (true, b'\n') => {
@@ -59,7 +59,7 @@ impl Scan {
                         return Ok(true);
                     }
                 }
-                (true, _) | (false, b'\n') => return Err(Flaw::BareLineEnd),
+                (true, _) | (false, b'\n') => return Err(HeadScanError::BareLineEnd),
                 (false, b'\r') => self.after_cr = true,
                 (false, byte) => self.take(byte),
             }
@@ -77,16 +77,16 @@ impl Scan {
     }
 
     /// True when this was the end of the last head.
-    fn end_line(&mut self) -> Result<bool, Flaw> {
+    fn end_line(&mut self) -> Result<bool, HeadScanError> {
         let empty = std::mem::take(&mut self.line) == 0;
         match (empty, self.in_fields) {
-            (true, false) => Err(Flaw::EmptyLine),
+            (true, false) => Err(HeadScanError::EmptyLine),
             (false, _) => {
                 self.in_fields = true;
                 Ok(false)
             }
             (true, true) if self.code[0] != b'1' || self.code == *b"101" => Ok(true),
-            (true, true) if self.interim == MAX_INTERIM => Err(Flaw::TooManyInterim),
+            (true, true) if self.interim == MAX_INTERIM => Err(HeadScanError::TooManyInterim),
             (true, true) => {
                 *self = Self { bytes: self.bytes, interim: self.interim + 1, ..Self::default() };
                 Ok(false)
@@ -99,9 +99,9 @@ impl Scan {
 mod tests {
     use super::*;
 
-    fn scan(text: &str) -> Result<bool, Flaw> {
-        let whole = Scan::default().advance(text.as_bytes());
-        let mut scan = Scan::default();
+    fn scan(text: &str) -> Result<bool, HeadScanError> {
+        let whole = HeadScan::default().advance(text.as_bytes());
+        let mut scan = HeadScan::default();
         let mut piecewise = Ok(false);
         for byte in text.bytes() {
             if piecewise == Ok(false) {
@@ -123,16 +123,16 @@ mod tests {
     #[test]
     fn lines_end_in_cr_lf_and_nothing_else() {
         for text in ["HTTP/1.1 200 OK\n\n", "HTTP/1.1 200 OK\r\na: b\n\r\n", "HTTP/1.1 200 OK\r\na: b\rc: d\r\n\r\n"] {
-            assert_eq!(scan(text), Err(Flaw::BareLineEnd), "{text:?}");
+            assert_eq!(scan(text), Err(HeadScanError::BareLineEnd), "{text:?}");
         }
-        assert_eq!(scan("\r\nHTTP/1.1 200 OK\r\n\r\n"), Err(Flaw::EmptyLine));
+        assert_eq!(scan("\r\nHTTP/1.1 200 OK\r\n\r\n"), Err(HeadScanError::EmptyLine));
     }
 
     #[test]
     fn interim_responses_are_counted() {
         let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
         assert_eq!(scan(&format!("{}HTTP/1.1 200 OK\r\n\r\n", interim.repeat(16))), Ok(true));
-        assert_eq!(scan(&interim.repeat(17)), Err(Flaw::TooManyInterim));
+        assert_eq!(scan(&interim.repeat(17)), Err(HeadScanError::TooManyInterim));
     }
 
     #[test]
@@ -140,6 +140,6 @@ mod tests {
         let field = |length| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(length));
         let rest = field(0).len();
         assert_eq!(scan(&field(MAX_HEADS - rest)), Ok(true));
-        assert_eq!(scan(&field(MAX_HEADS - rest + 1)), Err(Flaw::TooLarge));
+        assert_eq!(scan(&field(MAX_HEADS - rest + 1)), Err(HeadScanError::TooLarge));
     }
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 /// slot and closes its audit entry as `internal_error`.
 ///
 /// The process's panic hook has said by then where it was, and the panic's message: so none may hold what a client sent.
-pub(super) async fn contained<T>(answer: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn catch_panic<T>(answer: impl Future<Output = T>) -> Option<T> {
     // Whatever was half-done belongs to the request: what requests share is atomic, or locked and made whole by others.
     AssertUnwindSafe(answer).catch_unwind().await.ok()
 }
@@ -122,7 +122,7 @@ mod tests {
             duration: metrics.route("test").duration.clone(),
         };
         assert_eq!(state.in_flight(), 1);
-        let answer: Option<()> = contained(async move {
+        let answer: Option<()> = catch_panic(async move {
             let _held = exchange;
             tokio::task::yield_now().await;
             panic!("in the middle of a request");
@@ -135,6 +135,6 @@ mod tests {
         let records = records.list(&Filter::default(), 10, None).unwrap().records;
         let ended: Vec<_> = records.iter().map(|record| (record.outcome, record.status)).collect();
         assert_eq!(ended, [(Outcome::InternalError, Some(500))]);
-        assert_eq!(contained(async { 7 }).await, Some(7));
+        assert_eq!(catch_panic(async { 7 }).await, Some(7));
     }
 }

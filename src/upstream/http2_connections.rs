@@ -18,9 +18,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 
 use super::endpoint;
-use super::outgoing::Outgoing;
+use super::replay_body::OutgoingBody;
 use super::settings::Endpoint;
-use super::stream::{self, Encryption, reach};
+use super::socket::{Encryption, Socket, connect_socket};
 use crate::timer::LazyTimer;
 
 /// Bytes of a response's head, as HTTP/2 counts them.
@@ -33,16 +33,16 @@ const PING: Duration = Duration::from_secs(20);
 const MAX_CONNECTIONS: usize = 64;
 
 /// One worker's connections to one endpoint.
-pub(super) struct Multiplexed {
-    open: RefCell<Vec<Rc<Shared>>>,
+pub(super) struct Http2Connections {
+    open: RefCell<Vec<Rc<Http2Connection>>>,
     /// Held by the one who connects; the others wait for what comes of it.
     connecting: Mutex<()>,
     /// How often connecting has failed.
     failures: Cell<u64>,
 }
 
-struct Shared {
-    sender: SendRequest<Outgoing>,
+struct Http2Connection {
+    sender: SendRequest<OutgoingBody>,
     /// Streams in use.
     active: Cell<usize>,
     /// Streams that the upstream allows; told by the connection's task.
@@ -50,8 +50,8 @@ struct Shared {
 }
 
 /// A place for one request on a connection, and its stream's once it is sent.
-pub(super) struct Stream {
-    shared: Rc<Shared>,
+pub(super) struct Http2Stream {
+    shared: Rc<Http2Connection>,
     /// Whether the connection was made for it.
     pub(super) is_first: bool,
     pub(super) timer: LazyTimer,
@@ -67,27 +67,27 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-impl Default for Multiplexed {
+impl Default for Http2Connections {
     fn default() -> Self {
         Self { open: RefCell::default(), connecting: Mutex::new(()), failures: Cell::new(0) }
     }
 }
 
-impl Multiplexed {
+impl Http2Connections {
     /// A place on a connection that has one, or on a new one.
     pub(super) async fn stream(
         &self,
         endpoint: &Endpoint,
         encryption: Option<&Encryption>,
         timeout: Duration,
-    ) -> io::Result<Stream> {
+    ) -> io::Result<Http2Stream> {
         if let Some(shared) = self.free() {
-            return Ok(Stream::new(shared, false));
+            return Ok(Http2Stream::new(shared, false));
         }
         let failures = self.failures.get();
         let _turn = self.connecting.lock().await;
         if let Some(shared) = self.free() {
-            return Ok(Stream::new(shared, false));
+            return Ok(Http2Stream::new(shared, false));
         }
         if self.failures.get() != failures {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -99,29 +99,29 @@ impl Multiplexed {
         let shared = shared.map_err(io::Error::from).flatten();
         let shared = shared.inspect_err(|_| self.failures.set(failures + 1))?;
         self.open.borrow_mut().push(Rc::clone(&shared));
-        Ok(Stream::new(shared, true))
+        Ok(Http2Stream::new(shared, true))
     }
 
     /// A connection with a stream to spare. Closed ones are forgotten on the way.
-    fn free(&self) -> Option<Rc<Shared>> {
+    fn free(&self) -> Option<Rc<Http2Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|shared| !shared.sender.is_closed() && (shared.active.get() > 0 || shared.allowed.get() > 0));
         open.iter().find(|shared| shared.active.get() < shared.allowed.get()).cloned()
     }
 }
 
-async fn connect(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Shared>> {
-    let stream = reach(endpoint, encryption).await?;
+async fn connect(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Http2Connection>> {
+    let stream = connect_socket(endpoint, encryption).await?;
     let mut builder = Builder::new(LocalExecutor);
     builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEAD).keep_alive_interval(PING).keep_alive_timeout(PING);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
     tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
-    Ok(Rc::new(Shared { sender, active: Cell::new(0), allowed }))
+    Ok(Rc::new(Http2Connection { sender, active: Cell::new(0), allowed }))
 }
 
 /// The connection's task.
-async fn run(mut connection: Connection<TokioIo<stream::Stream>, Outgoing, LocalExecutor>, allowed: Rc<Cell<usize>>) {
+async fn run(mut connection: Connection<TokioIo<Socket>, OutgoingBody, LocalExecutor>, allowed: Rc<Cell<usize>>) {
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         allowed.set(connection.current_max_send_streams());
@@ -132,25 +132,25 @@ async fn run(mut connection: Connection<TokioIo<stream::Stream>, Outgoing, Local
     }
 }
 
-impl Stream {
-    fn new(shared: Rc<Shared>, is_first: bool) -> Self {
+impl Http2Stream {
+    fn new(shared: Rc<Http2Connection>, is_first: bool) -> Self {
         shared.active.set(shared.active.get() + 1);
         Self { shared, is_first, timer: LazyTimer::default() }
     }
 
-    pub(super) fn sender(&self) -> SendRequest<Outgoing> {
+    pub(super) fn sender(&self) -> SendRequest<OutgoingBody> {
         self.shared.sender.clone()
     }
 }
 
-impl Drop for Stream {
+impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.shared.active.set(self.shared.active.get() - 1);
     }
 }
 
 /// A head as HTTP/2 has it: the host in the target (RFC 9113, section 8.3.1), and no fields for one connection only.
-pub(super) fn head(mut request: Request<()>, endpoint: &endpoint::Shared) -> Request<()> {
+pub(super) fn head(mut request: Request<()>, endpoint: &endpoint::EndpointState) -> Request<()> {
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     (target.scheme, target.authority) = (Some(scheme), Some(endpoint.authority.clone()));

@@ -9,9 +9,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::connection::Connection;
-use super::failure::{SendError, TimeoutKind};
-use super::outgoing::Outgoing;
+use super::error::{SendError, TimeoutKind};
+use super::http1_connection::Connection;
+use super::replay_body::OutgoingBody;
 use super::settings::Timeouts;
 use crate::timer::LazyTimer;
 
@@ -22,7 +22,7 @@ pub(super) enum Attempt {
     /// Without one, though something may have been sent.
     Failed(Connection, SendError),
     /// Nothing was sent: the request is as it was. Boxed, as it is large and rare.
-    Unsent(Box<Request<Outgoing>>),
+    Unsent(Box<Request<OutgoingBody>>),
 }
 
 /// By when what must have come.
@@ -63,7 +63,7 @@ impl Deadlines {
 /// Sends a request over a connection of its own and waits for the head.
 pub(super) async fn exchange(
     mut connection: Connection,
-    request: Request<Outgoing>,
+    request: Request<OutgoingBody>,
     deadlines: Deadlines,
     uploaded: &dyn Fn() -> u64,
 ) -> Attempt {

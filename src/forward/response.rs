@@ -12,8 +12,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING, UPGRA
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
-use super::asked::{RequestFeatures, lists, only};
-use super::{cookies, hop_by_hop, names, trailers};
+use super::features::{RequestFeatures, lists, only};
+use super::{cookies, field_names, hop_by_hop, trailers};
 
 /// Why a response must not be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +118,7 @@ fn digits(value: &HeaderValue) -> Option<u64> {
 
 /// Drops the fields whose names are not plain, and counts them.
 pub(super) fn drop_odd_names(headers: &mut HeaderMap) -> u64 {
-    let odd: Vec<HeaderName> = headers.keys().filter(|name| !names::is_plain(name.as_str())).cloned().collect();
+    let odd: Vec<HeaderName> = headers.keys().filter(|name| !field_names::is_plain(name.as_str())).cloned().collect();
     let fields: usize = odd.iter().map(|name| headers.get_all(name).iter().count()).sum();
     for name in odd {
         headers.remove(name);
@@ -130,7 +130,7 @@ pub(super) fn drop_odd_names(headers: &mut HeaderMap) -> u64 {
 mod tests {
     use http::Response;
 
-    use super::super::asked::AllowedFeatures;
+    use super::super::features::AllowedFeatures;
     use super::*;
 
     fn asked(method: &str) -> RequestFeatures {

@@ -10,10 +10,10 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::outgoing::Outgoing;
+use super::replay_body::OutgoingBody;
+use super::scanned_stream::ConnectionState;
 use super::settings::Endpoint;
-use super::stream::{Encryption, reach};
-use super::wire::Link;
+use super::socket::{Encryption, connect_socket};
 use crate::timer::LazyTimer;
 
 /// Bytes of an upstream's response head that are taken at most, and bytes of its body that are read at once: of these
@@ -24,9 +24,9 @@ const MAX_HEAD: usize = 32 * 1024;
 ///
 /// - Dropped, it closes at once, whatever is still going on in either direction.
 pub(super) struct Connection {
-    pub(super) sender: SendRequest<Outgoing>,
+    pub(super) sender: SendRequest<OutgoingBody>,
     pub(super) timer: LazyTimer,
-    pub(super) link: Rc<Link>,
+    pub(super) link: Rc<ConnectionState>,
     /// What was read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
     _task: Task,
@@ -54,8 +54,8 @@ pub(super) async fn connect(
     encryption: Option<&Encryption>,
     timeout: Duration,
 ) -> io::Result<Connection> {
-    let stream = tokio::time::timeout(timeout, reach(endpoint, encryption)).await??;
-    let link = Link::new(stream);
+    let stream = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
+    let link = ConnectionState::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD);
     let (sender, connection) = builder.handshake(TokioIo::new(link.wire())).await.map_err(io::Error::other)?;

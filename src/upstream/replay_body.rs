@@ -18,27 +18,27 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 const MAX_REMEMBERED: usize = 64 * 1024;
 
 /// A request body.
-pub(super) enum Outgoing {
+pub(super) enum OutgoingBody {
     /// There is none.
     Empty,
     /// The body itself.
     Whole(RequestBody),
     /// One that can be taken away again, and sent once more.
-    Lent(Lent),
+    ReplayBody(ReplayBody),
 }
 
 /// A body that is lent to a stream, after what was sent of it on another one.
-pub(super) struct Lent {
+pub(super) struct ReplayBody {
     again: VecDeque<Bytes>,
     loan: Rc<Loan>,
 }
 
-/// What lender and stream share.
+/// What replay and stream share.
 struct Loan(RefCell<State>);
 
-/// The lender of a body. Dropped, it takes the body away from whoever still reads it, who learns that the request is
+/// The replay of a body. Dropped, it takes the body away from whoever still reads it, who learns that the request is
 /// cancelled.
-pub(super) struct Lender(Rc<Loan>);
+pub(super) struct ReplayHandle(Rc<Loan>);
 
 struct State {
     /// None once it was taken away.
@@ -55,16 +55,16 @@ struct State {
 #[error("the request was cancelled")]
 struct Cancelled;
 
-impl Outgoing {
+impl OutgoingBody {
     pub(super) fn new(body: RequestBody) -> Self {
         if body.is_end_stream() { Self::Empty } else { Self::Whole(body) }
     }
 }
 
 /// A copy of a request that may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
-pub(super) fn copy(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let repeatable = request.method().is_idempotent() && matches!(request.body(), Outgoing::Empty);
-    repeatable.then(|| copy_head(request).map(|()| Outgoing::Empty))
+pub(super) fn copy(request: &Request<OutgoingBody>) -> Option<Request<OutgoingBody>> {
+    let repeatable = request.method().is_idempotent() && matches!(request.body(), OutgoingBody::Empty);
+    repeatable.then(|| copy_head(request).map(|()| OutgoingBody::Empty))
 }
 
 /// A copy of a request's head.
@@ -76,24 +76,24 @@ pub(super) fn copy_head<B>(request: &Request<B>) -> Request<()> {
     copy
 }
 
-impl Lender {
+impl ReplayHandle {
     /// Lends a body that has not been sent before.
-    pub(super) fn new(body: Outgoing) -> Self {
+    pub(super) fn new(body: OutgoingBody) -> Self {
         let body = match body {
-            Outgoing::Whole(body) => Some(body),
-            Outgoing::Empty | Outgoing::Lent(_) => None,
+            OutgoingBody::Whole(body) => Some(body),
+            OutgoingBody::Empty | OutgoingBody::ReplayBody(_) => None,
         };
         let state = State { body, sent: Some(VecDeque::new()), remembered: 0, reader: None };
         Self(Rc::new(Loan(RefCell::new(state))))
     }
 
     /// The body, from its beginning; none when too much of it has gone to remember.
-    pub(super) fn lend(&self) -> Option<Outgoing> {
+    pub(super) fn lend(&self) -> Option<OutgoingBody> {
         let state = self.0.0.borrow();
         let again = state.sent.clone()?;
         Some(match state.body {
-            Some(_) => Outgoing::Lent(Lent { again, loan: Rc::clone(&self.0) }),
-            None => Outgoing::Empty,
+            Some(_) => OutgoingBody::ReplayBody(ReplayBody { again, loan: Rc::clone(&self.0) }),
+            None => OutgoingBody::Empty,
         })
     }
 
@@ -103,12 +103,12 @@ impl Lender {
     }
 
     /// The body itself, of which nothing was sent.
-    pub(super) fn into_body(self) -> Outgoing {
-        self.0.0.borrow_mut().body.take().map_or(Outgoing::Empty, Outgoing::Whole)
+    pub(super) fn into_body(self) -> OutgoingBody {
+        self.0.0.borrow_mut().body.take().map_or(OutgoingBody::Empty, OutgoingBody::Whole)
     }
 }
 
-impl Drop for Lender {
+impl Drop for ReplayHandle {
     fn drop(&mut self) {
         let mut state = self.0.0.borrow_mut();
         let (body, reader) = (state.body.take(), state.reader.take());
@@ -143,9 +143,9 @@ impl State {
     }
 }
 
-impl Unpin for Outgoing {}
+impl Unpin for OutgoingBody {}
 
-impl Body for Outgoing {
+impl Body for OutgoingBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -155,7 +155,7 @@ impl Body for Outgoing {
             Self::Whole(body) => {
                 Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
-            Self::Lent(lent) => match lent.again.pop_front() {
+            Self::ReplayBody(lent) => match lent.again.pop_front() {
                 Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
                 None => lent.loan.0.borrow_mut().poll(cx),
             },
@@ -166,7 +166,7 @@ impl Body for Outgoing {
         match self {
             Self::Empty => true,
             Self::Whole(body) => body.is_end_stream(),
-            Self::Lent(lent) => {
+            Self::ReplayBody(lent) => {
                 lent.again.is_empty() && lent.loan.0.borrow().body.as_ref().is_some_and(Body::is_end_stream)
             }
         }
@@ -177,8 +177,10 @@ impl Body for Outgoing {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(body) => body.size_hint(),
             // What was sent before is not in the hint of the rest.
-            Self::Lent(lent) if !lent.again.is_empty() => SizeHint::default(),
-            Self::Lent(lent) => lent.loan.0.borrow().body.as_ref().map_or_else(SizeHint::default, Body::size_hint),
+            Self::ReplayBody(lent) if !lent.again.is_empty() => SizeHint::default(),
+            Self::ReplayBody(lent) => {
+                lent.loan.0.borrow().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+            }
         }
     }
 }

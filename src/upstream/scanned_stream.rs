@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::scan::Scan;
-use super::stream::Stream;
+use super::head_scan::HeadScan;
+use super::socket::Socket;
 
 /// What the upstream may say at the moment.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ enum Reading {
     /// Nothing: no request is going on.
     Nothing,
     /// The heads of a response.
-    Heads(Scan),
+    Heads(HeadScan),
     /// What follows the last of them.
     Rest,
 }
@@ -29,24 +29,24 @@ enum Reading {
 /// - Bytes that come while no request is going on end the connection.
 /// - Heads are scanned before the HTTP library sees them.
 #[derive(Debug)]
-pub(super) struct Link {
-    stream: RefCell<Stream>,
+pub(super) struct ConnectionState {
+    stream: RefCell<Socket>,
     reading: Cell<Reading>,
     /// Whether a byte has come since the request began.
     answered: Cell<bool>,
 }
 
-/// The task's end of a [`Link`].
+/// The task's end of a [`ConnectionState`].
 #[derive(Debug)]
-pub(super) struct Wire(Rc<Link>);
+pub(super) struct ScannedStream(Rc<ConnectionState>);
 
-impl Link {
-    pub(super) fn new(stream: Stream) -> Rc<Self> {
+impl ConnectionState {
+    pub(super) fn new(stream: Socket) -> Rc<Self> {
         Rc::new(Self { stream: RefCell::new(stream), reading: Cell::new(Reading::Nothing), answered: Cell::new(false) })
     }
 
-    pub(super) fn wire(self: &Rc<Self>) -> Wire {
-        Wire(Rc::clone(self))
+    pub(super) fn wire(self: &Rc<Self>) -> ScannedStream {
+        ScannedStream(Rc::clone(self))
     }
 
     /// Whether the socket is open and nothing waits to be read from it. Asks the kernel, one system call: what the
@@ -60,7 +60,7 @@ impl Link {
 
     /// A request is about to be sent.
     pub(super) fn begin(&self) {
-        self.reading.set(Reading::Heads(Scan::default()));
+        self.reading.set(Reading::Heads(HeadScan::default()));
         self.answered.set(false);
     }
 
@@ -91,7 +91,7 @@ impl Link {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ScannedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut *self.0.stream.borrow_mut()).poll_read(cx, buf))?;
@@ -99,7 +99,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ScannedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.0.stream.borrow_mut()).poll_write(cx, bytes)
     }
@@ -134,10 +134,10 @@ mod tests {
 
     use super::*;
 
-    async fn link() -> (Rc<Link>, std::net::TcpStream) {
+    async fn link() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Link::new(Stream::Plain(stream)), listener.accept().unwrap().0)
+        (ConnectionState::new(Socket::Plain(stream)), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]
