@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::audit::{Journal, UsedBy};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::state::embedded::{Replay, Used};
+use crate::state::embedded::{JournaledUse, UsedKey};
 use crate::state::{self, Embedded, Redis, State};
 
 /// Time before the state's last write-back from which the journal is replayed. The write-back notes its time when it
@@ -44,11 +44,13 @@ pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Res
     let since = state.written_back_at().before(REPLAY_MARGIN);
     let recorded = journal.uses_since(since).context("cannot read the audit journal")?;
     let used = |by| match by {
-        UsedBy::Key(key) => Used::Key(key),
-        UsedBy::Session(user) => Used::SessionQuotaKey(user),
+        UsedBy::Key(key) => UsedKey::Key(key),
+        UsedBy::Session(user) => UsedKey::SessionQuotaKey(user),
     };
-    let uses: Vec<Replay> =
-        recorded.iter().map(|entry| Replay { used: used(entry.by), time: entry.time, number: entry.number }).collect();
+    let uses: Vec<JournaledUse> = recorded
+        .iter()
+        .map(|entry| JournaledUse { key: used(entry.by), time: entry.time, number: entry.number })
+        .collect();
     let replayed = state.replay(&uses);
     if replayed > 0 {
         tracing::info!(replayed, "replayed uses from the audit journal that the state had not written back");

@@ -1,8 +1,8 @@
-//! Each change to the directory as SQL: it is checked and written in one transaction, and all of it or nothing stays.
+//! Changes as SQL: each is checked and written in one transaction, whole or not at all.
 //!
 //! The checks read the file, not the memory: so a change sees the changes before it in the same transaction.
 
-use rusqlite::{Connection, Error, ErrorCode, OptionalExtension as _, Params, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
@@ -10,10 +10,10 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::{Change, ChangeError, Key, Org, User};
 
-use super::store::integer;
+use super::sql::{classify_error, execute, exists, integer};
 use super::{session_rows, tickets};
 
-/// Checks a change and writes it. After an error the caller rolls back.
+/// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
     match change {
         Change::CreateOrg(org) => create_org(sql, org),
@@ -25,7 +25,7 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         }
         Change::CreateUser(user) => create_user(sql, user),
         Change::PermitUser { org, user, permissions } => {
-            let permissions = joined(permissions);
+            let permissions = permissions_column(permissions);
             change_user(sql, *org, *user, "UPDATE users SET permissions = ?2 WHERE id = ?1", permissions)
         }
         Change::RemoveUser { org, user, at } => {
@@ -36,7 +36,7 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
         Change::CreateSession { session, digest } => session_rows::create(sql, session, digest),
-        Change::ChooseOrg { session, org } => session_rows::choose(sql, *session, *org),
+        Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
         Change::PutTicket { digest, content, expires } => tickets::put(sql, digest, content, *expires),
     }
@@ -62,7 +62,7 @@ fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::
 fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     require_org(sql, user.org)?;
     let removed = user.removed.map(|at| integer(at.0));
-    let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), joined(&user.permissions));
+    let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), permissions_column(&user.permissions));
     execute(
         sql,
         "INSERT INTO users (id, org, email, permissions, created, removed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -86,7 +86,7 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
     require_user(sql, key.org, key.user)?;
     require_new_digest(sql, digest)?;
     let time = |at: Option<Micros>| at.map(|at| integer(at.0));
-    let [requests, per, burst] = columns(key.quota);
+    let [requests, per, burst] = quota_columns(key.quota);
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
@@ -113,6 +113,7 @@ fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), Cha
     .map(drop)
 }
 
+/// The first revocation stands: a repeated one must not move its time.
 fn revoke_key(sql: &Connection, key: KeyId, at: Micros) -> Result<(), ChangeError> {
     let update = "UPDATE keys SET revoked = ifnull(revoked, ?2) WHERE id = ?1";
     match execute(sql, update, params![key.as_str(), integer(at.0)])? {
@@ -129,10 +130,12 @@ fn rotate_key(
     previous_until: Micros,
 ) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;
+    // A session quota key has no secret that could be replaced.
     if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
         return Err(ChangeError::NoKey(key));
     }
     require_new_digest(sql, digest)?;
+    // Kept for good: a use of the replaced secret is recognized, and no key ever gets its digest again.
     execute(sql, "INSERT INTO replaced SELECT digest, id FROM keys WHERE id = ?1", [key.as_str()])?;
     execute(
         sql,
@@ -144,7 +147,7 @@ fn rotate_key(
 
 fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;
-    let [requests, per, burst] = columns(quota);
+    let [requests, per, burst] = quota_columns(quota);
     let update = "UPDATE keys SET requests = ?2, per = ?3, burst = ?4 WHERE id = ?1";
     execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
 }
@@ -154,59 +157,41 @@ fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
     found.then_some(()).ok_or(ChangeError::NoOrg(org))
 }
 
-/// The organization and a user of it that is not removed.
+/// Requires that a user of the organization exists and is not removed.
 fn require_user(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
     let query = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2 AND removed IS NULL";
     if exists(sql, query, [user.to_string(), org.to_string()])? {
         return Ok(());
     }
+    // A missing organization is the better answer: its users are missing with it.
     require_org(sql, org)?;
     Err(ChangeError::NoUser(user))
 }
 
-/// A key that is not revoked.
+/// Requires that a key exists and is not revoked.
 fn require_live_key(sql: &Connection, key: KeyId) -> Result<(), ChangeError> {
-    let mut query = sql.prepare_cached("SELECT revoked IS NOT NULL FROM keys WHERE id = ?1").map_err(classified)?;
-    match query.query_row([key.as_str()], |row| row.get(0)).optional().map_err(classified)? {
+    let mut query = sql.prepare_cached("SELECT revoked IS NOT NULL FROM keys WHERE id = ?1").map_err(classify_error)?;
+    match query.query_row([key.as_str()], |row| row.get(0)).optional().map_err(classify_error)? {
         Some(false) => Ok(()),
         Some(true) => Err(ChangeError::Revoked(key)),
         None => Err(ChangeError::NoKey(key)),
     }
 }
 
-/// A digest that no key has or had.
+/// Requires a digest that no key has or had.
 fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), ChangeError> {
     let query = "SELECT 1 FROM keys WHERE digest = ?1 UNION ALL SELECT 1 FROM replaced WHERE digest = ?1";
     let taken = exists(sql, query, [digest.as_bytes()])?;
     if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }
 }
 
-pub(super) fn exists(sql: &Connection, query: &str, parameters: impl Params) -> Result<bool, ChangeError> {
-    sql.prepare_cached(query).and_then(|mut query| query.exists(parameters)).map_err(classified)
-}
-
-pub(super) fn execute(sql: &Connection, statement: &str, parameters: impl Params) -> Result<usize, ChangeError> {
-    sql.prepare_cached(statement).and_then(|mut statement| statement.execute(parameters)).map_err(classified)
-}
-
-/// Tells what is taken from what went wrong.
-pub(super) fn classified(error: Error) -> ChangeError {
-    let Error::SqliteFailure(failure, Some(message)) = &error else { return ChangeError::Unavailable(error.into()) };
-    let unique = failure.code == ErrorCode::ConstraintViolation && message.starts_with("UNIQUE");
-    let taken = ["name", "email", "tag", "id", "digest"].into_iter().find(|column| message.ends_with(column));
-    match taken.filter(|_| unique) {
-        Some(column) => ChangeError::Taken(column),
-        None => ChangeError::Unavailable(error.into()),
-    }
-}
-
-/// As it is stored: comma-separated.
-fn joined(permissions: &[Permission]) -> String {
+/// Permissions as a column: comma-separated.
+fn permissions_column(permissions: &[Permission]) -> String {
     permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// A key's own quota as it is stored: requests, seconds, burst.
-fn columns(quota: Option<Quota>) -> [Option<i64>; 3] {
+/// A key's own quota as columns: requests, seconds, burst.
+fn quota_columns(quota: Option<Quota>) -> [Option<i64>; 3] {
     let Some(quota) = quota else { return [None; 3] };
     [u64::from(quota.requests), quota.per.as_secs(), u64::from(quota.burst)].map(|value| Some(integer(value)))
 }

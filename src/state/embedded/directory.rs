@@ -1,8 +1,7 @@
-//! The directory in memory: organizations, their users, their keys, and the index by digest that decisions go through;
-//! and the sessions.
+//! Directory in memory: organizations, users, keys, the index by digest, and the sessions.
 //!
-//! Only the writer changes it, after the change was committed. Decisions take one look-up by digest and nothing else of
-//! it; the rest is for management.
+//! Only the writer changes it, after the change was committed. Decisions use the index by digest and nothing else; the
+//! rest is for management.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -15,27 +14,28 @@ use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
 use crate::state::{Change, Defaults, Key, KeyExport, Org, OrgExport, StateExport, User, session_quota_digest};
 
-use super::grant::{Grant, Secrets};
-use super::live::{KeyRecord, UsedKeys};
-use super::permit::OrgRecord;
+use super::entitlements::{Secrets, UserEntitlements};
+use super::key_record::{DirtyKeys, KeyRecord};
+use super::org_record::OrgRecord;
 use super::sessions::Sessions;
-use super::{Replay, Used};
+use super::{JournaledUse, UsedKey};
 
-/// All records of the state.
+/// All records of the embedded state.
 pub(super) struct Directory {
-    /// Every digest a key has or had. Digests are uniform, so the fastest hash is good enough.
+    /// Key records by every digest that a key has or had. Digests are uniform, so the fastest hash is good enough.
     by_digest: DashMap<KeyDigest, Arc<KeyRecord>, FxBuildHasher>,
-    /// Never locked by a decision.
+    /// The records as a tree, for management. Decisions never lock it.
     tree: RwLock<Tree>,
-    /// What is to be written back.
-    pub(super) used: UsedKeys,
+    /// The keys whose usage is to be written back.
+    pub(super) dirty: DirtyKeys,
     pub(super) sessions: Sessions,
 }
 
-/// - Whoever puts a limit in force reads the defaults under the same lock, so that none is put in force that was replaced
-///   meanwhile.
+/// Organizations with their users and keys.
+///
+/// - Default limits are read and applied under the same lock: so none is applied that was replaced meanwhile.
 struct Tree {
-    /// The limits of those who have none of their own.
+    /// Limits of keys and organizations without limits of their own.
     defaults: Defaults,
     /// In the order of their creation.
     orgs: Vec<OrgId>,
@@ -45,7 +45,7 @@ struct Tree {
 }
 
 struct OrgEntry {
-    /// As it was created; what changes about it is in `record`.
+    /// The organization as it was created; its suspension and its limit are in `record`.
     org: Org,
     record: Arc<OrgRecord>,
     /// In the order of their creation.
@@ -56,15 +56,15 @@ struct OrgEntry {
 
 struct UserEntry {
     user: User,
-    grant: Grant,
+    entitlements: UserEntitlements,
     keys: Vec<Arc<KeyRecord>>,
 }
 
-/// A key as the durable copy has it.
+/// A key as the state file has it.
 pub(super) struct StoredKey {
     pub(super) key: Key,
     pub(super) secrets: Secrets,
-    /// The bucket and the `per` in microseconds that its level is measured in; none when it was never written back.
+    /// Its bucket, and the `per` in microseconds that the level is measured in; none when it was never written back.
     pub(super) bucket: Option<(Bucket, u64)>,
 }
 
@@ -81,17 +81,17 @@ impl Directory {
         Self {
             by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
             tree: RwLock::new(tree),
-            used: UsedKeys::default(),
+            dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
         }
     }
 
-    /// The limits of those who have none of their own.
+    /// The limits of keys and organizations without limits of their own.
     pub(super) fn defaults(&self) -> Defaults {
         self.read().defaults
     }
 
-    /// Puts other ones in force. No decision waits for more than its own key's record.
+    /// Replaces the default limits. A decision waits at most for the lock of its own key's record.
     pub(super) fn set_defaults(&self, defaults: Defaults) {
         let mut tree = self.write();
         if tree.defaults == defaults {
@@ -101,7 +101,7 @@ impl Directory {
         tree.org.values().for_each(|entry| entry.record.set_default_limit(defaults.concurrent));
         let now = clock::now();
         for record in tree.key.values() {
-            record.set_default_quota(defaults.quota, now, &self.used);
+            record.set_default_quota(defaults.quota, now, &self.dirty);
         }
     }
 
@@ -126,7 +126,6 @@ impl Directory {
         users.iter().map(|id| tree.user[id].user.clone()).collect()
     }
 
-    /// Keys only: no session quota keys.
     pub(super) fn org(&self, id: OrgId) -> Option<Org> {
         self.read().org.get(&id).map(OrgEntry::view)
     }
@@ -143,6 +142,7 @@ impl Directory {
         Some((tree.org.get(&org)?.view(), user.user.clone()))
     }
 
+    /// The keys of an organization, without session quota keys.
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
         self.records(org).iter().filter(|record| !record.session_quota_key).map(|record| record.view()).collect()
     }
@@ -151,7 +151,7 @@ impl Directory {
         self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default()
     }
 
-    /// Everything there is. What changes meanwhile may be in it or not.
+    /// All records. A change that is made meanwhile may be in the export or not.
     pub(super) fn export(&self) -> StateExport {
         let mut digests = self.digests();
         let mut key = |record: &Arc<KeyRecord>| record.export(digests.remove(&record.id).unwrap_or_default());
@@ -176,19 +176,19 @@ impl Directory {
         self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
     }
 
-    /// Counts the uses, sorted by whose they are and number, that the durable copy did not know of; says how many.
-    pub(super) fn replay(&self, uses: &[Replay]) -> u64 {
-        let record = |used: Used| match used {
-            Used::Key(key) => self.key(key),
-            Used::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
+    /// Counts the uses, sorted by key and number, that the state file lacks; returns their number.
+    pub(super) fn replay(&self, uses: &[JournaledUse]) -> u64 {
+        let record = |key: UsedKey| match key {
+            UsedKey::Key(key) => self.key(key),
+            UsedKey::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
         };
-        let replayed = |replay: &&Replay| {
-            record(replay.used).is_some_and(|record| record.replay(replay.time, replay.number, &self.used))
+        let counted = |replayed: &&JournaledUse| {
+            record(replayed.key).is_some_and(|record| record.replay(replayed.time, replayed.number, &self.dirty))
         };
-        uses.iter().filter(replayed).count() as u64
+        uses.iter().filter(counted).count() as u64
     }
 
-    /// Makes a committed change effective. What it names exists: the durable copy checked that.
+    /// Makes a committed change effective. The records that it names exist: the commit has checked that.
     pub(super) fn apply(&self, change: Change) {
         match change {
             Change::CreateOrg(org) => self.add_org(org),
@@ -198,19 +198,18 @@ impl Directory {
             Change::PermitUser { user, permissions, .. } => self.with_user(user, |user| user.permissions = permissions),
             Change::RemoveUser { user, at, .. } => self.with_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
-                self.add_key(StoredKey { key, secrets: Secrets::first(digest), bucket: None });
+                self.add_key(StoredKey { key, secrets: Secrets::new(digest), bucket: None });
             }
-            Change::RevokeKey { key, at } => self.with_key(key, |record| {
-                record.live().revoked.get_or_insert(at);
-            }),
+            Change::RevokeKey { key, at } => self.with_key(key, |record| record.revoke(at)),
             Change::RotateKey { key, digest, at, previous_until } => self.with_key(key, |record| {
+                // Indexed first: from the moment that the new secret is valid, it is found.
                 self.by_digest.insert(digest, Arc::clone(record));
-                record.live().secrets.rotate(digest, at, previous_until);
+                record.rotate(digest, at, previous_until);
             }),
             Change::LimitKey { key, quota } => {
                 let tree = self.read();
                 if let Some(record) = tree.key.get(&key) {
-                    record.set_quota(quota, tree.defaults.quota, clock::now(), &self.used);
+                    record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
             of_session => self.sessions.apply(of_session),
@@ -228,8 +227,8 @@ impl Directory {
         let mut tree = self.write();
         let Some(entry) = tree.org.get_mut(&user.org) else { return };
         entry.users.push(user.id);
-        let grant = Grant::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
-        tree.user.insert(user.id, UserEntry { user, grant, keys: Vec::new() });
+        let entitlements = UserEntitlements::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
+        tree.user.insert(user.id, UserEntry { user, entitlements, keys: Vec::new() });
     }
 
     pub(super) fn add_key(&self, stored: StoredKey) {
@@ -240,14 +239,15 @@ impl Directory {
         let quota = key.quota.unwrap_or(tree.defaults.quota);
         let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.converted(per, quota));
         let digest = secrets.current;
-        let record = Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.grant, secrets, quota, bucket));
+        let record =
+            Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.entitlements, secrets, quota, bucket));
         org.keys.push(Arc::clone(&record));
         user.keys.push(Arc::clone(&record));
         tree.key.insert(key.id, Arc::clone(&record));
         self.by_digest.insert(digest, record);
     }
 
-    /// A digest that the key had before its last rotation.
+    /// Adds a digest that the key had before its last rotation.
     pub(super) fn add_replaced_digest(&self, digest: KeyDigest, key: KeyId) {
         self.with_key(key, |record| {
             self.by_digest.insert(digest, Arc::clone(record));
@@ -260,16 +260,17 @@ impl Directory {
         }
     }
 
-    /// Changes a user and makes its keys follow.
+    /// Changes a user, and applies the change to the user's keys.
     fn with_user(&self, user: UserId, change: impl FnOnce(&mut User)) {
         let mut guard = self.write();
         let tree = &mut *guard;
         let Some(entry) = tree.user.get_mut(&user) else { return };
         let Some(org) = tree.org.get(&entry.user.org) else { return };
         change(&mut entry.user);
-        entry.grant = Grant::new(user, &org.record, &entry.user.permissions, entry.user.removed.is_some());
+        let removed = entry.user.removed.is_some();
+        entry.entitlements = UserEntitlements::new(user, &org.record, &entry.user.permissions, removed);
         for key in &entry.keys {
-            key.follow(&entry.grant);
+            key.apply_user(&entry.entitlements);
         }
     }
 
@@ -290,6 +291,6 @@ impl Directory {
 
 impl OrgEntry {
     fn view(&self) -> Org {
-        Org { suspended: self.record.suspended(), concurrent: self.record.own_limit(), ..self.org.clone() }
+        Org { suspended: self.record.is_suspended(), concurrent: self.record.own_limit(), ..self.org.clone() }
     }
 }

@@ -1,11 +1,12 @@
 //! Embedded state: records in memory, durable in SQLite.
 //!
-//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record.
-//! - A change is committed to the file, then applied to memory, then answered (`writer`).
-//! - What uses change about a key (bucket, Last Used, the number of its uses) is written back each second and at the
-//!   end. What a crash leaves out is made up for by [`Embedded::replay`], so a restart never fills a bucket.
-//! - Web sessions are found in memory too; tickets, which are taken once, are in the file only.
-//! - One process has the file at a time.
+//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key_record`).
+//! - A change is committed to the file, then applied to memory, then acknowledged (`writer`).
+//! - The usage of a key (bucket, Last Used, number of uses) is written back each second and at the end. Uses that a crash
+//!   kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills a
+//!   bucket.
+//! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
+//! - One process has the file at a time (`state_file`).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,85 +20,90 @@ use crate::refusal::Refusal;
 
 use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
 
-mod live;
-mod grant;
-mod permit;
-mod directory;
-mod store;
-mod changes;
+mod org_record;
+mod entitlements;
+mod key_state;
+mod key_record;
 mod sessions;
-mod session_rows;
+mod directory;
+mod sql;
+mod state_file;
 mod tickets;
+mod session_rows;
+mod usage_rows;
+mod changes;
+mod load;
 mod writer;
 
 use directory::Directory;
-pub use permit::Permit;
-use store::Lock;
+use state_file::Lock;
 use writer::Writer;
 
-/// How the embedded state is set up.
+pub use org_record::Permit;
+
+/// Settings of the embedded state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The SQLite file. Its directory is created when missing (mode 0700), the file is made with mode 0600.
     pub path: PathBuf,
-    /// The quota of keys without one of their own.
+    /// The quota of keys without a quota of their own.
     pub quota: Quota,
-    /// The concurrency of organizations without one of their own.
+    /// Requests that an organization without a limit of its own may have in flight.
     pub concurrent: u32,
 }
 
 impl Settings {
-    /// The limits of those who have none of their own.
+    /// The limits of keys and organizations without limits of their own.
     pub(in crate::state) fn defaults(&self) -> Defaults {
         Defaults { quota: self.quota, concurrent: self.concurrent }
     }
 }
 
-/// What a use was counted by.
+/// The key record that counted a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Used {
-    /// A key.
+pub enum UsedKey {
+    /// An API key.
     Key(KeyId),
     /// The session quota key of a user: one of the user's sessions was used.
     SessionQuotaKey(UserId),
 }
 
-/// One use that the journal knows of, to be replayed at start.
+/// One use from the audit journal, to be replayed at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replay {
-    /// What was used.
-    pub used: Used,
-    /// When it was used.
+pub struct JournaledUse {
+    /// The key record that counted it.
+    pub key: UsedKey,
+    /// Time of the use.
     pub time: Micros,
-    /// The number of the use, as [`super::Admitted::number`] had it.
+    /// Number of the use: [`super::Admitted::number`].
     pub number: u64,
 }
 
-/// Why the state could not be opened.
+/// Reason why the state file could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process holds its lock.
     #[error("{0} is in use by another process")]
     Locked(PathBuf),
-    /// The file system said no.
+    /// A file system operation failed.
     #[error("{path}: cannot be opened")]
     Io {
-        /// What could not be opened.
+        /// The file that could not be opened.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// SQLite said no.
+    /// SQLite failed.
     #[error("{path}: cannot be read as a state file")]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// A newer version of keygate has written it.
+    /// A newer version of keygate wrote it.
     #[error("{path}: has version {found} of the state file, and this keygate knows up to {known}; use a newer one")]
     Newer {
         /// The file.
@@ -111,59 +117,61 @@ pub enum OpenError {
 
 /// The embedded state.
 ///
-/// - Dropping it writes back what uses changed, as [`Embedded::close`] does, and waits for that.
-/// - The file is free for another process when this is dropped.
+/// - Dropping it writes back the usage of keys, as [`Embedded::close`] does, and waits for that.
+/// - When it is dropped, another process can open the file.
 pub struct Embedded {
     directory: Arc<Directory>,
     written_back_at: Micros,
-    /// Before `_lock`: its thread has ended when the lock is given back.
+    /// Declared before `_lock`, so dropped before it: its thread has ended when the lock is released.
     writer: Writer,
     _lock: Lock,
 }
 
 impl Embedded {
-    /// Opens the state file, makes it when there is none, brings an older one up to date, and reads it whole.
+    /// Opens the state file, creates it when it is missing, migrates an older one, and reads it whole.
     ///
     /// # Errors
     /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let path = &settings.path;
         let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
-        let lock = Lock::take(path)?;
-        let connection = store::open(path)?;
-        let written_back_at = store::written_back_at(&connection).map_err(sqlite)?;
-        let directory = Arc::new(store::load(&connection, settings).map_err(sqlite)?);
+        let lock = Lock::acquire(path)?;
+        let connection = state_file::open(path)?;
+        let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
+        let directory = Arc::new(load::load(&connection, settings.defaults()).map_err(sqlite)?);
         let writer = Writer::start(connection, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
         Ok(Self { directory, written_back_at, writer, _lock: lock })
     }
 
-    /// The file, when it was opened, knew of every use up to this time, and of some later ones. The epoch when no use
-    /// was ever written back. What the journal has from here on is to be replayed; replaying more does no harm.
+    /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The
+    /// epoch when no use was ever written back. Journaled uses from here on are to be replayed; replaying more does no
+    /// harm.
     pub fn written_back_at(&self) -> Micros {
         self.written_back_at
     }
 
-    /// Makes up for the uses that a crash kept from being written back, in any order; to be called before the first
-    /// decision. Uses the file knows of, and uses of unknown keys and users, are skipped. Says how many were counted.
+    /// Replays journaled uses that were not written back before a crash, in any order. Call before the first decision.
+    /// Uses that the file has counted, and uses of unknown keys and users, are skipped. Returns the number replayed.
     ///
-    /// Each takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
+    /// Each use takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
     /// tokens with the next use: no bucket is ever fuller than it was.
-    pub fn replay(&self, uses: &[Replay]) -> u64 {
+    pub fn replay(&self, uses: &[JournaledUse]) -> u64 {
         let mut uses = uses.to_vec();
-        uses.sort_unstable_by_key(|replay| (replay.used, replay.number));
+        uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
         self.directory.replay(&uses)
     }
 
     /// Decides one request: all or nothing. See [`super::State::decide`].
-    pub fn decide(&self, ask: DecideRequest<'_>) -> Decision {
-        match self.directory.by_digest(ask.digest) {
-            Some(record) => record.decide(ask, &self.directory.used),
+    pub fn decide(&self, request: DecideRequest<'_>) -> Decision {
+        match self.directory.by_digest(request.digest) {
+            Some(record) => record.decide(request, &self.directory.dirty),
             None => Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None },
         }
     }
 
-    /// Makes one change durable and effective. Once the future was polled the change is made, even when it is dropped.
+    /// Makes one change durable and effective. Once the future was polled, the change is made even when the future is
+    /// dropped.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing was changed then.
@@ -211,7 +219,7 @@ impl Embedded {
         self.directory.defaults().concurrent
     }
 
-    /// Puts other limits in force for those who have none of their own. See [`super::State::set_defaults`].
+    /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
     pub fn set_defaults(&self, defaults: Defaults) {
         self.directory.set_defaults(defaults);
     }
@@ -226,12 +234,12 @@ impl Embedded {
         self.directory.key(id).map(|record| record.view())
     }
 
-    /// Where a key stands, taking nothing.
+    /// The rate-limit status of a key. Takes nothing.
     pub fn rate_limit_status(&self, id: KeyId, now: Micros) -> Option<RateLimitStatus> {
         self.directory.key(id).map(|record| record.rate_limit_status(now))
     }
 
-    /// Everything there is, to be carried to another state; for a moment when nobody changes or uses it.
+    /// Exports all records, to be copied to another state. The state must not be changed or used meanwhile.
     pub fn export(&self) -> StateExport {
         self.directory.export()
     }
@@ -241,8 +249,8 @@ impl Embedded {
         self.directory.in_flight()
     }
 
-    /// Writes back what is not yet durable and closes the file. Decisions go on from memory, and are not written back;
-    /// changes answer [`ChangeError::Closed`].
+    /// Writes back what is not yet durable and closes the file. Later decisions are made from memory and not written
+    /// back; later changes fail with [`ChangeError::Closed`].
     pub async fn close(&self) {
         self.writer.close().await;
     }

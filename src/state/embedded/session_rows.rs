@@ -1,10 +1,9 @@
-//! Sessions in the file.
+//! Rows of web sessions in the state file.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::changes::{classified, execute, exists};
-use super::sessions::{Aged, Sessions};
-use super::store::{each, integer, text, time, unreadable};
+use super::sessions::{SessionUpdates, Sessions};
+use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
 use super::tickets;
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId};
@@ -25,9 +24,10 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest) 
     .map(drop)
 }
 
-pub(super) fn choose(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
-    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classified)?;
-    let found = query.query_row([id.to_string()], session).optional().map_err(classified)?;
+/// Chooses the organization in which a session acts; the person must belong to it.
+pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classify_error)?;
+    let found = query.query_row([id.to_string()], session).optional().map_err(classify_error)?;
     let session = found.ok_or(ChangeError::NoSession(id))?;
     if !session.memberships.iter().any(|membership| membership.org == org) {
         return Err(ChangeError::NoOrg(org));
@@ -40,29 +40,29 @@ pub(super) fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
     execute(sql, "DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
 }
 
-/// Reads all of them.
+/// Reads all sessions into memory.
 pub(super) fn load(connection: &Connection, sessions: &Sessions) -> rusqlite::Result<()> {
-    each(connection, "SELECT * FROM sessions ORDER BY rowid", |row| {
+    for_each_row(connection, "SELECT * FROM sessions ORDER BY rowid", |row| {
         sessions.add(session(row)?, TokenDigest::from_bytes(row.get("digest")?));
         Ok(())
     })
 }
 
-/// Writes what time has changed about sessions, and removes tickets that have expired; all of it or none.
-pub(super) fn write_back(connection: &mut Connection, aged: &Aged, now: Micros) -> rusqlite::Result<()> {
+/// Writes back uses and expiries of sessions and removes expired tickets, in one transaction.
+pub(super) fn write_back(connection: &mut Connection, updates: &SessionUpdates, now: Micros) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    write_aged(&transaction, aged)?;
-    tickets::sweep(&transaction, now)?;
+    write_updates(&transaction, updates)?;
+    tickets::remove_expired(&transaction, now)?;
     transaction.commit()
 }
 
-fn write_aged(transaction: &Transaction<'_>, aged: &Aged) -> rusqlite::Result<()> {
+fn write_updates(transaction: &Transaction<'_>, updates: &SessionUpdates) -> rusqlite::Result<()> {
     let mut update = transaction.prepare_cached("UPDATE sessions SET seen = ?2 WHERE digest = ?1")?;
-    for (digest, seen) in &aged.seen {
+    for (digest, seen) in &updates.seen {
         update.execute(params![digest.as_bytes(), integer(seen.0)])?;
     }
     let mut remove = transaction.prepare_cached("DELETE FROM sessions WHERE digest = ?1")?;
-    for digest in &aged.over {
+    for digest in &updates.expired {
         remove.execute([digest.as_bytes()])?;
     }
     Ok(())
@@ -70,7 +70,7 @@ fn write_aged(transaction: &Transaction<'_>, aged: &Aged) -> rusqlite::Result<()
 
 fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
     let record: String = row.get("record")?;
-    let session: Session = serde_json::from_str(&record).map_err(|error| unreadable(row, "record", error))?;
+    let session: Session = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
     let seen = time(row, "seen")?.unwrap_or_default();
     Ok(Session { chosen: text(row, "chosen")?, seen, ..session })
 }

@@ -1,9 +1,9 @@
-//! Web sessions: in memory, where requests find them, and durable in the file.
+//! Web sessions: in memory, where requests find them, and durable in the state file.
 //!
-//! - A session is created, changed and ended as everything else: committed, then effective, then answered.
-//! - That one was used is known in memory at once, and in the file within about a minute. A crash that loses the
-//!   last minute of it can only shorten the session.
-//! - Expired ones are never found, and are removed within about a minute.
+//! - Creating, changing and ending a session is committed to the file first, then effective, then acknowledged.
+//! - A use of a session is in memory at once, and in the file within about a minute. A crash that loses the last minute
+//!   of uses can only shorten the session.
+//! - Expired sessions are never found, and are removed within about a minute.
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
@@ -20,22 +20,22 @@ use crate::state::{Change, Session};
 #[derive(Default)]
 pub(super) struct Sessions {
     /// Digests are uniform, so the fastest hash is good enough.
-    by_digest: DashMap<TokenDigest, Kept, FxBuildHasher>,
-    digest: DashMap<SessionId, TokenDigest>,
+    by_digest: DashMap<TokenDigest, SessionEntry, FxBuildHasher>,
+    digest_by_id: DashMap<SessionId, TokenDigest>,
 }
 
-struct Kept {
+struct SessionEntry {
     session: Session,
-    /// `seen` as the file has it.
+    /// `seen` in the file.
     written: Micros,
 }
 
-/// What time has changed about sessions and the file does not know.
-pub(super) struct Aged {
-    /// When they were last used.
+/// Uses and expiries of sessions that the file lacks.
+pub(super) struct SessionUpdates {
+    /// Times of the last use.
     pub(super) seen: Vec<(TokenDigest, Micros)>,
-    /// Those that nobody can use any more.
-    pub(super) over: Vec<TokenDigest>,
+    /// Sessions that are no longer live.
+    pub(super) expired: Vec<TokenDigest>,
 }
 
 impl Embedded {
@@ -46,42 +46,43 @@ impl Embedded {
 
     /// The live session with this id. See [`crate::state::State::session_by_id`].
     pub fn session_by_id(&self, id: SessionId, now: Micros) -> Option<Session> {
-        self.directory.sessions.with_id(id, now)
+        self.directory.sessions.find_by_id(id, now)
     }
 
     /// All live sessions, oldest first. See [`crate::state::State::sessions`].
     pub fn sessions(&self, now: Micros) -> Vec<Session> {
-        self.directory.sessions.live(now)
+        self.directory.sessions.list_live(now)
     }
 }
 
 impl Sessions {
-    /// The live one with this digest; it counts as used now.
+    /// The live session with this digest. The look-up counts as a use.
     fn find(&self, digest: &TokenDigest, now: Micros) -> Option<Session> {
-        let mut kept = self.by_digest.get_mut(digest).filter(|kept| kept.session.is_live(now))?;
-        kept.session.seen = kept.session.seen.max(now);
-        Some(kept.session.clone())
+        let mut entry = self.by_digest.get_mut(digest).filter(|entry| entry.session.is_live(now))?;
+        // The later time stays: requests are handled in another order than they read the clock in.
+        entry.session.seen = entry.session.seen.max(now);
+        Some(entry.session.clone())
     }
 
-    fn with_id(&self, id: SessionId, now: Micros) -> Option<Session> {
-        let digest = *self.digest.get(&id)?;
-        self.by_digest.get(&digest).map(|kept| kept.session.clone()).filter(|session| session.is_live(now))
+    fn find_by_id(&self, id: SessionId, now: Micros) -> Option<Session> {
+        let digest = *self.digest_by_id.get(&id)?;
+        self.by_digest.get(&digest).map(|entry| entry.session.clone()).filter(|session| session.is_live(now))
     }
 
-    fn live(&self, now: Micros) -> Vec<Session> {
-        let kept = self.by_digest.iter().filter(|kept| kept.session.is_live(now));
-        let mut sessions: Vec<Session> = kept.map(|kept| kept.session.clone()).collect();
+    fn list_live(&self, now: Micros) -> Vec<Session> {
+        let live = self.by_digest.iter().filter(|entry| entry.session.is_live(now));
+        let mut sessions: Vec<Session> = live.map(|entry| entry.session.clone()).collect();
         sessions.sort_by_key(|session| (session.created, session.id));
         sessions
     }
 
-    /// Makes a committed change effective.
+    /// Makes a committed change effective; changes that concern no session are ignored.
     pub(super) fn apply(&self, change: Change) {
         match change {
             Change::CreateSession { session, digest } => self.add(*session, digest),
-            Change::ChooseOrg { session, org } => self.choose(session, org),
+            Change::ChooseOrg { session, org } => self.choose_org(session, org),
             Change::EndSession { session } => {
-                if let Some((_, digest)) = self.digest.remove(&session) {
+                if let Some((_, digest)) = self.digest_by_id.remove(&session) {
                     self.by_digest.remove(&digest);
                 }
             }
@@ -89,43 +90,43 @@ impl Sessions {
         }
     }
 
-    /// Adds one that the file has.
+    /// Adds a session that the file has.
     pub(super) fn add(&self, session: Session, digest: TokenDigest) {
-        self.digest.insert(session.id, digest);
+        self.digest_by_id.insert(session.id, digest);
         let written = session.seen;
-        self.by_digest.insert(digest, Kept { session, written });
+        self.by_digest.insert(digest, SessionEntry { session, written });
     }
 
-    fn choose(&self, session: SessionId, org: OrgId) {
-        let Some(digest) = self.digest.get(&session).map(|digest| *digest) else { return };
-        if let Some(mut kept) = self.by_digest.get_mut(&digest) {
-            kept.session.chosen = org;
+    fn choose_org(&self, session: SessionId, org: OrgId) {
+        let Some(digest) = self.digest_by_id.get(&session).map(|digest| *digest) else { return };
+        if let Some(mut entry) = self.by_digest.get_mut(&digest) {
+            entry.session.chosen = org;
         }
     }
 
-    /// What the file is to be told of.
-    pub(super) fn aged(&self, now: Micros) -> Aged {
-        let mut aged = Aged { seen: Vec::new(), over: Vec::new() };
-        for kept in &self.by_digest {
-            if !kept.session.is_live(now) {
-                aged.over.push(*kept.key());
-            } else if kept.session.seen != kept.written {
-                aged.seen.push((*kept.key(), kept.session.seen));
+    /// Collects the uses and expiries that the file lacks.
+    pub(super) fn collect_updates(&self, now: Micros) -> SessionUpdates {
+        let mut updates = SessionUpdates { seen: Vec::new(), expired: Vec::new() };
+        for entry in &self.by_digest {
+            if !entry.session.is_live(now) {
+                updates.expired.push(*entry.key());
+            } else if entry.session.seen != entry.written {
+                updates.seen.push((*entry.key(), entry.session.seen));
             }
         }
-        aged
+        updates
     }
 
-    /// The file was told.
-    pub(super) fn told(&self, aged: &Aged, now: Micros) {
-        for (digest, seen) in &aged.seen {
-            if let Some(mut kept) = self.by_digest.get_mut(digest) {
-                kept.written = *seen;
+    /// Notes that the file has the updates, and removes the expired sessions.
+    pub(super) fn mark_written(&self, updates: &SessionUpdates, now: Micros) {
+        for (digest, seen) in &updates.seen {
+            if let Some(mut entry) = self.by_digest.get_mut(digest) {
+                entry.written = *seen;
             }
         }
-        for digest in &aged.over {
-            if let Some((_, kept)) = self.by_digest.remove_if(digest, |_, kept| !kept.session.is_live(now)) {
-                self.digest.remove(&kept.session.id);
+        for digest in &updates.expired {
+            if let Some((_, entry)) = self.by_digest.remove_if(digest, |_, entry| !entry.session.is_live(now)) {
+                self.digest_by_id.remove(&entry.session.id);
             }
         }
     }

@@ -1,9 +1,10 @@
-//! The one thread that writes: it owns the SQLite connection, commits changes, and writes back what uses changed.
+//! The writer: one thread that owns the SQLite connection, commits changes, and writes back usage.
 //!
-//! - A change is answered after it was committed and applied to memory: durable, and effective.
-//! - Whatever waits is committed together, in the order of its arrival; a change that fails does not undo the others.
-//! - Each second, and at the end, keys that were used are written back; each minute, and at the end, what time has
-//!   changed about sessions. When that fails it is tried again, and nothing is forgotten.
+//! - A change is answered after it was committed and applied to memory: it is durable, and effective.
+//! - All waiting operations are committed together (group commit), in the order of their arrival; one that fails does
+//!   not undo the others.
+//! - Each second, and at the end, the usage of dirty keys is written back; each minute, and at the end, uses and expiries
+//!   of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,23 +19,23 @@ use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError};
 
 use super::directory::Directory;
-use super::live::KeyRecord;
-use super::{changes, session_rows, store, tickets};
+use super::key_record::KeyRecord;
+use super::{changes, session_rows, tickets, usage_rows};
 
-/// How often uses are written back: what must be replayed from the journal after a crash stays small.
-const WRITE_BACK: Duration = Duration::from_secs(1);
-/// How often sessions are looked through: what a crash forgets of when they were used stays small against how long they
-/// may go unused.
-const LOOK_THROUGH: Duration = Duration::from_secs(60);
-/// How long before a write-back a use can have read the clock and still not be part of it. A thread that is suspended
-/// between the two for longer than this does not exist on a machine that still serves.
+/// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time that they may
+/// go unused.
+const SESSION_INTERVAL: Duration = Duration::from_secs(60);
+/// How long before a write-back a use can have read the clock and still be missing from it. No thread is suspended between
+/// the two for longer than this on a machine that still serves.
 const MARGIN: Duration = Duration::from_secs(10);
 /// Keys written back in one transaction: changes wait for it, so it should take a fraction of a second.
 const KEYS_PER_ROUND: usize = 50_000;
-/// Changes committed in one transaction: enough to make the cost of the commit vanish.
-const CHANGES_PER_COMMIT: usize = 10_000;
+/// Operations committed in one transaction: with more of them the share of the commit hardly shrinks further.
+const OPERATIONS_PER_COMMIT: usize = 10_000;
 
-/// The way to the thread. Dropping it waits until everything is written and the thread has ended.
+/// Handle to the writer thread. Dropping it waits until everything is written and the thread has ended.
 pub(super) struct Writer {
     sender: Sender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -43,40 +44,42 @@ pub(super) struct Writer {
 #[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
 enum Message {
     Request(Request),
-    /// Answered, by being dropped, when everything is written and the file is closed.
+    /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
 
-/// Who waits for the end, if anybody.
-type Closing = Option<oneshot::Sender<()>>;
+/// The acknowledgement of a close; none when every handle is gone.
+type CloseAck = Option<oneshot::Sender<()>>;
 
 struct Request {
-    wanted: Wanted,
-    /// With what was taken.
-    reply: oneshot::Sender<Result<Option<Vec<u8>>, ChangeError>>,
+    operation: Operation,
+    /// Answered with the content of the ticket that was taken.
+    reply: oneshot::Sender<Reply>,
 }
+
+type Reply = Result<Option<Vec<u8>>, ChangeError>;
 
 #[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]
-enum Wanted {
+enum Operation {
     Change(Change),
-    /// The ticket with this digest, as of this time.
-    Ticket(TokenDigest, Micros),
+    /// Takes the ticket with this digest, at this time.
+    TakeTicket(TokenDigest, Micros),
 }
 
-/// What the thread owns.
-struct Work {
+/// State of the writer thread.
+struct WriterThread {
     connection: Connection,
     directory: Arc<Directory>,
     receiver: Receiver<Message>,
-    /// Keys taken from the directory's list and not yet written back.
+    /// Dirty keys taken from the directory's list and not yet written back.
     pending: Vec<Arc<KeyRecord>>,
-    /// When `pending` was taken: every use that is not in it, and was noted before, is written.
+    /// When `pending` was taken. Every use that marked its key dirty before is in it or written.
     taken_at: Micros,
     /// The last write-back failed, and was logged.
     failing: bool,
 }
 
-/// How a round of writing back went.
+/// Result of one round of writing back.
 #[derive(PartialEq)]
 enum Round {
     Complete,
@@ -88,33 +91,33 @@ impl Writer {
     pub(super) fn start(connection: Connection, directory: Arc<Directory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let (pending, taken_at, failing) = (Vec::new(), Micros::default(), false);
-        let work = Work { connection, directory, receiver, pending, taken_at, failing };
-        let thread = thread::Builder::new().name("state-writer".into()).spawn(|| work.run())?;
+        let state = WriterThread { connection, directory, receiver, pending, taken_at, failing };
+        let thread = thread::Builder::new().name("state-writer".into()).spawn(|| state.run())?;
         Ok(Self { sender, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has a change made. Once handed over it is made even when the caller does not wait for the answer.
+    /// Makes a change. Once submitted it is made even when the caller does not wait for the answer.
     pub(super) async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        self.have(Wanted::Change(change)).await.map(drop)
+        self.submit(Operation::Change(change)).await.map(drop)
     }
 
-    /// Has a ticket removed, and gives what it was.
-    pub(super) async fn take(&self, digest: TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        self.have(Wanted::Ticket(digest, now)).await
+    /// Removes a ticket and returns its content.
+    pub(super) async fn take_ticket(&self, digest: TokenDigest, now: Micros) -> Reply {
+        self.submit(Operation::TakeTicket(digest, now)).await
     }
 
-    async fn have(&self, wanted: Wanted) -> Result<Option<Vec<u8>>, ChangeError> {
+    async fn submit(&self, operation: Operation) -> Reply {
         let (reply, answer) = oneshot::channel();
-        let request = Request { wanted, reply };
+        let request = Request { operation, reply };
         self.sender.send(Message::Request(request)).map_err(|_| ChangeError::Closed)?;
         answer.await.unwrap_or(Err(ChangeError::Closed))
     }
 
-    /// Writes what is not yet written and ends the thread. Changes handed over before are made, later ones are not.
+    /// Writes everything and ends the thread. Changes submitted before are made, later ones are not.
     pub(super) async fn close(&self) {
-        let (closing, closed) = oneshot::channel();
-        if self.sender.send(Message::Close(closing)).is_ok() {
-            // Nothing is ever sent: the error says that the thread let go of it.
+        let (ack, closed) = oneshot::channel();
+        if self.sender.send(Message::Close(ack)).is_ok() {
+            // No value is ever sent: the error says that the thread has dropped its end.
             let _ = closed.await;
         }
     }
@@ -126,83 +129,91 @@ impl Drop for Writer {
         let _ = self.sender.send(Message::Close(oneshot::channel().0));
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that writes the state has panicked");
+            tracing::error!(
+                "the thread that writes the state panicked; the last changes of usage may be missing in the file"
+            );
         }
     }
 }
 
-impl Work {
+impl WriterThread {
     fn run(mut self) {
-        let (mut due, mut look_through) = (Instant::now() + WRITE_BACK, Instant::now() + LOOK_THROUGH);
-        let closing = loop {
-            let (requests, closing) = self.receive(due);
+        let (mut write_back_due, mut sessions_due) =
+            (Instant::now() + WRITE_BACK_INTERVAL, Instant::now() + SESSION_INTERVAL);
+        let close_ack = loop {
+            let (requests, closing) = self.receive(write_back_due);
             if !requests.is_empty() {
                 self.commit(requests);
             }
-            if closing.is_some() {
-                break closing;
+            if let Some(close_ack) = closing {
+                break close_ack;
             }
-            if Instant::now() >= due {
+            if Instant::now() >= write_back_due {
                 clock::follow_wall();
-                let pause = if self.write_back() == Round::More { Duration::ZERO } else { WRITE_BACK };
-                due = Instant::now() + pause;
+                // A round that left keys over is followed by the next one at once, after the requests that wait.
+                let pause = if self.write_back() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
+                write_back_due = Instant::now() + pause;
             }
-            if Instant::now() >= look_through {
+            if Instant::now() >= sessions_due {
                 self.write_sessions();
-                look_through = Instant::now() + LOOK_THROUGH;
+                sessions_due = Instant::now() + SESSION_INTERVAL;
             }
         };
         self.write_back_all();
         self.write_sessions();
-        // First the file is closed, then whoever waits for that is told.
+        // The file is closed before the close is acknowledged: the caller may open it again at once.
         drop(self);
-        drop(closing);
+        drop(close_ack);
     }
 
-    /// Waits for a message, at most until `due`, and takes all that are there.
-    fn receive(&self, due: Instant) -> (Vec<Request>, Option<Closing>) {
+    /// Waits for a message, at most until `due`, and takes all that are there; some [`CloseAck`] ends the thread.
+    fn receive(&self, due: Instant) -> (Vec<Request>, Option<CloseAck>) {
         let mut requests = Vec::new();
         let mut next = self.receiver.recv_timeout(due.saturating_duration_since(Instant::now()));
         loop {
             match next {
                 Ok(Message::Request(request)) => requests.push(request),
-                Ok(Message::Close(closing)) => return (requests, Some(Some(closing))),
+                Ok(Message::Close(ack)) => return (requests, Some(Some(ack))),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(None)),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
             }
-            if requests.len() == CHANGES_PER_COMMIT {
+            if requests.len() == OPERATIONS_PER_COMMIT {
                 return (requests, None);
             }
             next = self.receiver.recv_timeout(Duration::ZERO);
         }
     }
 
-    /// Commits the changes, then makes them effective, then answers.
+    /// Commits the operations, then makes them effective in memory, then answers.
     fn commit(&mut self, requests: Vec<Request>) {
         let results = match self.write(&requests) {
             Ok(results) => results,
-            Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(copied(&error).into()))).collect(),
+            Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(clone_error(&error).into()))).collect(),
         };
-        for (Request { wanted, reply }, result) in requests.into_iter().zip(results) {
+        for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
             if result.is_ok()
-                && let Wanted::Change(change) = wanted
+                && let Operation::Change(change) = operation
             {
                 self.directory.apply(change);
             }
-            // Whoever asked may have gone; the change is made all the same.
+            // An error says that the caller has gone; the change is made all the same.
             let _ = reply.send(result);
         }
     }
 
-    /// Writes the changes in one transaction, each of them whole or not at all. An error says that none was written.
-    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Result<Option<Vec<u8>>, ChangeError>>> {
+    /// Writes the operations in one transaction, each of them whole or not at all.
+    ///
+    /// # Errors
+    /// The whole transaction failed; none was written.
+    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Reply>> {
         let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut results = Vec::with_capacity(requests.len());
         for request in requests {
+            // A savepoint for each: an operation that fails halfway must not undo the ones before it.
             let savepoint = transaction.savepoint()?;
-            let result = match &request.wanted {
-                Wanted::Change(change) => changes::write(&savepoint, change).map(|()| None),
-                Wanted::Ticket(digest, now) => tickets::take(&savepoint, digest, *now),
+            let result = match &request.operation {
+                Operation::Change(change) => changes::write(&savepoint, change).map(|()| None),
+                Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
             };
             // Either fails when the error has undone the whole transaction, as a full disk does.
             if result.is_ok() {
@@ -216,51 +227,53 @@ impl Work {
         Ok(results)
     }
 
-    /// Writes back some of what was used.
+    /// Writes back the usage of dirty keys, [`KEYS_PER_ROUND`] at most.
     fn write_back(&mut self) -> Round {
         if self.pending.is_empty() {
             self.taken_at = clock::now();
-            self.pending = self.directory.used.take(std::mem::take(&mut self.pending));
+            self.pending = self.directory.dirty.take(std::mem::take(&mut self.pending));
         }
         if self.pending.is_empty() {
             return Round::Complete;
         }
         let rest = self.pending.len().saturating_sub(KEYS_PER_ROUND);
-        let used = self.pending[rest..].iter().map(|record| (record.id, record.usage()));
-        let known_up_to = (rest == 0).then(|| self.taken_at.before(MARGIN));
-        match store::write_back(&mut self.connection, used, known_up_to) {
-            Ok(()) => self.written_back(rest),
-            Err(error) => self.not_written_back(&error),
+        let used = self.pending[rest..].iter().map(|record| (record.id, record.take_usage()));
+        // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
+        // reads the clock before it marks its key dirty, hence the margin.
+        let counted_up_to = (rest == 0).then(|| self.taken_at.before(MARGIN));
+        match usage_rows::write_back(&mut self.connection, used, counted_up_to) {
+            Ok(()) => self.finish_round(rest),
+            Err(error) => self.fail_round(&error),
         }
     }
 
-    fn written_back(&mut self, rest: usize) -> Round {
+    fn finish_round(&mut self, rest: usize) -> Round {
         self.pending.truncate(rest);
         if std::mem::take(&mut self.failing) {
-            tracing::info!("what was used is written back again");
+            tracing::info!("usage of keys is written back to the state file again");
         }
         if rest == 0 { Round::Complete } else { Round::More }
     }
 
-    /// What was to be written stays pending. One message for a streak of failures.
-    fn not_written_back(&mut self, error: &rusqlite::Error) -> Round {
+    /// Leaves pending what was to be written, for the next round. Logs the first of a series of failures.
+    fn fail_round(&mut self, error: &rusqlite::Error) -> Round {
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%error, "what was used cannot be written back; trying on");
+            tracing::error!(%error, "cannot write usage back to the state file; retrying each second");
         }
         Round::Failed
     }
 
-    /// Writes what time has changed about sessions.
+    /// Writes back uses and expiries of sessions, and removes expired tickets.
     fn write_sessions(&mut self) {
         let (sessions, now) = (&self.directory.sessions, clock::now());
-        let aged = sessions.aged(now);
-        match session_rows::write_back(&mut self.connection, &aged, now) {
-            Ok(()) => sessions.told(&aged, now),
-            Err(error) => drop(self.not_written_back(&error)),
+        let updates = sessions.collect_updates(now);
+        match session_rows::write_back(&mut self.connection, &updates, now) {
+            Ok(()) => sessions.mark_written(&updates, now),
+            Err(error) => drop(self.fail_round(&error)),
         }
     }
 
-    /// Writes back what is left of the last round, then what was used since.
+    /// Writes back everything: what is left of the last list, then the keys that became dirty since it was taken.
     fn write_back_all(&mut self) {
         for _ in 0..2 {
             while self.write_back() == Round::More {}
@@ -268,8 +281,8 @@ impl Work {
     }
 }
 
-/// The same error once more: one failed commit is the answer to many changes.
-fn copied(error: &rusqlite::Error) -> rusqlite::Error {
+/// Copies an error: one failed commit is the answer to many operations.
+fn clone_error(error: &rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::SqliteFailure(code, message) => rusqlite::Error::SqliteFailure(*code, message.clone()),
         other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),

@@ -7,7 +7,7 @@ use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
-use keygate::state::embedded::{OpenError, Replay, Settings, Used};
+use keygate::state::embedded::{JournaledUse, OpenError, Settings, UsedKey};
 use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, User};
 
 use super::runtime::block_on;
@@ -168,7 +168,7 @@ fn changes_are_made_in_the_order_of_their_arrival() {
 }
 
 /// Uses a key at these times, and opens what a crash before all of them leaves.
-fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Replay>, tempfile::TempDir) {
+fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<JournaledUse>, tempfile::TempDir) {
     let state = open(dir);
     let (_, held) = block_on(tenant(&state));
     let left = crashed(dir);
@@ -177,7 +177,7 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Rep
     for pause in pauses {
         now = now.after(Duration::from_micros(*pause));
         if let Decision::Admitted(admitted) = block_on(decide(&state, &held.digest, now)) {
-            uses.push(Replay { used: Used::Key(held.id), time: now, number: admitted.number });
+            uses.push(JournaledUse { key: UsedKey::Key(held.id), time: now, number: admitted.number });
         }
     }
     let restarted = open(left.path());
@@ -188,7 +188,7 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Rep
 fn a_replay_of_every_use_restores_what_was() {
     let dir = tempfile::tempdir().unwrap();
     let (state, restarted, key, mut uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000, 2_000_000, 7, 1]);
-    let stranger = Replay { used: Used::Key("zzzzzzzzz".parse().unwrap()), ..uses[0] };
+    let stranger = JournaledUse { key: UsedKey::Key("zzzzzzzzz".parse().unwrap()), ..uses[0] };
     let count = uses.len() as u64;
     uses.reverse();
     uses.push(stranger);
@@ -232,7 +232,7 @@ proptest::proptest! {
         let dir = tempfile::tempdir().unwrap();
         let (state, restarted, key, uses, _left) = used_and_crashed(dir.path(), &pauses);
         let last = uses.last().copied().unwrap();
-        let mut known: Vec<Replay> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
+        let mut known: Vec<JournaledUse> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
         known.push(last);
         as_embedded(&restarted).replay(&known);
         let (was, is) = (rate_limit_status(&state, key, last.time).unwrap(), rate_limit_status(&restarted, key, last.time).unwrap());

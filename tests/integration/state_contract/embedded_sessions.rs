@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keygate::clock;
-use keygate::state::embedded::{Replay, Used};
+use keygate::state::embedded::{JournaledUse, UsedKey};
 use keygate::state::{Change, Session};
 use rusqlite::Connection;
 
@@ -98,8 +98,8 @@ fn session_quota_bucket_is_not_refilled_by_a_replay() {
     let now = clock::now();
     block_on(drain(&state, &quota_key, now));
     let restarted = open(left.path());
-    let uses: Vec<Replay> =
-        (1..=5).map(|number| Replay { used: Used::SessionQuotaKey(tenancy.user), time: now, number }).collect();
+    let uses: Vec<JournaledUse> =
+        (1..=5).map(|number| JournaledUse { key: UsedKey::SessionQuotaKey(tenancy.user), time: now, number }).collect();
     assert_eq!(as_embedded(&restarted).replay(&uses), 5);
     assert_eq!(as_embedded(&restarted).replay(&uses), 0);
     assert_eq!(

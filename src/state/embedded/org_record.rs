@@ -1,13 +1,14 @@
-//! An organization as decisions see it, and the slots it gives.
+//! Organization record for decisions: its suspension, its limit, and its slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::identity::OrgId;
 
-/// What a decision needs of an organization, shared by all its keys.
+/// The part of an organization that decisions need, shared by all its keys.
 ///
-/// - `in_flight` is the number of [`Permit`]s there are, and never above the limit that held when the last was given.
+/// - `in_flight` is the number of live [`Permit`]s, and never above the limit that held when the last one was acquired.
+/// - A change is a single store: a decision that begins after the change was acknowledged sees it.
 #[derive(Debug)]
 pub(super) struct OrgRecord {
     pub(super) id: OrgId,
@@ -19,7 +20,7 @@ pub(super) struct OrgRecord {
     in_flight: AtomicU32,
 }
 
-/// A slot of an organization, given back on drop.
+/// A slot of an organization, released on drop.
 #[derive(Debug)]
 pub struct Permit(Arc<OrgRecord>);
 
@@ -34,9 +35,10 @@ impl OrgRecord {
         }
     }
 
-    /// Takes a slot, and says how many are taken now.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<(Permit, u32)> {
+    /// Acquires a slot and returns it with the number of slots taken now; none when all are taken.
+    pub(super) fn acquire_slot(self: &Arc<Self>) -> Option<(Permit, u32)> {
         let limit = self.limit();
+        // Compared, not equal: a lowered limit may leave more slots taken than it allows, until they are released.
         let one_more = |taken| (taken < limit).then(|| taken + 1);
         let before = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more).ok()?;
         Some((Permit(Arc::clone(self)), before + 1))
@@ -63,7 +65,7 @@ impl OrgRecord {
         self.default_limit.store(limit, Ordering::Release);
     }
 
-    pub(super) fn suspended(&self) -> bool {
+    pub(super) fn is_suspended(&self) -> bool {
         self.suspended.load(Ordering::Acquire)
     }
 

@@ -1,4 +1,4 @@
-//! What a key has from elsewhere: the secrets it is recognized by, and what its user passes on to it.
+//! Parts of a key that come from elsewhere: the digests of its secrets, and the entitlements of its user.
 
 use std::sync::Arc;
 
@@ -6,49 +6,51 @@ use crate::clock::Micros;
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use crate::key::{KeyDigest, KeyId};
 
-use super::permit::OrgRecord;
+use super::org_record::OrgRecord;
 
-/// What a key is recognized by. Digests that are neither still lead to the record, so that their use is known.
+/// Digests of the secrets that authenticate a key. Older digests lead to the key's record too, so that their use is
+/// recognized and refused as expired.
 pub(super) struct Secrets {
     pub(super) current: KeyDigest,
-    /// The digest before the last rotation and until when it is valid; none when the overlap was empty.
+    /// Digest before the last rotation, and the time until which it is valid; none when there was no overlap.
     pub(super) previous: Option<(KeyDigest, Micros)>,
     pub(super) rotated: Option<Micros>,
-    /// As the rotation had it, for display.
+    /// End of the overlap as the rotation asked for it, for display.
     pub(super) previous_until: Option<Micros>,
 }
 
-/// What a user passes on to its keys.
+/// Entitlements of a user, which all keys of the user share.
 #[derive(Clone)]
-pub(super) struct Grant {
+pub(super) struct UserEntitlements {
     pub(super) permissions: Arc<[Permission]>,
-    /// The header values that the user's keys share.
+    /// Header values that all keys of the user share.
     headers: PrincipalHeaders,
     pub(super) removed: bool,
 }
 
 impl Secrets {
-    /// A key's first secret.
-    pub(super) fn first(current: KeyDigest) -> Self {
+    /// The secrets of a new key.
+    pub(super) fn new(current: KeyDigest) -> Self {
         Self { current, previous: None, rotated: None, previous_until: None }
     }
 
-    /// Whether a key with this digest is valid at this time.
+    /// Returns true when a secret with this digest is valid at this time.
     pub(super) fn accept(&self, digest: &KeyDigest, now: Micros) -> bool {
         self.current == *digest || self.previous.is_some_and(|(previous, until)| previous == *digest && now < until)
     }
 
-    /// Replaces the current digest, keeping it valid until `until`. An overlap that is over when it begins is none,
-    /// whatever time a decision comes with.
+    /// Replaces the current digest, which stays valid until `until`.
     pub(super) fn rotate(&mut self, digest: KeyDigest, at: Micros, until: Micros) {
         let replaced = std::mem::replace(&mut self.current, digest);
+        // Without an overlap there is no previous digest: a decision may carry a time before the rotation, and must not
+        // accept it then either.
         self.previous = (until > at).then_some((replaced, until));
         self.rotated = Some(at);
         self.previous_until = Some(until);
     }
 }
 
-impl Grant {
+impl UserEntitlements {
     pub(super) fn new(user: UserId, org: &OrgRecord, permissions: &[Permission], removed: bool) -> Self {
         Self {
             permissions: permissions.into(),
@@ -57,7 +59,7 @@ impl Grant {
         }
     }
 
-    /// Who a request with this key of the user acts as; without a key, a request of one of the user's sessions.
+    /// The principal of requests with this key of the user; without a key, of requests of the user's sessions.
     pub(super) fn principal(&self, key: Option<KeyId>, user: UserId, org: &OrgRecord) -> Arc<Principal> {
         let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
         let headers = PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() };

@@ -1,0 +1,80 @@
+//! Mutable part of a key, which the lock of its record guards.
+
+use std::sync::Arc;
+
+use crate::clock::Micros;
+use crate::identity::{Permission, Principal};
+use crate::quota::Quota;
+use crate::refusal::Refusal;
+use crate::state::DecideRequest;
+use crate::state::bucket::Bucket;
+
+use super::entitlements::Secrets;
+
+/// Mutable part of a key.
+///
+/// - A holder of the lock sees all of a change or none of it.
+/// - `bucket` is measured in `quota`.
+/// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty keys, or with the writer.
+pub(super) struct KeyState {
+    pub(super) secrets: Secrets,
+    pub(super) revoked: Option<Micros>,
+    pub(super) user_removed: bool,
+    pub(super) principal: Arc<Principal>,
+    pub(super) permissions: Arc<[Permission]>,
+    /// The key's own quota, in place of the configured one.
+    pub(super) own_quota: Option<Quota>,
+    /// The quota in force.
+    pub(super) quota: Quota,
+    pub(super) bucket: Bucket,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+    pub(super) dirty: bool,
+}
+
+/// Usage of a key at one moment: the part that is written back to the file.
+pub(super) struct Usage {
+    pub(super) bucket: Bucket,
+    /// The `per` that the bucket's level is measured in, in microseconds.
+    pub(super) per_us: u64,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+}
+
+impl KeyState {
+    /// Puts another quota in force from now on; the tokens of this moment stay.
+    pub(super) fn apply_quota(&mut self, quota: Quota, now: Micros) {
+        let per_us = self.quota.per_micros();
+        // Refilled first: the time until now still counts by the old quota.
+        self.bucket = self.bucket.refilled(self.quota, now).converted(per_us, quota);
+        self.quota = quota;
+    }
+
+    /// Authenticates the presented secret; returns the refusal when it does not stand for a user.
+    pub(super) fn authenticate(&self, request: DecideRequest<'_>) -> Option<Refusal> {
+        if self.revoked.is_some() {
+            return Some(Refusal::Revoked);
+        }
+        if !self.secrets.accept(request.digest, request.now) {
+            return Some(Refusal::Expired);
+        }
+        self.user_removed.then_some(Refusal::UserRemoved)
+    }
+
+    /// Counts a use and all uses before it; returns false when they are counted already.
+    ///
+    /// The bucket is charged for all of them at the time of the last one: so it is never fuller than it was.
+    pub(super) fn replay(&mut self, time: Micros, number: u64) -> bool {
+        // The journal may lack uses in between, which were decided all the same: their tokens are taken as well.
+        let Some(missing) = number.checked_sub(self.uses).filter(|missing| *missing > 0) else { return false };
+        self.bucket = self.bucket.refilled(self.quota, time).charged(self.quota, missing);
+        self.uses = number;
+        self.last_used = self.last_used.max(Some(time));
+        true
+    }
+
+    /// The usage of this moment.
+    pub(super) fn usage(&self) -> Usage {
+        Usage { bucket: self.bucket, per_us: self.quota.per_micros(), last_used: self.last_used, uses: self.uses }
+    }
+}

@@ -1,0 +1,126 @@
+//! The state file: its lock, its schema, and how it is opened.
+//!
+//! - Readable by its owner only: the directory is made with mode 0700, the file with 0600.
+//! - A committed change survives the loss of power: write-ahead log, `synchronous=FULL`.
+//! - One process has the file at a time: the one that holds the [`Lock`].
+//! - A file of a newer version is refused and left untouched.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::OpenError;
+
+/// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
+/// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
+const MIGRATIONS: [&str; 2] = [DIRECTORY, SESSIONS];
+/// The version that all migrations lead to.
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Times are microseconds since the Unix epoch. `rowid` is the order of creation. The last columns of a key are its
+/// usage: the bucket's level in units of `1/level_per` tokens, as of `level_at`. `replaced` holds the digests that keys
+/// had before their rotations, so that the use of one is recognized, and none is ever given again.
+const DIRECTORY: &str = "
+CREATE TABLE orgs (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tag TEXT NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
+  created INTEGER NOT NULL, suspended INTEGER NOT NULL, concurrent INTEGER CHECK (concurrent > 0)
+) STRICT;
+CREATE TABLE users (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, org TEXT NOT NULL, email TEXT NOT NULL,
+  permissions TEXT NOT NULL, created INTEGER NOT NULL, removed INTEGER
+) STRICT;
+CREATE UNIQUE INDEX users_email ON users (org, email) WHERE removed IS NULL;
+CREATE TABLE keys (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, user TEXT NOT NULL,
+  name TEXT NOT NULL, imported INTEGER NOT NULL, created INTEGER NOT NULL,
+  rotated INTEGER, previous BLOB, previous_until INTEGER, revoked INTEGER,
+  requests INTEGER CHECK (requests > 0), per INTEGER CHECK (per > 0), burst INTEGER CHECK (burst > 0),
+  level INTEGER CHECK (level >= 0), level_per INTEGER CHECK (level_per > 0), level_at INTEGER,
+  last_used INTEGER, uses INTEGER NOT NULL CHECK (uses >= 0)
+) STRICT;
+CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// `seat` marks session quota keys. A session's `record` is JSON as of its creation; `chosen` and `seen`, which change
+/// later, count in place of those in it.
+const SESSIONS: &str = "
+ALTER TABLE keys ADD COLUMN seat INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE sessions (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, record TEXT NOT NULL,
+  chosen TEXT NOT NULL, seen INTEGER NOT NULL, expires INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tickets (
+  digest BLOB PRIMARY KEY, content BLOB NOT NULL, expires INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tickets_expires ON tickets (expires);
+";
+
+/// The exclusive right to a state file, released on drop.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// Held open: the lock lives as long as the descriptor.
+    _file: File,
+}
+
+impl Lock {
+    /// Creates the directory when it is missing, and takes the lock: a file of its own beside the database.
+    pub(super) fn acquire(state: &Path) -> Result<Self, OpenError> {
+        let mut path = state.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let failed = |source| OpenError::Io { path: path.clone(), source };
+        create_directory(state).map_err(failed)?;
+        let file = private_file().truncate(false).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Locked(state.to_owned())),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+fn create_directory(state: &Path) -> std::io::Result<()> {
+    match state.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => DirBuilder::new().recursive(true).mode(0o700).create(parent),
+        None => Ok(()),
+    }
+}
+
+/// Options for a file that is created when missing, readable by its owner only.
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    options
+}
+
+/// Opens the file, creates it when it is missing, and migrates an older one. The lock must be held.
+pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
+    // Created here: SQLite would create it with the mode that the process's umask leaves.
+    private_file().truncate(false).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let connection = Connection::open(path).map_err(sqlite)?;
+    // The lock file keeps other gateways away: any other program that has the database locked is not waited for.
+    connection.busy_timeout(Duration::ZERO).map_err(sqlite)?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
+    if version > VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sqlite)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    migrate(&connection, usize::try_from(version).unwrap_or_default()).map_err(sqlite)?;
+    Ok(connection)
+}
+
+/// Takes the migrations that are missing, in one transaction.
+fn migrate(connection: &Connection, version: usize) -> rusqlite::Result<()> {
+    if version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let steps = MIGRATIONS[version..].concat();
+    connection.execute_batch(&format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
+}
