@@ -227,7 +227,7 @@ fn session_quota_key_is_taken_only_once_it_is_written() {
 fn the_rights_that_the_configuration_names_are_enough() {
     let _entered = enter();
     let text = include_str!("../../../config/keygate.yaml");
-    let told = &text[text.find("What it must be allowed").unwrap()..text.find("# user: keygate").unwrap()];
+    let told = &text[text.find("Permissions that it needs").unwrap()..text.find("# user: keygate").unwrap()];
     let rights =
         told.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).filter(|word| word.starts_with('+'));
     let server = Redis::start();
