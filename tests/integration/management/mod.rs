@@ -1,0 +1,98 @@
+//! Management: the effect of each operation, its audit record, and the admin socket and listener in front of it.
+
+mod operations;
+mod recording;
+mod socket;
+mod listener;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keygate::audit::{self, Durability, Journal, OnUnavailable};
+use keygate::clock::{self, Micros};
+use keygate::key::KeyDigest;
+use keygate::management::{Actor, Management, NewKey};
+use keygate::metrics::Metrics;
+use keygate::quota::Quota;
+use keygate::refusal::Refusal;
+use keygate::state::embedded::{Embedded, Settings};
+use keygate::state::{DecideRequest, Decision, RouteAccess, State};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+const OPERATOR: &Actor = &Actor::Operator;
+/// The organization of the tests, by name.
+const ORG: &str = "acme";
+/// Its user, by address.
+const ADA: &str = "ada@example.com";
+
+/// Management over a state and a journal in a directory of their own.
+struct Fixture {
+    directory: tempfile::TempDir,
+    state: Arc<State>,
+    journal: Journal,
+    management: Arc<Management>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let metrics = Metrics::new();
+        let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+        let state = Arc::new(State::Embedded(Embedded::open(&settings).unwrap()));
+        let settings = journal_settings(directory.path());
+        let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
+        let management = Management::new(Arc::clone(&state), journal.clone(), &settings, &metrics.state);
+        Self { directory, state, journal, management: Arc::new(management) }
+    }
+
+    /// A fixture with the organization and Ada, who may read queries.
+    async fn with_ada() -> Self {
+        let fixture = Self::new();
+        let management = &fixture.management;
+        management.create_org(OPERATOR, ORG, clock::now()).await.unwrap();
+        let permissions = vec!["queries:read".parse().unwrap()];
+        management.create_user(OPERATOR, ORG, "Ada@Example.com", permissions, clock::now()).await.unwrap();
+        fixture
+    }
+
+    /// Creates a key for Ada.
+    async fn new_key(&self) -> NewKey {
+        self.management.create_key(OPERATOR, ORG, ADA, "laptop", clock::now()).await.unwrap()
+    }
+
+    /// The refusal of a request with this key at this time; none when it is admitted.
+    async fn refusal(&self, presented: &str, now: Micros) -> Option<Refusal> {
+        let digest = KeyDigest::of(presented.as_bytes());
+        let request = DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now };
+        match self.state.decide(request).await.unwrap() {
+            Decision::Admitted(_) => None,
+            Decision::Denied { refusal, .. } => Some(refusal),
+        }
+    }
+}
+
+fn journal_settings(directory: &Path) -> audit::Settings {
+    audit::Settings {
+        path: directory.join("audit"),
+        durability: Durability::Written,
+        on_unavailable: OnUnavailable::Refuse,
+        segment_size: 64 << 20,
+        segment_age: Duration::from_secs(86_400),
+        retention_age: None,
+        retention_size: None,
+        unknown_per_second: 10,
+        gateway: "test".into(),
+    }
+}
+
+/// Sends a request and reads the whole response: its head in lower case, and its body.
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str, body: &str) -> (String, String) {
+    let length = body.len();
+    let text = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.to_lowercase(), body.to_owned())
+}

@@ -1,0 +1,171 @@
+//! The typed operations: their effects on the next decision, their results and their errors.
+
+use std::time::Duration;
+
+use keygate::admin::{self, Operation};
+use keygate::clock;
+use keygate::key::{self, KeyId};
+use keygate::management::{Actor, ClientInfo, ErrorKind, KeyStatus, LimitUpdate};
+use keygate::refusal::Refusal;
+
+use super::{ADA, Fixture, OPERATOR, ORG};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn organizations_are_created_limited_and_suspended() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let presented = fixture.new_key().await.api_key;
+    let presented = presented.expose();
+    let shown = management.show_org(OPERATOR, ORG, clock::now()).await.unwrap();
+    let by_id = management.show_org(OPERATOR, &shown.id.to_string(), clock::now()).await.unwrap();
+    assert_eq!(shown, by_id);
+
+    let limited = management.limit_org(OPERATOR, ORG, Some(1), clock::now()).await.unwrap();
+    assert_eq!((limited.concurrent, limited.concurrent_in_force), (Some(1), 1));
+    assert!(management.suspend_org(OPERATOR, ORG, clock::now()).await.unwrap().suspended);
+    assert_eq!(fixture.refusal(presented, clock::now()).await, Some(Refusal::OrgSuspended));
+    management.resume_org(OPERATOR, ORG, clock::now()).await.unwrap();
+    assert_eq!(fixture.refusal(presented, clock::now()).await, None);
+    assert_eq!(management.list_orgs(OPERATOR, clock::now()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn users_are_permitted_and_removed() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let presented = fixture.new_key().await.api_key;
+    let permissions = ["b", "a", "b"].map(|text| text.parse().unwrap()).to_vec();
+    let user = management.permit_user(OPERATOR, ORG, "ADA@example.com", permissions, clock::now()).await.unwrap();
+    assert_eq!(user.email, ADA);
+    assert_eq!(user.permissions.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
+
+    let id = user.id.to_string();
+    management.remove_user(OPERATOR, ORG, &id, clock::now()).await.unwrap();
+    assert_eq!(fixture.refusal(presented.expose(), clock::now()).await, Some(Refusal::UserRemoved));
+    let again = management.remove_user(OPERATOR, ORG, &id, clock::now()).await;
+    assert_eq!(again.unwrap_err().code(), "no_such_user", "removed for good");
+    assert!(management.list_users(OPERATOR, ORG, clock::now()).await.unwrap()[0].removed.is_some());
+}
+
+#[tokio::test]
+async fn keys_are_created_rotated_and_revoked() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let new = fixture.new_key().await;
+    let (first, key) = (new.api_key.expose(), new.key);
+    assert_eq!(key::parse(first.as_bytes()), Some(key.id));
+    assert_eq!((key.name.as_str(), key.email.as_str(), key.status), ("laptop", ADA, KeyStatus::Active));
+    assert_eq!(fixture.refusal(first, clock::now()).await, None);
+
+    let overlap = Some(Duration::from_secs(3600));
+    let rotated = management.rotate_key(OPERATOR, key.id, overlap, clock::now()).await.unwrap();
+    let second = rotated.api_key.expose();
+    let later = clock::now().after(Duration::from_secs(3601));
+    assert_eq!((rotated.key.id, rotated.key.uses), (key.id, 1));
+    assert_eq!(fixture.refusal(first, clock::now()).await, None, "the old secret, within the overlap");
+    assert_eq!(fixture.refusal(first, later).await, Some(Refusal::Expired));
+    assert_eq!(fixture.refusal(second, later).await, None);
+
+    let third = management.rotate_key(OPERATOR, key.id, None, clock::now()).await.unwrap().api_key;
+    assert!(fixture.refusal(second, clock::now()).await.is_some(), "no overlap by default");
+    let revoked = management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
+    assert_eq!(revoked.status, KeyStatus::Revoked);
+    assert_eq!(fixture.refusal(third.expose(), clock::now()).await, Some(Refusal::Revoked));
+    let again = management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
+    assert_eq!(again.revoked, revoked.revoked, "revoking twice is no error, and the first time stays");
+    let error = management.rotate_key(OPERATOR, key.id, None, clock::now()).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), ("key_revoked", ErrorKind::Conflict));
+}
+
+#[tokio::test]
+async fn keys_are_imported_by_their_digest() {
+    let fixture = Fixture::with_ada().await;
+    let import = async |sha256: &str, name: &str| {
+        fixture.management.import_key(OPERATOR, ORG, ADA, sha256, name, clock::now()).await
+    };
+    let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert!(import(hex, "old").await.unwrap().imported);
+    assert_eq!(fixture.refusal("abc", clock::now()).await, None);
+    assert_eq!(import(hex, "again").await.unwrap_err().code(), "taken");
+    assert_eq!(import("abc", "bad").await.unwrap_err().code(), "invalid_digest");
+}
+
+#[tokio::test]
+async fn limits_of_a_key_override_the_configured_ones() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let new = fixture.new_key().await;
+    let (presented, id) = (new.api_key.expose(), new.key.id);
+    let limits = LimitUpdate { requests: Some(2), per: Some(MINUTE), burst: None };
+    let limited = management.limit_key(OPERATOR, id, Some(limits), clock::now()).await.unwrap().limits;
+    assert_eq!((limited.requests, limited.per, limited.burst), (2, MINUTE, 2));
+    let now = clock::now();
+    assert_eq!(fixture.refusal(presented, now).await, None);
+    assert_eq!(fixture.refusal(presented, now).await, None);
+    assert_eq!(fixture.refusal(presented, now).await, Some(Refusal::RateLimited));
+
+    let explanation = management.explain_key(OPERATOR, id, now).await.unwrap();
+    assert!(explanation.verdict.contains("bucket is empty; the next token comes in 30 s"), "{}", explanation.verdict);
+    assert_eq!((explanation.standing.remaining, explanation.standing.burst), (0, 2));
+    assert_eq!(explanation.standing.next_token, Some(now.after(MINUTE / 2)));
+
+    let faster = LimitUpdate { requests: Some(10), ..LimitUpdate::default() };
+    let faster = management.limit_key(OPERATOR, id, Some(faster), clock::now()).await.unwrap().limits;
+    assert_eq!((faster.requests, faster.per, faster.burst), (10, MINUTE, 10));
+    let back = management.limit_key(OPERATOR, id, None, clock::now()).await.unwrap().limits;
+    assert_eq!((back.requests, back.own), (1000, false));
+    let zero = LimitUpdate { requests: Some(0), ..LimitUpdate::default() };
+    let error = management.limit_key(OPERATOR, id, Some(zero), clock::now()).await.unwrap_err();
+    assert_eq!(error.code(), "invalid_limits");
+}
+
+#[tokio::test]
+async fn visitors_may_perform_no_operation() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let key = fixture.new_key().await.key.id;
+    let visitor = Actor::Visitor(ClientInfo::default());
+    let now = clock::now();
+    for code in [
+        management.create_org(&visitor, "other", now).await.unwrap_err().code(),
+        management.list_orgs(&visitor, now).await.unwrap_err().code(),
+        management.show_org(&visitor, ORG, now).await.unwrap_err().code(),
+        management.list_users(&visitor, ORG, now).await.unwrap_err().code(),
+        management.create_key(&visitor, ORG, ADA, "laptop", now).await.unwrap_err().code(),
+        management.show_key(&visitor, key, now).await.unwrap_err().code(),
+        management.revoke_key(&visitor, key, now).await.unwrap_err().code(),
+        management.key_activity(&visitor, ORG, vec![key], now).await.unwrap_err().code(),
+        management.create_link(&visitor, ORG, ADA, now).await.unwrap_err().code(),
+        management.list_sessions(&visitor, Some(ORG), now).await.unwrap_err().code(),
+    ] {
+        assert_eq!(code, "not_allowed");
+    }
+}
+
+#[tokio::test]
+async fn wrong_operands_have_codes_of_their_own() {
+    let fixture = Fixture::with_ada().await;
+    let key: KeyId = "zzzzzzzzz".parse().unwrap();
+    let acme = || ORG.to_owned();
+    let cases = [
+        (Operation::CreateOrg { name: "a\nb".into() }, "invalid_name"),
+        (Operation::CreateOrg { name: String::new() }, "invalid_name"),
+        (Operation::ShowOrg { org: "other".into() }, "no_such_org"),
+        (Operation::LimitOrg { org: acme(), concurrent: Some(0) }, "invalid_limits"),
+        (Operation::CreateUser { org: acme(), email: "ada".into(), permissions: vec![] }, "invalid_email"),
+        (Operation::CreateUser { org: acme(), email: "ADA@example.com".into(), permissions: vec![] }, "taken"),
+        (Operation::CreateKey { org: acme(), user: "eve@example.com".into(), name: "x".into() }, "no_such_user"),
+        (Operation::CreateKey { org: acme(), user: ADA.into(), name: " x".into() }, "invalid_name"),
+        (Operation::ShowKey { key }, "no_such_key"),
+        (Operation::Explain { key }, "no_such_key"),
+        (Operation::RotateKey { key, overlap: Some(Duration::MAX) }, "invalid_overlap"),
+        (Operation::Activity { org: acme(), keys: vec![key; 201] }, "invalid_limit"),
+        (Operation::Activity { org: "other".into(), keys: vec![key; 200] }, "no_such_org"),
+    ];
+    for (operation, code) in cases {
+        let error = admin::perform(&fixture.management, operation.clone(), clock::now()).await.unwrap_err();
+        assert_eq!(error.code(), code, "{operation:?}");
+    }
+}

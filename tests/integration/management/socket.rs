@@ -1,0 +1,76 @@
+//! The admin socket: operations, the report of the configuration, and binding.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use keygate::admin::{self, BindError, Reply};
+use keygate::clock;
+use keygate::problem::Problem;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use super::{Fixture, exchange};
+
+#[tokio::test]
+async fn socket_performs_operations() {
+    let fixture = Fixture::new();
+    let path = fixture.directory.path().join("run/admin.sock");
+    let listener = admin::bind_socket(&path).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let management = Arc::clone(&fixture.management);
+    let report = admin::ConfigReport {
+        path: "/etc/keygate/keygate.yaml".into(),
+        sha256: "5e".repeat(32),
+        applied: clock::now().to_string(),
+        last_error: None,
+    };
+    let status = Arc::new(admin::ConfigStatus::new(report.clone()));
+    let serving =
+        tokio::spawn(admin::serve_socket(listener, management, Arc::clone(&status), async { drop(stopped.await) }));
+    let ask =
+        async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;
+    let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
+    assert!(head.starts_with("http/1.1 200") && head.contains("application/json"), "{head}");
+    assert!(matches!(serde_json::from_str(&body).unwrap(), Reply::Org { org } if org.name == "acme"));
+
+    let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
+    assert!(head.starts_with("http/1.1 409") && head.contains("application/problem+json"), "{head}");
+    let problem: Problem = serde_json::from_str(&body).unwrap();
+    assert_eq!((problem.status, &*problem.code, &*problem.title), (409, "taken", "Conflict"));
+
+    for bad in ["", "{}", r#"{"operation":"org.drop"}"#, &"x".repeat(70_000)] {
+        let (head, body) = ask("POST /v1/operations", bad).await;
+        assert!(head.starts_with("http/1.1 400") && body.contains("invalid_operation"), "{head} {body}");
+    }
+    assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
+    assert_eq!(serde_json::from_str::<admin::ConfigReport>(&ask("GET /v1/config", "").await.1).unwrap(), report);
+    let rejected = admin::RejectedConfig { time: report.applied.clone(), sha256: None, error: "unreadable".into() };
+    status.set_rejected(rejected.clone());
+    let shown: admin::ConfigReport = serde_json::from_str(&ask("GET /v1/config", "").await.1).unwrap();
+    assert_eq!((shown.sha256, shown.last_error), (report.sha256, Some(rejected)));
+    assert!(ask("POST /v1/config", "").await.0.contains("allow: get"));
+    assert!(ask("GET /v1/operations", "").await.0.contains("allow: post"));
+    assert!(ask("GET /", "").await.0.starts_with("http/1.1 404"));
+
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    assert!(UnixStream::connect(&path).await.is_err(), "the socket is closed after the shutdown");
+}
+
+#[tokio::test]
+async fn stale_socket_is_replaced_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let listening = admin::bind_socket(&path).unwrap();
+    assert!(matches!(admin::bind_socket(&path), Err(BindError::InUse(_))));
+    drop(listening);
+    drop(admin::bind_socket(&path).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "mine").unwrap();
+    assert!(matches!(admin::bind_socket(&path), Err(BindError::NotASocket(_))));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}
