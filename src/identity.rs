@@ -127,6 +127,10 @@ pub struct InvalidId {
     prefix: &'static str,
 }
 
+/// Stands in place of the HTTP method in audit records of changes made by management. Admission refuses requests with a
+/// session that send it as their method, so that no such request is recorded as a change.
+pub const MANAGEMENT_METHOD: &str = "ADMIN";
+
 /// How a principal proved who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

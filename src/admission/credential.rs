@@ -7,12 +7,10 @@
 use http::request::Parts;
 
 use super::bearer;
+use crate::identity::MANAGEMENT_METHOD;
 use crate::key::{self, KeyDigest, KeyId};
 use crate::refusal::Refusal;
 use crate::session::{self, TokenDigest};
-
-/// Method by which the audit journal knows changes by management: a request of a session must not be taken for one.
-const MANAGEMENT_METHOD: &str = "ADMIN";
 
 /// Credential, as the state looks it up.
 pub(super) enum Credential {

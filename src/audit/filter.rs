@@ -2,14 +2,14 @@
 
 use uuid::Uuid;
 
-use crate::audit::format::event::{self, UseEvent};
-use crate::audit::format::line;
-use crate::audit::format::record::{Outcome, Record};
+use super::format::event::UseEvent;
+use super::format::record::{Outcome, Record, RecordKind};
+use super::format::{frame, line};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
-/// Which records are wanted: those that satisfy all that is given.
+/// Filter of records: a record matches when it satisfies every condition that is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Uses of this key.
@@ -18,39 +18,46 @@ pub struct Filter {
     pub user: Option<UserId>,
     /// Uses within this organization.
     pub org: Option<OrgId>,
-    /// Begun at this time or later.
+    /// Uses that began at this time or later.
     pub since: Option<Micros>,
-    /// Begun before this time.
+    /// Uses that began before this time.
     pub until: Option<Micros>,
-    /// The one with this id, which is that of its request.
+    /// The use with this id, which is the id of its request.
     pub id: Option<Uuid>,
-    /// Ended, or not yet, like this.
+    /// Uses with this outcome.
     pub outcome: Option<Outcome>,
-    /// Requests, and no changes made by management, on its socket or in a session.
-    pub requests_only: bool,
-    /// Only those that were refused, or only the others; see [`Outcome::is_refusal`].
+    /// Records of this kind.
+    pub kind: Option<RecordKind>,
+    /// Refused uses only (`true`), or all other uses only (`false`); see [`Outcome::is_refusal`].
     pub refused: Option<bool>,
 }
 
 impl Filter {
-    /// Whether a use is wanted, as far as its beginning tells.
-    pub(crate) fn admits(&self, begun: &UseEvent<'_>) -> bool {
+    /// Parses the line of a use or record; `None` when the line is damaged, or the filter excludes the use by its
+    /// beginning.
+    pub(crate) fn parse_use(&self, line: &[u8]) -> Option<UseEvent<'static>> {
+        // The id is compared before anything is parsed: a search for one id passes over nearly every line.
+        if self.id.is_some_and(|id| line::event_id(line) != Some(id.as_u128())) {
+            return None;
+        }
+        frame::verify_line(line)?;
+        let begun: UseEvent<'static> = serde_json::from_slice(line).ok()?;
+        self.matches_use(&begun).then_some(begun)
+    }
+
+    /// Tests all conditions but the id and the outcome, which [`Filter::matches_outcome`] tests after joining.
+    fn matches_use(&self, begun: &UseEvent<'_>) -> bool {
         self.since.is_none_or(|since| begun.time >= since)
             && self.until.is_none_or(|until| begun.time < until)
             && (self.key.is_none() || self.key == begun.key_id)
             && (self.user.is_none() || self.user == begun.user_id)
             && (self.org.is_none() || self.org == begun.org_id)
-            && !(self.requests_only && event::is_change(begun.auth_method, &begun.method))
+            && self.kind.is_none_or(|kind| kind == begun.kind())
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
     }
 
-    /// Whether the use in a line can be wanted, by its id alone: for a look that parses nothing.
-    pub(crate) fn admits_id(&self, line: &[u8]) -> bool {
-        self.id.is_none_or(|id| line::id(line) == Some(id.as_u128()))
-    }
-
-    /// Whether a record is wanted, by its end.
-    pub(crate) fn admits_end(&self, record: &Record) -> bool {
+    /// Tests the outcome of a joined record.
+    pub(crate) fn matches_outcome(&self, record: &Record) -> bool {
         self.outcome.is_none_or(|outcome| record.outcome == outcome)
     }
 }

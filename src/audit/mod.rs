@@ -1,36 +1,38 @@
-//! The audit journal: exactly one record per use of a key, also when the client vanishes; none is lost when the process
-//! is killed.
+//! The audit journal: exactly one record per use of a key, also when the client disconnects; none is lost when the
+//! process is killed.
 //!
-//! A journal is a directory of append-only segments `NNNNNNNNNN.jsonl`, a line per event: a *use* before its request is
-//! forwarded, its *outcome* after the last byte, or both in one *record* for what ended where it began. A segment begins
-//! with a *header* that lists the uses open at that moment; closed segments are *sealed* by their SHA-256 in a later one.
+//! A journal is a directory of append-only segments `NNNNNNNNNN.jsonl` with one event per line: a *use* before its
+//! request is forwarded, its *outcome* after the last byte, or one *record* for a use that ended where it began. A segment
+//! begins with a *header* that lists the uses open at that point; the SHA-256 of a closed segment is written to a later
+//! one as its *seal*.
 //!
-//! - **Durable first.** [`Journal::begin`] returns when the use is in the kernel (`written`) or on the disk (`synced`).
-//! - **Exactly one end.** An outcome is appended only while its use is open; what a dead gateway left open is closed as
-//!   `aborted` by the next [`Journal::open`]. A kill loses at most the outcomes of its last 10 ms, whose records are then
-//!   `aborted`; never a record.
-//! - **No hop.** With `written` the request's own thread writes, for all who came in meanwhile; with `synced` a committer
-//!   thread writes and syncs for all.
-//! - **No gap.** Lines are numbered over all segments, and each carries a checksum: [`Reader::verify`] finds what was
-//!   torn, changed, taken out or put in.
-//! - **Full disk.** What could not be written is cut off again, its requests are refused or go on unrecorded, as
-//!   configured, and the next one tries anew. Outcomes are kept until there is room.
-//! - **Failed sync.** It is never tried again: the kernel may have dropped the pages. The journal takes nothing more until
-//!   a restart. Uses refused because of it may be in the file; the restart closes them as `aborted`.
+//! - **Durable before forwarding.** [`Journal::begin`] returns when the use is in the kernel (`written`) or on disk
+//!   (`synced`).
+//! - **Exactly one outcome.** An outcome is appended only while its use is open. Uses that a dead gateway left open are
+//!   closed as `aborted` by the next [`Journal::open`]. A kill loses the outcomes of its last 10 ms at most, whose records
+//!   are then `aborted`; it never loses a record.
+//! - **No thread hop.** When `written`, the thread of a request writes its line, together with those that others have
+//!   appended meanwhile. When `synced`, a committer thread writes and syncs for all (group commit).
+//! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were
+//!   torn, changed, removed or inserted.
+//! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured, and
+//!   the next request tries again. Outcomes are kept in memory until there is room.
+//! - **Failed sync.** It is never repeated, because the kernel may have dropped the pages. The journal takes no lines until
+//!   a restart. Uses of requests that were refused for it may be in the file; the restart closes them as `aborted`.
 //!
-//! What is read from requests is capped and escaped before it is written, so that a terminal may show it.
+//! Text from requests is capped and escaped before it is written, so that a terminal may show it.
 
 mod settings;
 mod error;
-mod filter;
 mod format;
+mod filter;
 mod write;
 mod index;
 mod read;
 
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
-pub use format::record::{Outcome, Record, Use, UseEnd};
+pub use format::record::{Outcome, Record, RecordKind, Use, UseEnd};
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::cursor::{InvalidJournalCursor, JournalCursor};
 pub use read::follower::Follower;

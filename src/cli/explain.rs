@@ -8,7 +8,7 @@ use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control, output};
 use crate::admin::{Operation, Reply};
-use crate::audit::{Filter, Outcome, Record};
+use crate::audit::{Filter, Outcome, Record, RecordKind};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::Explanation;
@@ -33,7 +33,7 @@ impl Args {
         let Reply::Explanation { mut explanation } = reply else {
             return Err(anyhow!("the gateway answered something else").into());
         };
-        let filter = Filter { key: Some(self.key_id), requests_only: true, ..Filter::default() };
+        let filter = Filter { key: Some(self.key_id), kind: Some(RecordKind::Request), ..Filter::default() };
         let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
         if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Refused(Refusal::Expired)) {
             let last = output::seconds(expired.time);

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::actor::AuditActor;
 use super::{ErrorKind, Management, ManagementError};
 use crate::audit::{Outcome, Use, UseEnd};
-use crate::identity::{AuthMethod, OrgId, UserId};
+use crate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::Change;
 
@@ -68,7 +68,7 @@ fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a
         ip: client.and_then(|client| client.ip),
         user_agent: client.and_then(|client| client.user_agent.as_deref()).map(str::as_bytes),
         action,
-        method: "ADMIN",
+        method: MANAGEMENT_METHOD,
         path,
         provisional: false,
     }

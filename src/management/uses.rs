@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
-use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record};
+use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record, RecordKind};
 use crate::clock::{self, Micros};
 use crate::key::KeyId;
 
@@ -118,7 +118,7 @@ impl Management {
             key: Some(key),
             outcome: query.outcome,
             refused: query.refused,
-            requests_only: true,
+            kind: Some(RecordKind::Request),
             ..Filter::default()
         };
         let page =

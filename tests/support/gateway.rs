@@ -7,7 +7,7 @@ use std::time::Duration;
 use keygate::admin::{self, Operation, Reply};
 use keygate::app::App;
 use keygate::audit::{Filter, Reader};
-use keygate::audit::{Outcome, Record};
+use keygate::audit::{Outcome, Record, RecordKind};
 use keygate::clock::{self, Micros};
 use keygate::config::Config;
 use keygate::identity::{OrgId, UserId};
@@ -155,7 +155,7 @@ impl Gateway {
         eventually("all requests have ended and are recorded", || {
             let reader = Reader::open(&self.dir.path().join("audit")).unwrap();
             records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
-            records.retain(|record| record.method != "ADMIN");
+            records.retain(|record| record.kind() == RecordKind::Request);
             !records.iter().any(|record| record.outcome == Outcome::InProgress)
         });
         records

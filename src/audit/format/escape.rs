@@ -1,17 +1,17 @@
-//! Text from strangers, made safe to write and to show: capped, and with everything escaped that a terminal obeys.
+//! Text from requests, made safe to write and to show on a terminal: capped, and with control characters escaped.
 //!
-//! - The secret of a key that a stranger put there is taken out: of the key, `sk_live_<id>_…` stays.
-//! - What is plain passes unchanged and is not copied.
-//! - Bytes that are not UTF-8 and control characters (C0, DEL, C1) become `\x1b`, the bidirectional controls and the
-//!   line separators `\u{202e}`, and a backslash is doubled, so that an escape cannot be forged.
-//! - What is longer than its cap is cut between characters, never inside an escape, and ends in `…`.
+//! - The secret of a key that a client put into the text is removed; of the key, `sk_live_<id>_…` stays.
+//! - Plain text passes unchanged and is not copied.
+//! - Bytes that are not UTF-8 and control characters (C0, DEL, C1) become `\x1b`, bidirectional controls and line
+//!   separators `\u{202e}`, and a backslash is doubled, so that a client cannot forge an escape.
+//! - Text longer than its cap is cut between characters, never inside an escape, and ends in `…`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::key;
 
-/// Bytes kept of a user agent: longer than any browser's, and the records stay small.
+/// Bytes kept of a user agent: more than any browser's has, and records stay small.
 pub(crate) const USER_AGENT_CAP: usize = 256;
 /// Bytes kept of an action: a route's name, or a method and the beginning of a path.
 pub(crate) const ACTION_CAP: usize = 256;
@@ -20,35 +20,36 @@ pub(crate) const METHOD_CAP: usize = 32;
 /// Bytes kept of a path.
 pub(crate) const PATH_CAP: usize = 1024;
 
-/// `text` as it may be written and shown, at most `cap` bytes and an ellipsis.
-pub(crate) fn visible(text: &[u8], cap: usize) -> Cow<'_, str> {
+/// Escapes `text`, and cuts it to at most `cap` bytes and an ellipsis.
+pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {
-        Ok(plain) if text.len() <= cap && is_plain(plain) && !may_hold_key(plain) => Cow::Borrowed(plain),
-        _ => Cow::Owned(escaped(&key::redacted(text), cap)),
+        Ok(plain) if text.len() <= cap && is_plain(plain) && !may_contain_key(plain) => Cow::Borrowed(plain),
+        _ => Cow::Owned(escape(&key::redacted(text), cap)),
     }
 }
 
-/// Whether it is worth a look for keys: in plain sight, or behind percent-encoding.
-fn may_hold_key(text: &str) -> bool {
+/// Quick test before the search for keys: one may be there in plain text, or behind percent-encoding.
+fn may_contain_key(text: &str) -> bool {
     text.contains(key::PREFIX) || text.contains('%')
 }
 
 fn is_plain(text: &str) -> bool {
+    // Most texts are ASCII and are decided by the byte test alone.
     let plain_ascii = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'\\';
-    text.bytes().all(plain_ascii) || text.chars().all(|c| c != '\\' && !must_hide(c))
+    text.bytes().all(plain_ascii) || text.chars().all(|c| c != '\\' && !needs_escape(c))
 }
 
 /// Controls, and the format characters that reorder or break a line of text.
-fn must_hide(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
 
-fn escaped(text: &[u8], cap: usize) -> String {
+fn escape(text: &[u8], cap: usize) -> String {
     let mut out = String::with_capacity(cap.min(text.len() * 4) + '…'.len_utf8());
     for chunk in text.utf8_chunks() {
-        let fits = chunk.valid().chars().all(|c| push(&mut out, cap, |piece| escape_char(piece, c)))
-            && chunk.invalid().iter().all(|byte| push(&mut out, cap, |piece| write!(piece, "\\x{byte:02x}")));
+        let fits = chunk.valid().chars().all(|c| push_whole(&mut out, cap, |piece| escape_char(piece, c)))
+            && chunk.invalid().iter().all(|byte| push_whole(&mut out, cap, |piece| write!(piece, "\\x{byte:02x}")));
         if !fits {
             out.push('…');
             break;
@@ -57,8 +58,8 @@ fn escaped(text: &[u8], cap: usize) -> String {
     out
 }
 
-/// Appends a piece whole; when it does not fit, takes it back and says so.
-fn push(out: &mut String, cap: usize, piece: impl FnOnce(&mut String) -> std::fmt::Result) -> bool {
+/// Appends a piece as a whole. Returns false, and appends nothing, when the text would exceed `cap` bytes.
+fn push_whole(out: &mut String, cap: usize, piece: impl FnOnce(&mut String) -> std::fmt::Result) -> bool {
     let before = out.len();
     let fits = piece(out).is_ok() && out.len() <= cap;
     if !fits {
@@ -70,7 +71,7 @@ fn push(out: &mut String, cap: usize, piece: impl FnOnce(&mut String) -> std::fm
 fn escape_char(out: &mut String, c: char) -> std::fmt::Result {
     match c {
         '\\' => out.write_str("\\\\"),
-        c if !must_hide(c) => out.write_char(c),
+        c if !needs_escape(c) => out.write_char(c),
         c if u32::from(c) <= 0xff => write!(out, "\\x{:02x}", u32::from(c)),
         c => write!(out, "\\u{{{:x}}}", u32::from(c)),
     }
@@ -85,12 +86,12 @@ mod tests {
     #[test]
     fn plain_text_is_not_copied() {
         for plain in ["", "curl/8.5.0", "Mozilla/5.0 (été; 日本)"] {
-            assert!(matches!(visible(plain.as_bytes(), 64), Cow::Borrowed(text) if text == plain), "{plain}");
+            assert!(matches!(escape_capped(plain.as_bytes(), 64), Cow::Borrowed(text) if text == plain), "{plain}");
         }
     }
 
     #[test]
-    fn what_a_terminal_obeys_becomes_visible() {
+    fn control_characters_are_escaped() {
         let cases: [(&[u8], &str); 8] = [
             (b"\x1b[2J", "\\x1b[2J"),
             (b"a\r\nb\0", "a\\x0d\\x0ab\\x00"),
@@ -102,23 +103,23 @@ mod tests {
             (b"\\x1b", "\\\\x1b"),
         ];
         for (raw, shown) in cases {
-            assert_eq!(visible(raw, 64), shown, "{raw:?}");
+            assert_eq!(escape_capped(raw, 64), shown, "{raw:?}");
         }
     }
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        assert_eq!(visible("ab日本".as_bytes(), 6), "ab日…");
-        assert_eq!(visible(b"abcd\x1b", 6), "abcd…");
-        assert_eq!(visible(&[b'x'; 256], 256), "x".repeat(256));
-        assert_eq!(visible(&[b'x'; 257], 256), "x".repeat(256) + "…");
+        assert_eq!(escape_capped("ab日本".as_bytes(), 6), "ab日…");
+        assert_eq!(escape_capped(b"abcd\x1b", 6), "abcd…");
+        assert_eq!(escape_capped(&[b'x'; 256], 256), "x".repeat(256));
+        assert_eq!(escape_capped(&[b'x'; 257], 256), "x".repeat(256) + "…");
     }
 
     proptest! {
         #[test]
-        fn nothing_dangerous_and_nothing_long_passes(raw in prop::collection::vec(any::<u8>(), 0..80), cap in 0_usize..64) {
-            let shown = visible(&raw, cap);
-            prop_assert!(!shown.chars().any(must_hide));
+        fn escaped_text_is_bounded_and_has_no_controls(raw in prop::collection::vec(any::<u8>(), 0..80), cap in 0_usize..64) {
+            let shown = escape_capped(&raw, cap);
+            prop_assert!(!shown.chars().any(needs_escape));
             prop_assert!(shown.len() <= cap + '…'.len_utf8());
         }
     }

@@ -1,6 +1,7 @@
-//! The events that the journal's lines are.
+//! The events of a journal, one per line.
 //!
-//! `e` is first and, in the events of a use, `id` second: readers that look for one id need not parse the rest.
+//! The field `e` comes first and, in the events of a use, `id` second: readers that look for one id need not parse the
+//! rest.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,36 +9,33 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::audit::format::escape::{self, visible};
-use crate::audit::format::frame;
-use crate::audit::format::line::Kind;
-use crate::audit::format::record::{Outcome, Record, Use, UseEnd};
+use super::escape::{self, escape_capped};
+use super::frame;
+use super::line::EventKind;
+use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 
-/// What the records of changes have for a method: no request was made.
-const CHANGE: &str = "ADMIN";
-
-/// The first line of a segment: all that recovery needs to know of the earlier ones.
+/// The first line of a segment: all that recovery needs of the earlier segments.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Header<'a> {
-    pub(crate) e: Kind,
+pub(crate) struct SegmentHeader<'a> {
+    pub(crate) e: EventKind,
     pub(crate) segment: u64,
     pub(crate) created: Micros,
-    /// The gateway that writes this segment, for the records in it.
+    /// Name of the gateway that writes this segment, for the records in it.
     pub(crate) gateway: Cow<'a, str>,
-    /// Closed segments whose seal was not written yet.
+    /// Closed segments whose seals are not written yet.
     pub(crate) unsealed: Cow<'a, [u64]>,
-    /// The uses that earlier segments began and that were open when this one began.
-    pub(crate) open: Vec<Open>,
+    /// Uses that began in earlier segments and are open where this one begins.
+    pub(crate) open: Vec<OpenUse>,
 }
 
 /// A use that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Open {
+pub(crate) struct OpenUse {
     pub(crate) id: Uuid,
-    /// The segment that its use event is in, which must stay as long as it is open.
+    /// The segment that holds the use event; it must stay as long as the use is open.
     #[serde(default)]
     pub(crate) segment: u64,
     pub(crate) time: Micros,
@@ -51,10 +49,10 @@ pub(crate) struct Open {
     pub(crate) org_id: Option<OrgId>,
 }
 
-/// The beginning of a use; with its end too, a `record`.
+/// The beginning of a use; together with the end, a `record`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UseEvent<'a> {
-    pub(crate) e: Kind,
+    pub(crate) e: EventKind,
     pub(crate) id: Uuid,
     pub(crate) time: Micros,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,26 +85,10 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) response_bytes: Option<u64>,
 }
 
-/// What the index needs to know of a use.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Glance {
-    pub(crate) id: Uuid,
-    pub(crate) time: Micros,
-    #[serde(default)]
-    pub(crate) key_id: Option<KeyId>,
-    #[serde(default)]
-    pub(crate) user_id: Option<UserId>,
-    #[serde(default)]
-    pub(crate) org_id: Option<OrgId>,
-    auth_method: AuthMethod,
-    #[serde(default)]
-    pub(crate) outcome: Option<Outcome>,
-}
-
-/// The end of a use. It repeats whose use it was, so that lines can be filtered one by one.
+/// The end of a use. It repeats the ids of the use, so that single lines can be filtered.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct OutcomeEvent {
-    pub(crate) e: Kind,
+    pub(crate) e: EventKind,
     pub(crate) id: Uuid,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key_id: Option<KeyId>,
@@ -117,7 +99,7 @@ pub(crate) struct OutcomeEvent {
     pub(crate) outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
-    /// None when nobody was there to measure it: the gateway died.
+    /// `None` when the gateway died, so that no time was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) duration_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,19 +108,20 @@ pub(crate) struct OutcomeEvent {
     pub(crate) response_bytes: Option<u64>,
 }
 
-/// The digest of a closed segment, so that a later change of it is found.
+/// The digest of a closed segment, by which a later change of it is detected.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seal<'a> {
-    pub(crate) e: Kind,
+    pub(crate) e: EventKind,
     pub(crate) segment: u64,
     pub(crate) lines: u64,
     pub(crate) sha256: Cow<'a, str>,
 }
 
 impl<'a> UseEvent<'a> {
-    pub(crate) fn opening(opening: &Use<'a>) -> Self {
+    /// The event of a use that begins.
+    pub(crate) fn from_use(opening: &Use<'a>) -> Self {
         Self {
-            e: Kind::Use,
+            e: EventKind::Use,
             id: opening.id,
             time: opening.time,
             number: opening.number,
@@ -147,10 +130,10 @@ impl<'a> UseEvent<'a> {
             org_id: opening.org_id,
             auth_method: opening.auth_method,
             ip: opening.ip,
-            user_agent: opening.user_agent.map(|agent| visible(agent, escape::USER_AGENT_CAP)),
-            action: visible(opening.action.as_bytes(), escape::ACTION_CAP),
-            method: visible(opening.method.as_bytes(), escape::METHOD_CAP),
-            path: visible(opening.path.as_bytes(), escape::PATH_CAP),
+            user_agent: opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP)),
+            action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
+            method: escape_capped(opening.method.as_bytes(), escape::METHOD_CAP),
+            path: escape_capped(opening.path.as_bytes(), escape::PATH_CAP),
             provisional: opening.provisional,
             outcome: None,
             status: None,
@@ -160,22 +143,27 @@ impl<'a> UseEvent<'a> {
         }
     }
 
-    /// A use and its end in one.
-    pub(crate) fn whole(opening: &Use<'a>, end: UseEnd) -> Self {
+    /// The event of a use that ended where it began.
+    pub(crate) fn from_use_and_end(opening: &Use<'a>, end: UseEnd) -> Self {
         Self {
-            e: Kind::Record,
+            e: EventKind::Record,
             outcome: Some(end.outcome),
             status: end.status,
             duration_us: Some(end.duration_us),
             request_bytes: Some(end.request_bytes),
             response_bytes: Some(end.response_bytes),
-            ..Self::opening(opening)
+            ..Self::from_use(opening)
         }
     }
 
-    /// The record this event, the outcome that ended it and its segment's gateway make.
-    pub(crate) fn joined(self, end: Option<&OutcomeEvent>, gateway: &str) -> Record {
-        let ended = end.map(|end| end.outcome).or(self.outcome);
+    /// The kind of the record that begins with this event.
+    pub(crate) fn kind(&self) -> RecordKind {
+        RecordKind::derive(self.auth_method, &self.method)
+    }
+
+    /// Joins this event, the outcome that ended it, if any, and the gateway of its segment into a record.
+    pub(crate) fn into_record(self, end: Option<&OutcomeEvent>, gateway: &str) -> Record {
+        let outcome = end.map(|end| end.outcome).or(self.outcome);
         Record {
             id: self.id,
             time: self.time,
@@ -189,7 +177,7 @@ impl<'a> UseEvent<'a> {
             method: self.method.into_owned(),
             path: self.path.into_owned(),
             provisional: self.provisional,
-            outcome: ended.unwrap_or(Outcome::InProgress),
+            outcome: outcome.unwrap_or(Outcome::InProgress),
             status: end.map_or(self.status, |end| end.status),
             duration_us: end.map_or(self.duration_us, |end| end.duration_us),
             request_bytes: end.map_or(self.request_bytes, |end| end.request_bytes),
@@ -199,52 +187,36 @@ impl<'a> UseEvent<'a> {
     }
 }
 
-impl Glance {
-    /// The use that begins in a line, when the line is good.
-    pub(crate) fn at(line: &[u8]) -> Option<Self> {
-        frame::check(line)?;
+impl OutcomeEvent {
+    /// Parses the line of an outcome; `None` when its checksum or its JSON is wrong.
+    pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
+        frame::verify_line(line)?;
         serde_json::from_slice(line).ok()
     }
-
-    /// The key that was used, and whose it is; none for sessions and for changes.
-    pub(crate) fn key(&self) -> Option<(OrgId, KeyId)> {
-        (self.auth_method == AuthMethod::ApiKey).then_some(())?;
-        Some((self.org_id?, self.key_id?))
-    }
-
-    /// Whether it was refused where it began.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.outcome.is_some_and(Outcome::is_refusal)
-    }
 }
 
-/// Whether it is a change made by management, and no request. Keys change nothing: what one is used for is a request,
-/// whatever its client calls the method.
-pub(crate) fn is_change(by: AuthMethod, method: &str) -> bool {
-    by != AuthMethod::ApiKey && method == CHANGE
-}
-
-impl Open {
-    /// The use that an opening begins; its segment is set when its line is appended.
-    pub(crate) fn of(opening: &Use<'_>) -> Self {
+impl OpenUse {
+    /// The open use that begins with `opening`; its segment is set when its line is appended.
+    pub(crate) fn from_use(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
         Self { id, segment: 0, time, number, key_id, user_id, org_id }
     }
 
-    pub(crate) fn ended(&self, end: UseEnd) -> OutcomeEvent {
+    /// The outcome event of this use.
+    pub(crate) fn outcome_event(&self, end: UseEnd) -> OutcomeEvent {
         OutcomeEvent {
             status: end.status,
             duration_us: Some(end.duration_us),
             request_bytes: Some(end.request_bytes),
             response_bytes: Some(end.response_bytes),
-            ..self.aborted(end.outcome)
+            ..self.bare_outcome(end.outcome)
         }
     }
 
-    /// The end of a use of which nothing is known but that it is over.
-    pub(crate) fn aborted(&self, outcome: Outcome) -> OutcomeEvent {
+    /// The outcome of a use that ended without a response or a measured duration.
+    pub(crate) fn bare_outcome(&self, outcome: Outcome) -> OutcomeEvent {
         OutcomeEvent {
-            e: Kind::Outcome,
+            e: EventKind::Outcome,
             id: self.id,
             key_id: self.key_id,
             user_id: self.user_id,

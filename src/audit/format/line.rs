@@ -1,14 +1,14 @@
-//! Lines of a segment, and what is known of a line without parsing its JSON.
+//! Lines of a segment, and the parts of a line that are known without parsing its JSON.
 //!
-//! `e` is the first field of every event and `id` the second one of the events of a use, so both are found by their place.
+//! `e` is the first field of every event and `id` the second one of the events of a use, so both are found by position.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What a line says.
+/// Kind of the event in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// The first line of a segment.
     Header,
     /// A use began.
@@ -21,28 +21,28 @@ pub(crate) enum Kind {
     Seal,
 }
 
-/// What a line says, by its beginning.
-pub(crate) fn kind(line: &[u8]) -> Option<Kind> {
+/// Reads the kind of the event in a line from its first letter; `None` when the line is no event.
+pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
     match line.strip_prefix(b"{\"e\":\"")? {
-        [b'u', ..] => Some(Kind::Use),
-        [b'o', ..] => Some(Kind::Outcome),
-        [b'r', ..] => Some(Kind::Record),
-        [b's', ..] => Some(Kind::Seal),
-        [b'h', ..] => Some(Kind::Header),
+        [b'u', ..] => Some(EventKind::Use),
+        [b'o', ..] => Some(EventKind::Outcome),
+        [b'r', ..] => Some(EventKind::Record),
+        [b's', ..] => Some(EventKind::Seal),
+        [b'h', ..] => Some(EventKind::Header),
         _ => None,
     }
 }
 
-/// The id in a line of a use, an outcome or a record, by its place.
-pub(crate) fn id(line: &[u8]) -> Option<u128> {
+/// Reads the id in the line of a use, an outcome or a record.
+pub(crate) fn event_id(line: &[u8]) -> Option<u128> {
     let rest = line.strip_prefix(b"{\"e\":\"")?;
     let from = rest.iter().position(|byte| *byte == b',')?;
     let text = rest[from..].strip_prefix(b",\"id\":\"")?.get(..36)?;
     Uuid::try_parse_ascii(text).ok().map(|id| id.as_u128())
 }
 
-/// The whole lines in a piece of a segment, without their newlines, each with its offset in the piece.
-pub(crate) fn lines(piece: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+/// Splits a piece of a segment into its whole lines, without their newlines, each with its offset in the piece.
+pub(crate) fn split_lines(piece: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     piece.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
         let from = at;
@@ -51,12 +51,18 @@ pub(crate) fn lines(piece: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
+/// The length of a piece without an unfinished last line.
+pub(crate) fn whole_length(piece: &[u8]) -> usize {
+    piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_lines_are_given() {
-        assert_eq!(lines(b"a\nbc\nd").collect::<Vec<_>>(), [(0, b"a".as_slice()), (2, b"bc")]);
+    fn unfinished_last_line_is_left_out() {
+        assert_eq!(split_lines(b"a\nbc\nd").collect::<Vec<_>>(), [(0, b"a".as_slice()), (2, b"bc")]);
+        assert_eq!(whole_length(b"a\nbc\nd"), 5);
     }
 }

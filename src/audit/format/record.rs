@@ -1,4 +1,4 @@
-//! The audit record (what auditors read) and the events it is joined from (what the journal holds).
+//! The input of the journal, [`Use`] and [`UseEnd`], and its output, the joined [`Record`] that auditors read.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,63 +8,82 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::clock::Micros;
-use crate::identity::{AuthMethod, OrgId, UserId};
+use crate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use crate::key::KeyId;
 use crate::refusal::Refusal;
 
-/// The beginning of a use, borrowed from the request: what the *use* event says.
+/// The beginning of a use, borrowed from the request: content of the *use* event.
 #[derive(Clone, Debug)]
 pub struct Use<'a> {
     /// UUIDv7, equal to `X-Request-Id`.
     pub id: Uuid,
-    /// When the request was decided.
+    /// Time of the decision about the request.
     pub time: Micros,
-    /// The number of this use of the key, for the replay at start; none when nothing was taken.
+    /// Number of this use among those of its key or session user, for the replay at start; `None` when no token was
+    /// taken.
     pub number: Option<u64>,
-    /// The key; none for a session, for the admin socket without one, and for unknown keys.
+    /// The key; `None` for sessions, for changes by management that concern no key, and for unknown keys.
     pub key_id: Option<KeyId>,
     /// The user.
     pub user_id: Option<UserId>,
     /// The organization.
     pub org_id: Option<OrgId>,
-    /// How the caller proved who it is.
+    /// Credential by which the caller was authenticated.
     pub auth_method: AuthMethod,
-    /// The client's address, by the trusted-proxy rule; none for the admin socket.
+    /// The client's address, by the trusted-proxy rule; `None` for the admin socket.
     pub ip: Option<IpAddr>,
-    /// The `User-Agent` as received; capped and escaped when it is written.
+    /// The `User-Agent` as received; capped and escaped when written.
     pub user_agent: Option<&'a [u8]>,
     /// The route's name, else `METHOD /path`.
     pub action: &'a str,
-    /// The method.
+    /// The HTTP method; [`MANAGEMENT_METHOD`] for a change by management.
     pub method: &'a str,
     /// The path as received, with the query string only where the route asks for it; capped and escaped when written.
     pub path: &'a str,
-    /// Admitted without the shared state, against this gateway's own share of the limits.
+    /// Admitted while the shared state was away, against this gateway's own share of the limits.
     pub provisional: bool,
 }
 
-/// How a use ended.
+/// The kind of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordKind {
+    /// A request with a key or a session.
+    Request,
+    /// A change made by management, through the admin socket or by a signed-in user.
+    Change,
+}
+
+impl RecordKind {
+    /// Derives the kind of a record. The journal and the contract have no field for it: a change has
+    /// [`MANAGEMENT_METHOD`] as its method. A request with a key is never a change, whatever method its client sends, and
+    /// admission refuses requests with a session that send this method.
+    pub(super) fn derive(auth_method: AuthMethod, method: &str) -> Self {
+        if auth_method != AuthMethod::ApiKey && method == MANAGEMENT_METHOD { Self::Change } else { Self::Request }
+    }
+}
+
+/// The outcome of a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Still going on; only a reader says so, it is never written.
+    /// Not ended yet. Only readers give this outcome; it is never written.
     InProgress,
-    /// The upstream's response went out whole.
+    /// The upstream's response, or a tunnel, went to its end.
     Completed,
-    /// Refused, by the gateway itself, before anything went to the upstream. The table of refusals has the name in the
+    /// Refused by the gateway before anything was sent to the upstream. The table of refusals has the name in the
     /// record. [`Refusal::Unknown`] stands for all keys that do not exist (recorded at a bounded rate).
     Refused(Refusal),
-    /// The upstream could not be reached, answered badly, too slowly, or broke off.
+    /// The upstream could not be reached, sent an invalid response, was too slow, or broke off its response.
     UpstreamError,
-    /// The client sent a body too large, too slowly or malformed.
+    /// The client's body was too large, too slow or malformed.
     ClientError,
-    /// The gateway failed in the middle of it.
+    /// The gateway failed while it handled the request.
     InternalError,
-    /// The client went away, or the gateway died.
+    /// The client disconnected, or the gateway died.
     Aborted,
 }
 
 impl Outcome {
-    /// Outcomes that are no refusal.
+    /// Outcomes that are not refusals.
     const OTHERS: [Self; 6] =
         [Self::InProgress, Self::Completed, Self::UpstreamError, Self::InternalError, Self::ClientError, Self::Aborted];
 
@@ -76,12 +95,12 @@ impl Outcome {
         succeeded.iter().copied().chain(refused).chain(failed.iter().copied())
     }
 
-    /// Outcome of a refused request; none when such requests are not recorded.
+    /// The outcome of a refused request; `None` when such requests are not recorded.
     pub fn of_refusal(refusal: Refusal) -> Option<Self> {
         Self::from_name(refusal.row().outcome?)
     }
 
-    /// Outcome with this name in records.
+    /// Finds the outcome with this name in records.
     pub fn from_name(name: &str) -> Option<Self> {
         let other = Self::OTHERS.into_iter().find(|other| other.name() == name);
         // The first of the refusals that share an outcome stands for all of them.
@@ -89,7 +108,7 @@ impl Outcome {
         other.or_else(|| refusal().map(Self::Refused))
     }
 
-    /// Name in records.
+    /// The name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.row().outcome.expect("of_refusal gives only refusals that are recorded"),
@@ -102,7 +121,7 @@ impl Outcome {
         }
     }
 
-    /// Whether a known key or session was refused: its request went nowhere.
+    /// True when a known key or session was refused admission, so that its request was not forwarded.
     pub fn is_refusal(self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal != Refusal::Unknown)
     }
@@ -134,14 +153,14 @@ impl<'de> Deserialize<'de> for Outcome {
     }
 }
 
-/// The end of a use: what the *outcome* event says.
+/// The end of a use: content of the *outcome* event.
 #[derive(Clone, Copy, Debug)]
 pub struct UseEnd {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The status that was sent; none when none was.
+    /// Status code of the response that was sent; `None` when none was.
     pub status: Option<u16>,
-    /// From the request's head to the response's last byte, microseconds.
+    /// Time from the request's head to the response's last byte, in microseconds.
     pub duration_us: u64,
     /// Bytes of request body received.
     pub request_bytes: u64,
@@ -149,7 +168,7 @@ pub struct UseEnd {
     pub response_bytes: u64,
 }
 
-/// One audit record, joined: what `keygate audit` shows, under the names of the contract.
+/// One audit record, joined from a use and its outcome: what `keygate audit` shows, under the names of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of Use and UseEnd, in the contract's words")]
 pub struct Record {
@@ -173,6 +192,13 @@ pub struct Record {
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
     pub gateway: String,
+}
+
+impl Record {
+    /// The kind of this record.
+    pub fn kind(&self) -> RecordKind {
+        RecordKind::derive(self.auth_method, &self.method)
+    }
 }
 
 #[cfg(test)]

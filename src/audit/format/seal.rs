@@ -6,12 +6,12 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::audit::format::event::Seal;
-use crate::audit::format::line::Kind;
-use crate::audit::format::segment;
+use super::event::Seal;
+use super::line::EventKind;
+use super::segment;
 
-/// Reads a segment and digests it; none when it is gone.
-pub(crate) fn of(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
+/// Reads a segment and computes its seal; `None` when retention has removed the segment.
+pub(crate) fn compute(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
     let mut file = match File::open(segment::path(directory, number)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
@@ -28,5 +28,5 @@ pub(crate) fn of(directory: &Path, number: u64) -> io::Result<Option<Seal<'stati
         lines += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
     }
     let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-    Ok(Some(Seal { e: Kind::Seal, segment: number, lines, sha256 }))
+    Ok(Some(Seal { e: EventKind::Seal, segment: number, lines, sha256 }))
 }

@@ -1,21 +1,25 @@
-//! The index's file: a SQLite database of one version, made anew when it is of another.
+//! The database file of the index: its schema, its opening, and the point up to which it covers the journal.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
-use super::FILE;
+use crate::audit::format::segment::Point;
 
-/// Counted up whenever the tables or their meaning change. A program of before there were versions finds no column
-/// `first` or `last` in `block`, and makes its own index anew, so what one version covers was never covered by another.
+/// Name of the file in the journal's directory.
+pub(crate) const FILE: &str = "index.db";
+
+/// Version of the schema, counted up whenever the tables or their meaning change. Releases from before the version
+/// existed look for the columns `first` and `last` in `block`, find none, and rebuild the index for themselves; so a
+/// point that one version calls covered was never covered by another one.
 const VERSION: i64 = 1;
-/// - `block`: which lines it is of, and when its first and last uses began.
-/// - `covered`: one row, up to where the journal is indexed; it stays when the blocks before it go.
-/// - `member`: the keys, users and organizations with uses in a block, and whether one of them was refused.
-/// - `hour`: requests and refusals of a key. Hours are numbered from the epoch.
-/// - `last`: the line of the last admitted use of a key, and, once it has ended elsewhere, that of its end.
+/// - `block`: the lines it consists of, and when its first and last uses began.
+/// - `covered`: one row, the point up to which the journal is indexed; it stays when the blocks before it are removed.
+/// - `member`: the keys, users and organizations with uses in a block, and whether one of these uses was refused.
+/// - `hour`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
+/// - `last`: the line of the last admitted use of a key and, once it has ended in a line of its own, that line.
 const SCHEMA: &str = "
     BEGIN;
     CREATE TABLE block (
@@ -34,51 +38,70 @@ const SCHEMA: &str = "
     COMMIT;
 ";
 
-/// Opens the index for writing; one that is new or of another version is made first.
+/// Opens the index for writing; creates it anew when there is none or it has another version.
 pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let database = connect(path)?;
     if version(&database)? == VERSION {
         return Ok(database);
     }
     drop(database);
-    make(path)
+    create(path)
 }
 
-/// Makes the index anew, empty.
-pub(crate) fn make(path: &Path) -> rusqlite::Result<Connection> {
-    discard(path);
+/// Replaces the index by an empty one.
+pub(crate) fn create(path: &Path) -> rusqlite::Result<Connection> {
+    delete(path);
     let database = connect(path)?;
     database.execute_batch(SCHEMA)?;
     Ok(database)
 }
 
-/// SQLite gives its own files the mode of the first, so that one is made here. When it cannot be, SQLite says why.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let made = File::options().append(true).create(true).mode(0o600).open(path);
-    made.map_or_else(|error| tracing::debug!(%error, "the index cannot be made"), drop);
+    // SQLite gives its -wal and -shm files the mode of the database file, so this file is created here with mode 0600.
+    // When that fails, opening the connection fails too, with SQLite's own message.
+    let created = File::options().append(true).create(true).mode(0o600).open(path);
+    created.map_or_else(|error| tracing::debug!(%error, "cannot create the index of the audit journal"), drop);
     let database = Connection::open(path)?;
+    // NORMAL may lose the last transactions at a power cut, never consistency: the index then covers less.
     database.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
     Ok(database)
 }
 
-/// Removes the index.
-pub(crate) fn discard(path: &Path) {
+/// Deletes the files of the index.
+pub(crate) fn delete(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         let removed = std::fs::remove_file(name);
-        removed.unwrap_or_else(|error| tracing::debug!(%error, "nothing of the old index to remove"));
+        removed.unwrap_or_else(|error| tracing::debug!(%error, "no file of the old index to delete"));
     }
 }
 
-/// Opens the index for reading; none when it is of another version.
+/// Opens the index for reading; `None` when it has another version.
+///
+/// # Errors
+/// When there is no index, or it is damaged.
 pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(directory.join(FILE), flags)?;
-    let known = version(&database)? == VERSION;
-    Ok(known.then_some(database))
+    let supported = version(&database)? == VERSION;
+    Ok(supported.then_some(database))
 }
 
 fn version(database: &Connection) -> rusqlite::Result<i64> {
     database.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Loads the point up to which the index covers the journal; `None` before the first block.
+pub(crate) fn load_covered(database: &Connection) -> rusqlite::Result<Option<Point>> {
+    let point = |row: &rusqlite::Row<'_>| {
+        Ok(Point { segment: row.get::<_, i64>(0)?.cast_unsigned(), offset: row.get::<_, i64>(1)?.cast_unsigned() })
+    };
+    database.query_row("SELECT segment, end FROM covered", [], point).optional()
+}
+
+/// Stores the point up to which the index covers the journal.
+pub(crate) fn store_covered(database: &Connection, point: Point) -> rusqlite::Result<()> {
+    let parameters = params![point.segment.cast_signed(), point.offset.cast_signed()];
+    database.execute("INSERT OR REPLACE INTO covered (one, segment, end) VALUES (1, ?1, ?2)", parameters).map(drop)
 }

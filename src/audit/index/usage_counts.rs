@@ -1,102 +1,106 @@
-//! Counting what keys do, line by line: requests and refusals by the hour, and the last use of each key.
-//!
-//! - Lines are given in the journal's order. A stretch may begin anywhere: what earlier stretches left open is carried on.
-//! - It is bounded: by the keys, the hours since the first one counted, and the uses that are open.
+//! Usage of keys, counted line by line: requests and refusals by the hour, and the last use of each key.
 
 use rustc_hash::FxHashMap;
 
-use crate::audit::format::event::Glance;
+use super::indexed_use::{IndexedUse, KeyOwner};
 use crate::audit::format::frame;
 use crate::audit::format::line;
 use crate::clock::Micros;
-use crate::identity::OrgId;
-use crate::key::KeyId;
 
 /// Microseconds of an hour. Hours are numbered from the epoch.
 pub(crate) const HOUR: u64 = 3_600_000_000;
 
-/// A key, and whose it is.
-pub(crate) type Whose = (OrgId, KeyId);
-
-/// What a stretch of the journal says that keys did.
+/// Usage of keys within a stretch of the journal.
+///
+/// - Lines must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches left
+///   open are passed to [`UsageCounts::new`].
+/// - Memory is bounded by the keys, the hours since the first one counted, and the open uses.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct UsageCounts {
     /// Hours before this one are not counted.
-    first: u64,
-    pub(crate) hours: FxHashMap<(Whose, u64), Counts>,
-    /// The last use of each key that was admitted.
-    pub(crate) last: FxHashMap<Whose, Last>,
-    /// The uses that have not ended, those of earlier stretches too.
-    pub(crate) open: FxHashMap<u128, Whose>,
-    /// The ends of uses that may be the last of keys that have none in this stretch.
-    pub(crate) ended: Vec<(Whose, u128, Vec<u8>)>,
+    first_hour: u64,
+    pub(crate) hours: FxHashMap<(KeyOwner, u64), HourCounts>,
+    /// The last admitted use of each key.
+    pub(crate) last_uses: FxHashMap<KeyOwner, LastUseLines>,
+    /// Uses that have not ended, including those of earlier stretches.
+    pub(crate) open_uses: FxHashMap<u128, KeyOwner>,
+    /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may be
+    /// the last one of its key: id of the use and line of its outcome.
+    pub(crate) late_outcomes: Vec<(KeyOwner, u128, Vec<u8>)>,
 }
 
-/// How often, within an hour.
+/// Requests and refusals of a key within an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct HourCounts {
     pub(crate) requests: u64,
     pub(crate) refusals: u64,
 }
 
-/// A use, as the journal has it.
+/// The lines of the last use of a key.
 #[derive(Debug)]
-pub(crate) struct Last {
+pub(crate) struct LastUseLines {
     pub(crate) id: u128,
-    /// The line of its beginning.
+    /// Line of the use, or of the record.
     pub(crate) begun: Vec<u8>,
-    /// That of its end, unless the first says it too.
+    /// Line of the outcome; `None` while the use is open, and when `begun` is a record.
     pub(crate) ended: Option<Vec<u8>>,
 }
 
-/// The hour that a time is in.
-pub(crate) fn hour(time: Micros) -> u64 {
+/// The number of the hour that contains a time.
+pub(crate) fn hour_of(time: Micros) -> u64 {
     time.0 / HOUR
 }
 
-impl Tally {
-    /// Nothing yet; hours before `first` are not counted, and `open` are the uses that earlier stretches left open.
-    pub(crate) fn new(first: u64, open: FxHashMap<u128, Whose>) -> Self {
-        Self { first, open, ..Self::default() }
+impl UsageCounts {
+    /// Empty counts. Hours before `first_hour` are not counted; `open_uses` are the uses that earlier stretches left
+    /// open.
+    pub(crate) fn new(first_hour: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
+        Self { first_hour, open_uses, ..Self::default() }
     }
 
-    /// Counts a use, if it is one of a key; `line` is where it begins.
-    pub(crate) fn begun(&mut self, glance: &Glance, line: &[u8]) {
-        let Some(whose) = glance.key() else { return };
-        let refused = glance.is_refused();
-        let hour = hour(glance.time);
-        if hour >= self.first {
-            let counts = self.hours.entry((whose, hour)).or_default();
+    /// Counts a use when it is one of a key; `line` is the line of the use or record.
+    pub(crate) fn count_use(&mut self, indexed: &IndexedUse, line: &[u8]) {
+        let Some(owner) = indexed.key_owner() else { return };
+        let refused = indexed.is_refused();
+        let hour = hour_of(indexed.time);
+        if hour >= self.first_hour {
+            let counts = self.hours.entry((owner, hour)).or_default();
             counts.requests += u64::from(!refused);
             counts.refusals += u64::from(refused);
         }
+        // A refused use is not a use in the sense of "last used".
         if !refused {
-            self.used(whose, glance, line);
+            self.set_last_use(owner, indexed, line);
         }
     }
 
-    fn used(&mut self, whose: Whose, glance: &Glance, line: &[u8]) {
-        let id = glance.id.as_u128();
-        if glance.outcome.is_none() {
-            self.open.insert(id, whose);
+    fn set_last_use(&mut self, owner: KeyOwner, indexed: &IndexedUse, line: &[u8]) {
+        let id = indexed.id.as_u128();
+        if indexed.outcome.is_none() {
+            self.open_uses.insert(id, owner);
         }
-        let last = self.last.entry(whose).or_insert_with(|| Last { id, begun: Vec::new(), ended: None });
+        // The buffer of the previous last use is reused: most uses are replaced within the same block.
+        let last = self.last_uses.entry(owner).or_insert_with(|| LastUseLines { id, begun: Vec::new(), ended: None });
         last.id = id;
         last.ended = None;
         last.begun.clear();
         last.begun.extend_from_slice(line);
     }
 
-    /// Notes the end of a use. Most ends are those of uses that are not the last any more, and are not parsed.
-    pub(crate) fn ended(&mut self, line: &[u8]) {
-        let Some(id) = line::id(line) else { return };
-        let Some(whose) = self.open.get(&id).copied() else { return };
-        match self.last.get_mut(&whose) {
+    /// Notes the outcome of a use. Most outcomes belong to uses that are no longer the last one of their key, and are
+    /// not parsed.
+    pub(crate) fn apply_outcome(&mut self, line: &[u8]) {
+        let Some(id) = line::event_id(line) else { return };
+        let Some(owner) = self.open_uses.get(&id).copied() else { return };
+        match self.last_uses.get_mut(&owner) {
+            // A later use of the key has replaced this one.
             Some(last) if last.id != id => {}
-            _ if frame::check(line).is_none() => return,
+            // A damaged line ends nothing: the use stays open.
+            _ if frame::verify_line(line).is_none() => return,
             Some(last) => last.ended = Some(line.to_vec()),
-            None => self.ended.push((whose, id, line.to_vec())),
+            // The use began in an earlier stretch, and the stored last use of the key may be this one.
+            None => self.late_outcomes.push((owner, id, line.to_vec())),
         }
-        self.open.remove(&id);
+        self.open_uses.remove(&id);
     }
 }

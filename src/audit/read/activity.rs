@@ -1,9 +1,9 @@
-//! What some keys of an organization did lately: requests and refusals by the hour, and the last use of each.
+//! Activity of keys: requests and refusals by the hour, and the last use of each key.
 //!
-//! - The index has the counts of what it covers, the rest of the journal is read: the answer is exact, and up to date.
-//!   While the rest is large, because the index is being made, there is no answer: it would be one of minutes.
-//! - A request is a use that was admitted, a refusal one that was not. Sessions and changes by management are neither.
-//! - Hours and last uses outlive the segments they were read from, until the index is made anew.
+//! - The index has the counts of what it covers, and the rest of the journal is read, so the result is exact and
+//!   current. While the rest is too large, because the index is being built, the call fails instead of taking minutes.
+//! - A request is an admitted use, a refusal a refused one. Uses by sessions and changes by management are neither.
+//! - Counts and last uses outlive the segments that they were read from, until the index is rebuilt.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,49 +13,48 @@ use std::path::Path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uuid::Uuid;
 
-use crate::audit::format::event::{Glance, UseEvent};
-use crate::audit::format::line::{self, Kind};
+use crate::audit::format::event::{OutcomeEvent, UseEvent};
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
-use crate::audit::format::segment::{self, Block};
-use crate::audit::index;
-use crate::audit::index::usage_counts::{self, Counts, HOUR, Last, Tally};
-use crate::audit::read::join;
+use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::audit::index::usage_counts::{self, HOUR, HourCounts, LastUseLines, UsageCounts};
+use crate::audit::index::{IndexedUse, lookup};
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
 
-/// How many hours are told apart: a day.
+/// Number of hours whose counts are reported: a day.
 pub const ACTIVITY_HOURS: usize = 24;
-/// Bytes beyond what the index covers that are read for an answer, at most: some tenths of a second. An index that is
-/// kept up has a fraction of a megabyte beyond it.
-const LONGEST_TAIL: u64 = 256 << 20;
+/// Bytes after the end of the index that are read at most: some tenths of a second. Behind an index that is up to date
+/// there is a fraction of a megabyte.
+const MAX_UNINDEXED: u64 = 256 << 20;
 
-/// What a key did lately.
+/// Recent activity of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyActivity {
-    /// The hour that is going on, last, and those before it, oldest first.
+    /// Counts by the hour, oldest first; the last hour is the current one.
     pub hours: [HourlyActivity; ACTIVITY_HOURS],
-    /// Its last use that was admitted, however long ago, as far as the journal reaches.
+    /// The last admitted use, however long ago, as far back as the journal was indexed.
     pub last: Option<LastUse>,
 }
 
-/// How often a key was used within an hour.
+/// Number of uses of a key within an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HourlyActivity {
-    /// When it began: a whole hour, UTC.
+    /// Beginning of the hour: a whole hour, UTC.
     pub start: Micros,
-    /// Uses that were admitted.
+    /// Admitted uses.
     pub requests: u64,
-    /// Uses that were refused; see [`Outcome::is_refusal`].
+    /// Refused uses; see [`Outcome::is_refusal`].
     pub refusals: u64,
 }
 
-/// The last use of a key that was admitted.
+/// The last admitted use of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastUse {
-    /// The id of its record and its request.
+    /// Id of the record and of its request.
     pub id: Uuid,
-    /// When it was decided.
+    /// Time of the decision.
     pub time: Micros,
     /// The client's address.
     pub ip: Option<IpAddr>,
@@ -63,98 +62,117 @@ pub struct LastUse {
     pub user_agent: Option<String>,
     /// The route's name, else `METHOD /path`.
     pub action: String,
-    /// How it ended; [`Outcome::InProgress`] when it has not.
+    /// The outcome; [`Outcome::InProgress`] while the use has not ended.
     pub outcome: Outcome,
-    /// The status that was sent, if one was by now.
+    /// Status code of the response, once one was sent.
     pub status: Option<u16>,
 }
 
 impl KeyActivity {
-    /// None at all, in the hours from one on.
-    fn none(first: u64) -> Self {
+    /// No activity, in the hours from `first_hour` on.
+    fn empty(first_hour: u64) -> Self {
         let hour = |n: usize| HourlyActivity {
-            start: Micros((first + n as u64).saturating_mul(HOUR)),
+            start: Micros((first_hour + n as u64).saturating_mul(HOUR)),
             ..HourlyActivity::default()
         };
         Self { hours: std::array::from_fn(hour), last: None }
     }
 }
 
-/// Whose lines are counted.
-struct Wanted {
+/// The keys whose activity was requested.
+struct RequestedKeys {
     org: OrgId,
     keys: FxHashSet<KeyId>,
 }
 
-impl Wanted {
-    fn has(&self, glance: &Glance) -> bool {
-        glance.org_id == Some(self.org) && glance.key_id.is_some_and(|key| self.keys.contains(&key))
+impl RequestedKeys {
+    fn contains(&self, indexed: &IndexedUse) -> bool {
+        indexed.org_id == Some(self.org) && indexed.key_id.is_some_and(|key| self.keys.contains(&key))
     }
 }
 
-/// The activity of these keys of an organization, in the hour of `now` and those before it.
-pub(crate) fn of(directory: &Path, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
-    let wanted = Wanted { org, keys: keys.iter().copied().collect() };
-    let first = (usage_counts::hour(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
-    let counted = index::counted(directory, org, &wanted.keys, first).unwrap_or_else(|error| {
-        tracing::debug!(%error, "the audit journal is counted without its index");
+/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before.
+pub(crate) fn read_activity(
+    directory: &Path,
+    org: OrgId,
+    keys: &[KeyId],
+    now: Micros,
+) -> io::Result<HashMap<KeyId, KeyActivity>> {
+    let requested = RequestedKeys { org, keys: keys.iter().copied().collect() };
+    let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
+    let indexed = lookup::load_usage(directory, org, &requested.keys, first_hour).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
         None
     });
-    // Listed after the index was read, so that the segments reach at least as far.
+    // Listed after the index was read, so that the segments reach at least as far as the index.
     let segments = segment::list(directory)?;
-    let unindexed = || (Tally::new(first, FxHashMap::default()), (0, 0));
-    let (mut tally, covered) = counted.filter(|(_, point)| segment::reach(&segments, *point)).unwrap_or_else(unindexed);
-    let tail = segment::beyond(&segments, covered).map(|block| block.end - block.start).sum::<u64>();
-    if tail > LONGEST_TAIL {
-        let megabytes = tail >> 20;
-        let what =
-            format!("its index is being made, and {megabytes} MiB are still to be indexed; try again in a minute");
-        return Err(io::Error::other(what));
-    }
+    // An index that reaches further belongs to another journal.
+    let fitting = indexed.filter(|(_, point)| segment::covers(&segments, *point));
+    let (mut counts, covered) =
+        fitting.unwrap_or_else(|| (UsageCounts::new(first_hour, FxHashMap::default()), Point::START));
+    check_unindexed(&segments, covered)?;
     let mut piece = Vec::new();
-    for block in segment::beyond(&segments, covered) {
-        count(directory, block, &wanted, &mut piece, &mut tally)?;
+    for block in segment::blocks_after(&segments, covered) {
+        count_block(directory, block, &requested, &mut piece, &mut counts)?;
     }
-    Ok(by_key(tally, &wanted.keys, first))
+    Ok(group_by_key(counts, &requested.keys, first_hour))
 }
 
-/// Counts the uses of the wanted keys in a block.
-fn count(directory: &Path, block: Block, wanted: &Wanted, piece: &mut Vec<u8>, tally: &mut Tally) -> io::Result<()> {
-    segment::read(directory, block, piece)?;
-    for (_, line) in line::lines(piece) {
-        match line::kind(line) {
-            Some(Kind::Use | Kind::Record) => {
-                if let Some(glance) = Glance::at(line).filter(|glance| wanted.has(glance)) {
-                    tally.begun(&glance, line);
+/// Fails when too much of the journal lies after the end of the index.
+fn check_unindexed(segments: &[Segment], covered: Point) -> io::Result<()> {
+    let unindexed = segment::blocks_after(segments, covered).map(|block| block.end - block.start).sum::<u64>();
+    if unindexed > MAX_UNINDEXED {
+        let megabytes = unindexed >> 20;
+        let message =
+            format!("its index is being built, and {megabytes} MiB are still to be indexed; try again in a minute");
+        return Err(io::Error::other(message));
+    }
+    Ok(())
+}
+
+/// Counts the uses of the requested keys in a block.
+fn count_block(
+    directory: &Path,
+    block: Block,
+    requested: &RequestedKeys,
+    piece: &mut Vec<u8>,
+    counts: &mut UsageCounts,
+) -> io::Result<()> {
+    segment::read_block(directory, block, piece)?;
+    for (_, line) in line::split_lines(piece) {
+        match line::event_kind(line) {
+            Some(EventKind::Use | EventKind::Record) => {
+                if let Some(indexed) = IndexedUse::from_line(line).filter(|indexed| requested.contains(indexed)) {
+                    counts.count_use(&indexed, line);
                 }
             }
-            Some(Kind::Outcome) => tally.ended(line),
+            Some(EventKind::Outcome) => counts.apply_outcome(line),
             _ => {}
         }
     }
     Ok(())
 }
 
-/// What each of these keys did; for those that did nothing, that.
-fn by_key(tally: Tally, keys: &FxHashSet<KeyId>, first: u64) -> HashMap<KeyId, KeyActivity> {
-    let mut keys: HashMap<KeyId, KeyActivity> = keys.iter().map(|key| (*key, KeyActivity::none(first))).collect();
-    for (((_, key), hour), Counts { requests, refusals }) in tally.hours {
-        let activity = keys.entry(key).or_insert_with(|| KeyActivity::none(first));
-        let n = usize::try_from(hour.saturating_sub(first)).unwrap_or(usize::MAX);
-        // What a clock that runs ahead has recorded is of no hour yet.
+/// Groups the counts by key. Keys without any use have an empty activity.
+fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -> HashMap<KeyId, KeyActivity> {
+    let mut keys: HashMap<KeyId, KeyActivity> = keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
+    for (((_, key), hour), HourCounts { requests, refusals }) in counts.hours {
+        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
+        let n = usize::try_from(hour.saturating_sub(first_hour)).unwrap_or(usize::MAX);
+        // Uses that were recorded by a clock ahead of `now` fall into no reported hour.
         if let Some(hour) = activity.hours.get_mut(n) {
             *hour = HourlyActivity { requests, refusals, ..*hour };
         }
     }
-    for ((_, key), last) in tally.last {
-        keys.entry(key).or_insert_with(|| KeyActivity::none(first)).last = last_use(&last);
+    for ((_, key), last) in counts.last_uses {
+        keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour)).last = parse_last_use(&last);
     }
     keys
 }
 
-fn last_use(last: &Last) -> Option<LastUse> {
+fn parse_last_use(last: &LastUseLines) -> Option<LastUse> {
     let begun: UseEvent<'_> = serde_json::from_slice(&last.begun).ok()?;
-    let ended = last.ended.as_deref().and_then(join::outcome);
+    let ended = last.ended.as_deref().and_then(OutcomeEvent::from_line);
     Some(LastUse {
         id: begun.id,
         time: begun.time,

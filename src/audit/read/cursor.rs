@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use crate::audit::format::segment::Point;
 
-/// A place in the journal: all that is newer was listed already. Text form `SEGMENT-OFFSET`.
+/// Cursor of a listing: the records before it are still to be listed, all newer ones have been. Text form
+/// `SEGMENT-OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JournalCursor {
     pub(crate) point: Point,
@@ -18,7 +19,7 @@ pub struct InvalidJournalCursor;
 
 impl fmt::Display for JournalCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.point.0, self.point.1)
+        write!(f, "{}-{}", self.point.segment, self.point.offset)
     }
 }
 
@@ -28,6 +29,6 @@ impl FromStr for JournalCursor {
     fn from_str(text: &str) -> Result<Self, InvalidJournalCursor> {
         let (segment, offset) = text.split_once('-').ok_or(InvalidJournalCursor)?;
         let number = |text: &str| text.parse().map_err(|_| InvalidJournalCursor);
-        Ok(Self { point: (number(segment)?, number(offset)?) })
+        Ok(Self { point: Point { segment: number(segment)?, offset: number(offset)? } })
     }
 }

@@ -1,122 +1,130 @@
-//! Following a journal while it grows.
+//! Following of a journal while it grows.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{Header, UseEvent};
-use crate::audit::format::line::{self, Kind};
+use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::{Outcome, Record};
-use crate::audit::format::segment::Point;
-use crate::audit::format::segment::{self, Block};
-use crate::audit::read::join;
+use crate::audit::format::segment::{self, Block, Point, Segment};
 
-/// A place in a journal that moves on with it, and the uses open there.
+/// Follower of a growing journal: a position in it, and the uses that are open there.
 #[derive(Debug)]
 pub struct Follower {
     directory: PathBuf,
     filter: Filter,
-    /// Everything before this has been read.
+    /// Everything before this point has been read.
     at: Point,
     /// The gateway that writes the segment being read.
     gateway: String,
+    /// Matching uses without an outcome, each with the gateway that wrote it.
     open: FxHashMap<u128, (UseEvent<'static>, String)>,
-    /// What the first poll gives.
+    /// Records for the first poll.
     pub(crate) first: Vec<Record>,
 }
 
 impl Follower {
-    /// At the end of a journal as it is now.
+    /// Begins at the present end of a journal.
     pub(crate) fn at_end(directory: PathBuf, filter: Filter) -> io::Result<Self> {
         let last = segment::list(&directory)?.last().map_or(0, |segment| segment.number);
-        let from = oldest_open(&directory, last)?;
-        let mut follow = Self {
+        // Reading begins where the oldest open use did, so that its outcome finds it.
+        let from = oldest_open_segment(&directory, last)?;
+        let mut follower = Self {
             directory,
             filter,
-            at: (from, 0),
+            at: Point { segment: from, offset: 0 },
             gateway: String::new(),
             open: FxHashMap::default(),
             first: Vec::new(),
         };
-        follow.advance(&mut |_| {})?;
-        Ok(follow)
+        follower.read_new_lines(&mut |_| {})?;
+        Ok(follower)
     }
 
-    /// The records completed since the last poll, in the order of their completion.
+    /// Returns the records completed since the last poll, in the order of their completion.
     ///
     /// # Errors
     /// When the segments cannot be read.
     pub fn poll(&mut self) -> io::Result<Vec<Record>> {
         let mut records = std::mem::take(&mut self.first);
         let filter = self.filter;
-        self.advance(&mut |record| records.extend(filter.admits_end(&record).then_some(record)))?;
+        self.read_new_lines(&mut |record| records.extend(filter.matches_outcome(&record).then_some(record)))?;
         Ok(records)
     }
 
-    /// Whether a listed record will not be given by a poll: it was complete before this place.
+    /// True when a listed record was complete before this position, so that no poll will return it.
     pub(crate) fn has_passed(&self, point: Point, record: &Record) -> bool {
         record.outcome != Outcome::InProgress && point < self.at && !self.open.contains_key(&record.id.as_u128())
     }
 
-    fn advance(&mut self, each: &mut dyn FnMut(Record)) -> io::Result<()> {
+    fn read_new_lines(&mut self, each: &mut dyn FnMut(Record)) -> io::Result<()> {
         let segments = segment::list(&self.directory)?;
         let mut piece = Vec::new();
-        let behind = segments.partition_point(|segment| segment.number < self.at.0);
+        let behind = segments.partition_point(|segment| segment.number < self.at.segment);
         for segment in &segments[behind..] {
-            if segment.number > self.at.0 {
-                self.at = (segment.number, 0);
+            if segment.number > self.at.segment {
+                self.at = Point { segment: segment.number, offset: 0 };
             }
-            // Lines of refused requests that were cut off again: what replaced them begins where the file ended.
-            self.at.1 = self.at.1.min(segment.length);
-            while self.at.1 < segment.length {
-                let end = segment.length.min(self.at.1 + segment::BLOCK);
-                segment::read(&self.directory, Block { segment: segment.number, start: self.at.1, end }, &mut piece)?;
-                let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-                if whole == 0 {
-                    break;
-                }
-                line::lines(&piece[..whole]).for_each(|(_, line)| self.line(line, each));
-                self.at.1 += whole as u64;
-            }
+            self.read_segment(segment, &mut piece, each)?;
         }
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8], each: &mut dyn FnMut(Record)) {
-        match line::kind(line) {
-            Some(Kind::Use) => {
-                if let Some(begun) = join::wanted(line, &self.filter) {
+    fn read_segment(&mut self, segment: &Segment, piece: &mut Vec<u8>, each: &mut dyn FnMut(Record)) -> io::Result<()> {
+        // The writer cuts off lines that a failed write left behind; what replaces them begins where the file ended.
+        self.at.offset = self.at.offset.min(segment.length);
+        while self.at.offset < segment.length {
+            let end = segment.length.min(self.at.offset + segment::BLOCK);
+            let block = Block { segment: segment.number, start: self.at.offset, end };
+            segment::read_block(&self.directory, block, piece)?;
+            let whole = line::whole_length(piece);
+            // Only a line that is still being written is left: the next poll reads it.
+            if whole == 0 {
+                break;
+            }
+            line::split_lines(&piece[..whole]).for_each(|(_, line)| self.handle_line(line, each));
+            self.at.offset += whole as u64;
+        }
+        Ok(())
+    }
+
+    fn handle_line(&mut self, line: &[u8], each: &mut dyn FnMut(Record)) {
+        match line::event_kind(line) {
+            Some(EventKind::Use) => {
+                if let Some(begun) = self.filter.parse_use(line) {
                     self.open.insert(begun.id.as_u128(), (begun, self.gateway.clone()));
                 }
             }
-            Some(Kind::Record) => {
-                if let Some(record) = join::wanted(line, &self.filter) {
-                    each(record.joined(None, &self.gateway));
+            Some(EventKind::Record) => {
+                if let Some(record) = self.filter.parse_use(line) {
+                    each(record.into_record(None, &self.gateway));
                 }
             }
-            Some(Kind::Outcome) => {
-                let begun = line::id(line).and_then(|id| self.open.remove(&id));
+            Some(EventKind::Outcome) => {
+                let begun = line::event_id(line).and_then(|id| self.open.remove(&id));
                 if let Some((begun, gateway)) = begun {
-                    each(begun.joined(join::outcome(line).as_ref(), &gateway));
+                    each(begun.into_record(OutcomeEvent::from_line(line).as_ref(), &gateway));
                 }
             }
-            Some(Kind::Header) => {
-                if let Ok(header) = serde_json::from_slice::<Header<'_>>(line) {
+            Some(EventKind::Header) => {
+                if let Ok(header) = serde_json::from_slice::<SegmentHeader<'_>>(line) {
                     self.gateway = header.gateway.into_owned();
                 }
             }
-            Some(Kind::Seal) | None => {}
+            Some(EventKind::Seal) | None => {}
         }
     }
 }
 
-/// The segment in which the oldest use began that was open when the last segment did.
-fn oldest_open(directory: &std::path::Path, last: u64) -> io::Result<u64> {
+/// The segment in which the oldest of the uses began that were open when the last segment began.
+fn oldest_open_segment(directory: &Path, last: u64) -> io::Result<u64> {
     let mut piece = Vec::new();
-    segment::read(directory, Block { segment: last, start: 0, end: 1 }, &mut piece)?;
-    let header = line::lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok());
+    segment::read_block(directory, Block::header_of(last), &mut piece)?;
+    let header =
+        line::split_lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<SegmentHeader<'_>>(line).ok());
     let open = header.map(|header| header.open).unwrap_or_default();
     Ok(open.iter().map(|open| open.segment).min().unwrap_or(last).min(last))
 }

@@ -1,8 +1,8 @@
-//! Joining uses with their outcomes, a block at a time.
+//! Joining of uses with their outcomes, a block at a time.
 //!
-//! The outcome is looked for from the use on: in its block, then in what follows. Segments at whose end the use was still
-//! open, as the next one's header says, are passed over. So memory is that of a block and a header, and a use that took
-//! an hour costs a look at the segments in which it began and ended.
+//! The outcome of a use is searched from the use on: in its block, then in the rest of the journal. A segment is skipped
+//! when, by the header of the next one, all uses that still miss their outcome were open at its end. So memory is that of
+//! a block and a header, and a use of an hour costs reading the segments in which it began and ended.
 
 use std::collections::hash_map::Entry;
 use std::io;
@@ -12,149 +12,156 @@ use std::rc::Rc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{Header, OutcomeEvent, UseEvent};
+use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
 use crate::audit::format::frame;
-use crate::audit::format::line::{self, Kind};
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;
-use crate::audit::format::segment::Point;
-use crate::audit::format::segment::{self, Block, Segment};
+use crate::audit::format::segment::{self, Block, Point, Segment};
 
-/// A journal as it was listed, being read.
+/// Scanner over the segments of a journal as they were listed.
 #[derive(Debug)]
-pub(crate) struct Scan {
+pub(crate) struct RecordScanner {
     directory: PathBuf,
     segments: Vec<Segment>,
-    headers: FxHashMap<u64, Rc<Begin>>,
+    /// Headers that were read, by segment.
+    headers: FxHashMap<u64, Rc<HeaderInfo>>,
     piece: Vec<u8>,
-    /// How many were read.
+    /// Bytes read so far.
     pub(crate) bytes: u64,
 }
 
-/// What a segment's header says.
+/// The part of a segment's header that joining needs.
 #[derive(Debug, Default)]
-struct Begin {
+struct HeaderInfo {
     gateway: String,
+    /// Ids of the uses that were open when the segment began.
     open: FxHashSet<u128>,
 }
 
-/// A use, and its end as soon as it is found.
-struct Found {
+/// A use, and its outcome once that is found.
+struct FoundUse {
     point: Point,
     begun: UseEvent<'static>,
     ended: Option<OutcomeEvent>,
 }
 
-impl Scan {
+impl RecordScanner {
     pub(crate) fn new(directory: PathBuf, segments: Vec<Segment>) -> Self {
         Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), bytes: 0 }
     }
 
-    /// The wanted records whose uses are in a block, oldest first, with their places.
-    pub(crate) fn records(&mut self, block: Block, filter: &Filter) -> io::Result<Vec<(Point, Record)>> {
-        let start = self.read(block)?;
-        let mut found: Vec<Found> = Vec::new();
+    /// Reads the matching records whose uses are in a block, oldest first, with their positions.
+    pub(crate) fn read_records(&mut self, block: Block, filter: &Filter) -> io::Result<Vec<(Point, Record)>> {
+        let start = self.read_block(block)?;
+        let mut found: Vec<FoundUse> = Vec::new();
+        // Uses without an outcome yet, by id, with their places in `found`.
         let mut waiting: FxHashMap<u128, usize> = FxHashMap::default();
-        for (at, line) in line::lines(&self.piece) {
-            match line::kind(line) {
-                Some(Kind::Use | Kind::Record) => {
-                    let Some(begun) = wanted(line, filter) else { continue };
-                    if begun.e == Kind::Use {
+        for (at, line) in line::split_lines(&self.piece) {
+            match line::event_kind(line) {
+                Some(EventKind::Use | EventKind::Record) => {
+                    let Some(begun) = filter.parse_use(line) else { continue };
+                    if begun.e == EventKind::Use {
                         waiting.insert(begun.id.as_u128(), found.len());
                     }
-                    found.push(Found { point: (block.segment, start + at as u64), begun, ended: None });
+                    let point = Point { segment: block.segment, offset: start + at as u64 };
+                    found.push(FoundUse { point, begun, ended: None });
                 }
-                Some(Kind::Outcome) => settle(line, &mut waiting, &mut found),
+                Some(EventKind::Outcome) => attach_outcome(line, &mut waiting, &mut found),
                 _ => {}
             }
         }
-        let end = start + self.piece.len() as u64;
-        self.look_ahead((block.segment, end), &mut waiting, &mut found)?;
-        let begin = self.begin(block.segment)?;
-        let joined = found.into_iter().map(|use_| (use_.point, use_.begun.joined(use_.ended.as_ref(), &begin.gateway)));
-        Ok(joined.filter(|(_, record)| filter.admits_end(record)).collect())
+        let end = Point { segment: block.segment, offset: start + self.piece.len() as u64 };
+        self.find_later_outcomes(end, &mut waiting, &mut found)?;
+        let header = self.header_info(block.segment)?;
+        let joined = found
+            .into_iter()
+            .map(|found| (found.point, found.begun.into_record(found.ended.as_ref(), &header.gateway)));
+        Ok(joined.filter(|(_, record)| filter.matches_outcome(record)).collect())
     }
 
-    /// Looks for the outcomes of the uses that wait for theirs, from a point on.
-    fn look_ahead(&mut self, from: Point, waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]) -> io::Result<()> {
-        let first = self.segments.partition_point(|segment| segment.number < from.0);
+    /// Searches the outcomes of the waiting uses, from a point on.
+    fn find_later_outcomes(
+        &mut self,
+        from: Point,
+        waiting: &mut FxHashMap<u128, usize>,
+        found: &mut [FoundUse],
+    ) -> io::Result<()> {
+        let first = self.segments.partition_point(|segment| segment.number < from.segment);
         for i in first..self.segments.len() {
             if waiting.is_empty() {
                 break;
             }
-            let segment = self.segments[i];
+            // A segment at whose end all of them were open holds none of their outcomes.
             if self.all_open_after(i, waiting)? {
                 continue;
             }
-            let start = if segment.number == from.0 { from.1 } else { 0 };
-            for block in segment::blocks(segment.number, start, segment.length) {
-                self.read(block)?;
-                for (_, line) in line::lines(&self.piece) {
-                    if line::kind(line) == Some(Kind::Outcome) {
-                        settle(line, waiting, found);
-                    }
+            let segment = self.segments[i];
+            let start = if segment.number == from.segment { from.offset } else { 0 };
+            self.find_outcomes_in_segment(segment, start, waiting, found)?;
+        }
+        Ok(())
+    }
+
+    fn find_outcomes_in_segment(
+        &mut self,
+        segment: Segment,
+        start: u64,
+        waiting: &mut FxHashMap<u128, usize>,
+        found: &mut [FoundUse],
+    ) -> io::Result<()> {
+        for block in segment::blocks(segment.number, start, segment.length) {
+            self.read_block(block)?;
+            for (_, line) in line::split_lines(&self.piece) {
+                if line::event_kind(line) == Some(EventKind::Outcome) {
+                    attach_outcome(line, waiting, found);
                 }
-                if waiting.is_empty() {
-                    break;
-                }
+            }
+            if waiting.is_empty() {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Whether all that wait were still open when the segment after this one began.
+    /// True when all waiting uses were still open when the segment after this one began.
     fn all_open_after(&mut self, i: usize, waiting: &FxHashMap<u128, usize>) -> io::Result<bool> {
         let Some(next) = self.segments.get(i + 1).map(|segment| segment.number) else { return Ok(false) };
-        let begin = self.begin(next)?;
-        Ok(waiting.keys().all(|id| begin.open.contains(id)))
+        let header = self.header_info(next)?;
+        Ok(waiting.keys().all(|id| header.open.contains(id)))
     }
 
-    fn read(&mut self, block: Block) -> io::Result<u64> {
-        let start = segment::read(&self.directory, block, &mut self.piece)?;
+    fn read_block(&mut self, block: Block) -> io::Result<u64> {
+        let start = segment::read_block(&self.directory, block, &mut self.piece)?;
         self.bytes += self.piece.len() as u64;
         Ok(start)
     }
 
-    fn begin(&mut self, segment: u64) -> io::Result<Rc<Begin>> {
+    fn header_info(&mut self, segment: u64) -> io::Result<Rc<HeaderInfo>> {
         match self.headers.entry(segment) {
-            Entry::Occupied(known) => Ok(Rc::clone(known.get())),
+            Entry::Occupied(read) => Ok(Rc::clone(read.get())),
             Entry::Vacant(vacant) => {
-                segment::read(&self.directory, Block { segment, start: 0, end: 1 }, &mut self.piece)?;
+                segment::read_block(&self.directory, Block::header_of(segment), &mut self.piece)?;
                 self.bytes += self.piece.len() as u64;
-                let header = line::lines(&self.piece).next().and_then(|(_, line)| header(line));
+                let header = line::split_lines(&self.piece).next().and_then(|(_, line)| parse_header(line));
+                // A damaged header names no open uses, so its predecessor is searched; its gateway is unknown.
                 Ok(Rc::clone(vacant.insert(Rc::new(header.unwrap_or_default()))))
             }
         }
     }
 }
 
-fn header(line: &[u8]) -> Option<Begin> {
-    frame::check(line)?;
-    let header: Header<'_> = serde_json::from_slice(line).ok()?;
+fn parse_header(line: &[u8]) -> Option<HeaderInfo> {
+    frame::verify_line(line)?;
+    let header: SegmentHeader<'_> = serde_json::from_slice(line).ok()?;
     let open = header.open.iter().map(|open| open.id.as_u128()).collect();
-    Some(Begin { gateway: header.gateway.into_owned(), open })
+    Some(HeaderInfo { gateway: header.gateway.into_owned(), open })
 }
 
-/// The use in a line, when it is good and wanted.
-pub(crate) fn wanted(line: &[u8], filter: &Filter) -> Option<UseEvent<'static>> {
-    if !filter.admits_id(line) {
-        return None;
-    }
-    frame::check(line)?;
-    let begun: UseEvent<'static> = serde_json::from_slice(line).ok()?;
-    filter.admits(&begun).then_some(begun)
-}
-
-/// Gives an outcome to the use that waits for it, if one does.
-fn settle(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [Found]) {
-    let Some(id) = line::id(line) else { return };
+/// Attaches an outcome to the use that waits for it, if any. A damaged outcome is ignored.
+fn attach_outcome(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [FoundUse]) {
+    let Some(id) = line::event_id(line) else { return };
     let Entry::Occupied(waits) = waiting.entry(id) else { return };
-    if let Some(ended) = outcome(line) {
+    if let Some(ended) = OutcomeEvent::from_line(line) {
         found[waits.remove()].ended = Some(ended);
     }
-}
-
-/// The outcome in a line, when it is good.
-pub(crate) fn outcome(line: &[u8]) -> Option<OutcomeEvent> {
-    frame::check(line)?;
-    serde_json::from_slice(line).ok()
 }

@@ -1,6 +1,6 @@
 //! Reading the journal, while a gateway writes it and while none does.
 //!
-//! - [`reader`]: the handle [`reader::Reader`]: listing, export.
+//! - [`reader`]: the handle [`reader::Reader`]: listing and export.
 //! - [`join`]: joins each use with its outcome.
 //! - [`follower`]: follows a growing journal.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.

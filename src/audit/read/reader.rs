@@ -1,58 +1,58 @@
-//! Reading a journal: by whoever may read its files, while a gateway writes it and while none does.
+//! The reading handle of a journal. It works beside a gateway that writes the journal, and without one.
 //!
-//! - Readers take no lock and change nothing. They read whole lines, so a line half written is not seen yet.
-//! - A use and its outcome are joined into one [`Record`]; without an outcome it is `in_progress`.
-//! - The index says which blocks to read. Where there is none, or it does not reach yet, everything is read: the answers
-//!   are the same. Who must not wait for that says how much may be read, and goes on from there ([`Reader::list_within`]).
-//! - The order is that of the journal, which is that in which uses were decided, as near as several threads have one.
+//! - Readers take no lock and change nothing. They read whole lines only, so a half-written line is not seen yet.
+//! - A use and its outcome are joined into one [`Record`]; a use without an outcome is `in_progress`.
+//! - The index names the blocks to read. Where it is missing or does not reach yet, everything is read, with the same
+//!   result. A caller that must not wait for that limits the bytes to read and continues from a cursor
+//!   ([`Reader::list_within`]).
+//! - Records are in the order of the journal: that of the decisions, as far as several threads have an order.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::activity::{self, KeyActivity};
+use super::cursor::JournalCursor;
+use super::follower::Follower;
+use super::join::RecordScanner;
+use super::verify::{self, VerifyReport};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
-use crate::audit::format::segment::Point;
-use crate::audit::format::segment::{self, Block};
-use crate::audit::index;
-use crate::audit::read::activity::{self, KeyActivity};
-use crate::audit::read::cursor::JournalCursor;
-use crate::audit::read::follower::Follower;
-use crate::audit::read::join::Scan;
-use crate::audit::read::verify::{self, VerifyReport};
+use crate::audit::format::segment::{self, Block, Point};
+use crate::audit::index::lookup;
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
 
-/// A journal's directory, for reading.
+/// Reader of the journal in a directory.
 #[derive(Clone, Debug)]
 pub struct Reader {
     directory: PathBuf,
 }
 
-/// A record and its place.
-type Placed = (Point, Record);
+/// A record and its position.
+type PlacedRecord = (Point, Record);
 
-/// Some records, newest first.
+/// A page of records, newest first.
 #[derive(Clone, Debug)]
 pub struct RecordPage {
-    /// The records: as many as were asked for, unless there are no others, or the budget was used up.
+    /// The records: as many as the limit allows, fewer at the end of the journal or when the budget was used up.
     pub records: Vec<Record>,
-    /// Where to go on for older ones; none when there are none.
+    /// Cursor for older records; `None` when there are none.
     pub next: Option<JournalCursor>,
 }
 
 impl Reader {
-    /// Opens a journal's directory.
+    /// Opens the directory of a journal.
     ///
     /// # Errors
-    /// When it is not there or may not be read.
+    /// When the directory does not exist or may not be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         segment::list(directory)?;
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Up to `limit` records, newest first, older than `before` when that is given.
+    /// Lists up to `limit` records, newest first; with `before`, those older than the cursor.
     ///
     /// # Errors
     /// When the segments cannot be read.
@@ -60,10 +60,10 @@ impl Reader {
         self.list_within(filter, limit, before, u64::MAX)
     }
 
-    /// The same, from about `budget` bytes of the journal at most. When these are read and there are more, it answers
-    /// what it has found by then, which may be nothing, with the place to go on from: from call to call, all is found.
-    /// A block is always read, and what ended later than it began is followed to its end, so a call can read more by a
-    /// block and a segment or two.
+    /// Lists like [`Reader::list`], but reads about `budget` bytes of the journal at most. When the budget is used up
+    /// before the page is full, the page has the records found so far, possibly none, and a cursor to continue from:
+    /// repeated calls find everything. One block is always read, and the outcomes of its uses are searched to their end,
+    /// so a call can exceed the budget by a block and a segment or two.
     ///
     /// # Errors
     /// When the segments cannot be read.
@@ -74,7 +74,8 @@ impl Reader {
         before: Option<JournalCursor>,
         budget: u64,
     ) -> io::Result<RecordPage> {
-        let (mut found, stopped) = self.newest(filter, limit.saturating_add(1), before, budget)?;
+        // One record more than asked for tells whether there is another page.
+        let (mut found, stopped) = self.find_newest(filter, limit.saturating_add(1), before, budget)?;
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more).map(|(point, _)| JournalCursor { point: *point });
@@ -82,93 +83,97 @@ impl Reader {
         Ok(RecordPage { records: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
-    /// Calls `each` with every record, oldest first. Memory is bounded, however large the journal is.
+    /// Calls `each` with every matching record, oldest first. Memory is bounded, however large the journal is.
     ///
     /// # Errors
-    /// When the segments cannot be read, or what `each` answers.
+    /// When the segments cannot be read, and any error of `each`.
     pub fn export(&self, filter: &Filter, each: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
-        let (mut scan, blocks) = self.plan(filter)?;
+        let (mut scan, blocks) = self.plan_scan(filter)?;
         for block in blocks {
-            for (_, record) in scan.records(block, filter)? {
+            for (_, record) in scan.read_records(block, filter)? {
                 each(record)?;
             }
         }
         Ok(())
     }
 
-    /// What each of these keys of an organization did in the hour of `now` and the 23 before it, and its last use; of
-    /// keys that the journal does not know, that they did nothing. `now` is the time; a day ago, other hours were counted.
+    /// Activity of some keys of an organization: requests and refusals in the hour of `now` and the 23 hours before, and
+    /// the last use. Keys that the journal does not know have none. `now` must be the current time, because counts of
+    /// older hours are not kept.
     ///
     /// # Errors
-    /// When the segments cannot be read, or more than 256 MiB of them lie beyond what the index covers.
+    /// When the segments cannot be read, or more than 256 MiB of them are not indexed yet.
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
-        activity::of(&self.directory, org, keys, now)
+        activity::read_activity(&self.directory, org, keys, now)
     }
 
-    /// Follows the journal: the first poll gives up to `last` records already complete, each later one those completed
-    /// since.
+    /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those
+    /// completed since.
     ///
     /// # Errors
     /// When the segments cannot be read.
     pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follower> {
-        let mut follow = Follower::at_end(self.directory.clone(), filter)?;
-        let (mut found, _) = self.newest(&filter, last, None, u64::MAX)?;
-        found.retain(|(point, record)| follow.has_passed(*point, record));
-        follow.first = found.into_iter().rev().map(|(_, record)| record).collect();
-        Ok(follow)
+        let mut follower = Follower::at_end(self.directory.clone(), filter)?;
+        let (mut found, _) = self.find_newest(&filter, last, None, u64::MAX)?;
+        found.retain(|(point, record)| follower.has_passed(*point, record));
+        follower.first = found.into_iter().rev().map(|(_, record)| record).collect();
+        Ok(follower)
     }
 
-    /// Checks the whole journal.
+    /// Checks the integrity of the whole journal.
     ///
     /// # Errors
-    /// When the segments cannot be read; what is wrong with their content is in the report.
+    /// When the segments cannot be read. Defects of their content are in the report.
     pub fn verify(&self) -> io::Result<VerifyReport> {
         verify::verify(&self.directory)
     }
 
-    /// The newest `limit` records and their places, and where the budget was used up, if it was.
-    fn newest(
+    /// Finds the newest `limit` records with their positions, and returns the cursor to continue from when the budget
+    /// was used up.
+    fn find_newest(
         &self,
         filter: &Filter,
         limit: usize,
         before: Option<JournalCursor>,
         budget: u64,
-    ) -> io::Result<(Vec<Placed>, Option<JournalCursor>)> {
-        let (mut scan, blocks) = self.plan(filter)?;
+    ) -> io::Result<(Vec<PlacedRecord>, Option<JournalCursor>)> {
+        let (mut scan, blocks) = self.plan_scan(filter)?;
         let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
-        for block in blocks.into_iter().rev().filter_map(|block| clip(block, before)) {
+        for block in blocks.into_iter().rev().filter_map(|block| clip_block(block, before)) {
             if found.len() >= limit {
                 break;
             }
+            // Without a block read, the cursor would not move and the caller would repeat the same call for ever.
             if scan.bytes >= budget && reached.is_some() {
                 stopped = reached;
                 break;
             }
-            found.extend(scan.records(block, filter)?.into_iter().rev());
-            reached = Some(JournalCursor { point: (block.segment, block.start) });
+            found.extend(scan.read_records(block, filter)?.into_iter().rev());
+            reached = Some(JournalCursor { point: Point { segment: block.segment, offset: block.start } });
         }
         found.truncate(limit);
         Ok((found, stopped))
     }
 
-    /// The blocks to read for a filter, oldest first.
-    fn plan(&self, filter: &Filter) -> io::Result<(Scan, Vec<Block>)> {
-        let indexed = index::candidates(&self.directory, filter).unwrap_or_else(|error| {
-            tracing::debug!(%error, "the audit journal is read without its index");
+    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything after its end.
+    fn plan_scan(&self, filter: &Filter) -> io::Result<(RecordScanner, Vec<Block>)> {
+        let indexed = lookup::candidate_blocks(&self.directory, filter).unwrap_or_else(|error| {
+            tracing::debug!(%error, "no index of the audit journal can be read; scanning its segments");
             None
         });
-        // Listed after the index was read, so that the segments reach at least as far.
+        // Listed after the index was read, so that the segments reach at least as far as the index.
         let segments = segment::list(&self.directory)?;
-        let fitting = indexed.filter(|(_, point)| segment::reach(&segments, *point));
-        let (mut blocks, covered) = fitting.unwrap_or_default();
-        blocks.extend(segment::beyond(&segments, covered));
-        Ok((Scan::new(self.directory.clone(), segments), blocks))
+        // An index that reaches further belongs to another journal.
+        let fitting = indexed.filter(|(_, point)| segment::covers(&segments, *point));
+        let (mut blocks, covered) = fitting.unwrap_or((Vec::new(), Point::START));
+        blocks.extend(segment::blocks_after(&segments, covered));
+        Ok((RecordScanner::new(self.directory.clone(), segments), blocks))
     }
 }
 
-/// The part of a block that lies before a cursor.
-fn clip(block: Block, before: Option<JournalCursor>) -> Option<Block> {
+/// The part of a block that lies before a cursor; `None` when there is none.
+fn clip_block(block: Block, before: Option<JournalCursor>) -> Option<Block> {
     let Some(JournalCursor { point }) = before else { return Some(block) };
-    let end = if block.segment == point.0 { block.end.min(point.1) } else { block.end };
-    ((block.segment, block.start) < point).then_some(Block { end, ..block })
+    let end = if block.segment == point.segment { block.end.min(point.offset) } else { block.end };
+    (Point { segment: block.segment, offset: block.start } < point).then_some(Block { end, ..block })
 }

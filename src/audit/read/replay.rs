@@ -1,19 +1,19 @@
-//! The replay at start: which numbered uses the journal holds since a time.
+//! Numbered uses of the journal, which the embedded state replays at start.
 
 use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::audit::format::event::Header;
+use crate::audit::format::event::SegmentHeader;
 use crate::audit::format::frame;
-use crate::audit::format::line::{self, Kind};
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Block};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
 use crate::key::KeyId;
 
-/// The credential with which a numbered use was made.
+/// The credential of a numbered use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsedBy {
     /// This key.
@@ -22,39 +22,40 @@ pub enum UsedBy {
     Session(UserId),
 }
 
-/// A numbered use that the journal holds, for the replay at start.
+/// A numbered use in the journal, for the replay at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayEntry {
-    /// The key or session user.
+    /// The credential.
     pub by: UsedBy,
-    /// When.
+    /// Time of the decision.
     pub time: Micros,
-    /// The number of the use.
+    /// Number of the use among those of its key or session user.
     pub number: u64,
 }
 
-/// The numbered uses at or after `since`, oldest first.
-pub(crate) fn since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
+/// Reads the numbered uses at or after `since`, oldest first.
+pub(crate) fn numbered_uses_since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
     let segments = segment::list(directory)?;
-    let mut seen = Vec::new();
+    let mut entries = Vec::new();
     let mut piece = Vec::new();
     for (i, segment) in segments.iter().enumerate() {
-        // All that a segment holds was written before the next one was created.
-        let next = segments.get(i + 1).map(|next| created(directory, next.number)).transpose()?.flatten();
+        // Everything in a segment was written before the next one was created, so an old segment is skipped whole.
+        let next = segments.get(i + 1).map(|next| created_at(directory, next.number)).transpose()?.flatten();
         if next.is_some_and(|next| next < since) {
             continue;
         }
         for block in segment::blocks(segment.number, 0, segment.length) {
-            segment::read(directory, block, &mut piece)?;
-            seen.extend(line::lines(&piece).filter_map(|(_, line)| numbered(line)).filter(|seen| seen.time >= since));
+            segment::read_block(directory, block, &mut piece)?;
+            let numbered = line::split_lines(&piece).filter_map(|(_, line)| parse_numbered_use(line));
+            entries.extend(numbered.filter(|entry| entry.time >= since));
         }
     }
-    Ok(seen)
+    Ok(entries)
 }
 
-/// What the replay needs of the beginning of a use.
+/// The part of a use event that the replay needs.
 #[derive(Deserialize)]
-struct Opening {
+struct NumberedUse {
     time: Micros,
     number: Option<u64>,
     auth_method: AuthMethod,
@@ -62,22 +63,23 @@ struct Opening {
     user_id: Option<UserId>,
 }
 
-fn numbered(line: &[u8]) -> Option<ReplayEntry> {
-    matches!(line::kind(line)?, Kind::Use | Kind::Record).then_some(())?;
-    frame::check(line)?;
-    let opening: Opening = serde_json::from_slice(line).ok()?;
-    let by = match opening.auth_method {
-        AuthMethod::ApiKey => UsedBy::Key(opening.key_id?),
-        AuthMethod::Session => UsedBy::Session(opening.user_id?),
+fn parse_numbered_use(line: &[u8]) -> Option<ReplayEntry> {
+    matches!(line::event_kind(line)?, EventKind::Use | EventKind::Record).then_some(())?;
+    frame::verify_line(line)?;
+    let begun: NumberedUse = serde_json::from_slice(line).ok()?;
+    let by = match begun.auth_method {
+        AuthMethod::ApiKey => UsedBy::Key(begun.key_id?),
+        AuthMethod::Session => UsedBy::Session(begun.user_id?),
+        // A change by management takes no token.
         AuthMethod::AdminSocket => return None,
     };
-    Some(ReplayEntry { by, time: opening.time, number: opening.number? })
+    Some(ReplayEntry { by, time: begun.time, number: begun.number? })
 }
 
-/// When a segment was created, by its header.
-fn created(directory: &Path, segment: u64) -> io::Result<Option<Micros>> {
+/// The time at which a segment was created, by its header.
+fn created_at(directory: &Path, segment: u64) -> io::Result<Option<Micros>> {
     let mut piece = Vec::new();
-    segment::read(directory, Block { segment, start: 0, end: 1 }, &mut piece)?;
-    let line = line::lines(&piece).next();
-    Ok(line.and_then(|(_, line)| serde_json::from_slice::<Header<'_>>(line).ok()).map(|header| header.created))
+    segment::read_block(directory, Block::header_of(segment), &mut piece)?;
+    let line = line::split_lines(&piece).next();
+    Ok(line.and_then(|(_, line)| serde_json::from_slice::<SegmentHeader<'_>>(line).ok()).map(|header| header.created))
 }

@@ -1,7 +1,7 @@
-//! Checking a journal: that nothing in it was changed, torn, taken out or put in.
+//! Integrity check of a journal: detects lines that were changed, torn, removed or inserted.
 //!
-//! What it cannot see is the loss of the newest lines, as long as whole lines are gone, and a change by someone who makes
-//! the checksums, the numbers and the seals fit: send the seals elsewhere to guard against that.
+//! It cannot detect the loss of whole lines at the end of the journal, nor a change by someone who recomputes the
+//! checksums, the numbers and the seals. To guard against both, keep copies of the seals elsewhere.
 
 use std::fs::File;
 use std::io;
@@ -10,178 +10,180 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::audit::format::event::{Header, OutcomeEvent, Seal, UseEvent};
-use crate::audit::format::frame;
-use crate::audit::format::line::{self, Kind};
-use crate::audit::format::seal;
-use crate::audit::format::segment::LOCK;
+use crate::audit::format::event::{OutcomeEvent, Seal, SegmentHeader, UseEvent};
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Segment};
-use crate::audit::index;
+use crate::audit::format::{frame, seal};
+use crate::audit::index::database;
 
-/// Problems reported one by one; the rest is only counted, as a journal may have as many as lines.
-const REPORTED: usize = 1000;
+/// Number of defects that are listed; further ones are only counted, since a journal may have as many as lines.
+const MAX_LISTED: usize = 1000;
 
-/// What a check has found.
+/// Result of an integrity check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// Segments read.
+    /// Number of segments.
     pub segments: u64,
-    /// Uses and attempts, ended or not.
+    /// Number of uses and attempts, ended or not.
     pub records: u64,
-    /// Lines read.
+    /// Number of lines.
     pub events: u64,
-    /// Uses that are going on, in a journal that a gateway writes.
+    /// Number of uses in progress, in a journal that a gateway writes.
     pub open: u64,
-    /// What is wrong, the first thousand.
+    /// The first 1000 defects.
     pub problems: Vec<Defect>,
-    /// How many problems there are.
+    /// Number of all defects.
     pub problem_count: u64,
 }
 
-/// Something that should not be.
+/// A defect of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Defect {
-    /// The segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// The line in it, from 1; 0 for the segment as a whole.
+    /// Number of the line in the segment, from 1; 0 for the segment as a whole.
     pub line: u64,
-    /// What is wrong, for people.
+    /// Description, for people.
     pub what: String,
 }
 
-/// The check, under way.
+/// An integrity check in progress.
 #[derive(Default)]
-struct Check {
+struct Verifier {
     report: VerifyReport,
     /// A gateway writes the journal.
     in_use: bool,
-    /// Where the check is.
+    /// Position of the check.
     segment: u64,
     line: u64,
-    /// The number the next line must have.
+    /// The number that the next line must have; `None` before the first good line.
     next: Option<u64>,
-    /// The uses open here, with their places.
+    /// Uses that are open at this position, with segment and line of each.
     open: FxHashMap<u128, (u64, u64)>,
+    /// Seals that were read, with segment and line of each.
     seals: Vec<(u64, u64, Seal<'static>)>,
 }
 
 /// Reads and checks every line of a journal.
 pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
-    let mut check = Check { in_use: in_use(directory), ..Check::default() };
+    let mut verifier = Verifier { in_use: is_locked(directory), ..Verifier::default() };
     let segments = segment::list(directory)?;
-    // Writing begins with a segment, and the last one is never removed.
-    if segments.is_empty() && directory.join(index::FILE).exists() {
-        check.problem_at(0, 0, "there is no segment, but an index: all segments were removed");
+    // Opening a journal creates a segment, and retention never removes the last one.
+    if segments.is_empty() && directory.join(database::FILE).exists() {
+        verifier.report_at(0, 0, "there is an index but no segment: all segments were removed");
     }
     for (i, segment) in segments.iter().enumerate() {
-        if i > 0 && segment.number != check.segment + 1 {
-            check.problem_at(segment.number, 0, "a segment before this one is missing");
+        if i > 0 && segment.number != verifier.segment + 1 {
+            verifier.report_at(segment.number, 0, "a segment before this one is missing");
         }
-        check.segment(directory, segment, i + 1 == segments.len())?;
+        verifier.check_segment(directory, segment, i + 1 == segments.len())?;
     }
-    check.seals(directory, &segments)?;
-    check.finish();
-    Ok(check.report)
+    verifier.check_seals(directory, &segments)?;
+    verifier.check_open_uses();
+    Ok(verifier.report)
 }
 
-/// Whether a process holds the journal's lock.
-fn in_use(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+/// True when a process holds the journal's lock.
+fn is_locked(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join(segment::LOCK)) else { return false };
     matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
 }
 
-impl Check {
-    fn segment(&mut self, directory: &Path, segment: &Segment, last: bool) -> io::Result<()> {
+impl Verifier {
+    fn check_segment(&mut self, directory: &Path, segment: &Segment, last: bool) -> io::Result<()> {
         (self.segment, self.line) = (segment.number, 0);
         self.report.segments += 1;
         let mut piece = Vec::new();
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
-            segment::read(directory, block, &mut piece)?;
-            for (_, line) in line::lines(&piece) {
+            segment::read_block(directory, block, &mut piece)?;
+            for (_, line) in line::split_lines(&piece) {
                 self.line += 1;
-                self.line(line);
+                self.check_line(line);
             }
-            let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-            torn = torn.max(piece.len() - whole);
+            torn = torn.max(piece.len() - line::whole_length(&piece));
         }
+        // In a journal in use, the last line may be half written at this moment.
         if self.line == 0 && segment.length == 0 || torn > 0 && !(last && self.in_use) {
-            self.problem_at(segment.number, self.line + 1, "the last line is torn");
+            self.report_at(segment.number, self.line + 1, "the last line is torn");
         }
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn check_line(&mut self, line: &[u8]) {
         self.report.events += 1;
-        let Some(n) = frame::check(line) else {
-            // The line is lost, its number is not: the next one is expected to go on after it.
+        let Some(n) = frame::verify_line(line) else {
+            // The line is lost but its number is not: the next line must have the number after it.
             self.next = self.next.map(|next| next + 1);
-            return self.problem("the checksum does not fit the line");
+            return self.report("the checksum does not match the line");
         };
         if self.next.is_some_and(|next| next != n) {
-            self.problem("the number does not follow that of the line before");
+            self.report("the number does not follow that of the line before");
         }
         self.next = Some(n + 1);
-        if (self.line == 1) != (line::kind(line) == Some(Kind::Header)) {
-            self.problem("a segment begins with its header, and has only one");
+        if (self.line == 1) != (line::event_kind(line) == Some(EventKind::Header)) {
+            self.report("a segment must begin with its header, and have only one");
         }
-        self.event(line).unwrap_or_else(|_| self.problem("the line is not an event"));
+        self.check_event(line).unwrap_or_else(|_| self.report("the line is not an event"));
     }
 
-    fn event(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        match line::kind(line) {
-            Some(Kind::Header) => self.header(&serde_json::from_slice(line)?),
-            Some(Kind::Use) => self.begun(&serde_json::from_slice(line)?),
-            Some(Kind::Outcome) => self.ended(&serde_json::from_slice(line)?),
-            Some(Kind::Record) => {
+    fn check_event(&mut self, line: &[u8]) -> serde_json::Result<()> {
+        match line::event_kind(line) {
+            Some(EventKind::Header) => self.check_header(&serde_json::from_slice(line)?),
+            Some(EventKind::Use) => self.check_use(&serde_json::from_slice(line)?),
+            Some(EventKind::Outcome) => self.check_outcome(&serde_json::from_slice(line)?),
+            Some(EventKind::Record) => {
                 let record: UseEvent<'_> = serde_json::from_slice(line)?;
                 self.report.records += 1;
                 if record.outcome.is_none() {
-                    self.problem("a record has no outcome");
+                    self.report("a record has no outcome");
                 }
             }
-            Some(Kind::Seal) => self.seals.push((self.segment, self.line, serde_json::from_slice(line)?)),
-            None => self.problem("the line is not an event"),
+            Some(EventKind::Seal) => self.seals.push((self.segment, self.line, serde_json::from_slice(line)?)),
+            None => self.report("the line is not an event"),
         }
         Ok(())
     }
 
-    fn header(&mut self, header: &Header<'_>) {
+    fn check_header(&mut self, header: &SegmentHeader<'_>) {
         if header.segment != self.segment {
-            self.problem("the header is that of another segment");
+            self.report("the header is that of another segment");
         }
-        let said = header.open.iter().map(|open| (open.id.as_u128(), (open.segment, 0)));
+        let listed = header.open.iter().map(|open| (open.id.as_u128(), (open.segment, 0)));
         if self.report.segments == 1 {
-            self.open = said.collect();
-        } else if said.len() != self.open.len() || !said.into_iter().all(|(id, _)| self.open.contains_key(&id)) {
-            self.problem("the header does not list the uses that are open");
+            // Retention has removed the segments before the first one: its header is all that is known of them.
+            self.open = listed.collect();
+        } else if listed.len() != self.open.len() || !listed.into_iter().all(|(id, _)| self.open.contains_key(&id)) {
+            self.report("the header does not list the uses that are open");
         }
     }
 
-    fn begun(&mut self, begun: &UseEvent<'_>) {
+    fn check_use(&mut self, begun: &UseEvent<'_>) {
         self.report.records += 1;
         if self.open.insert(begun.id.as_u128(), (self.segment, self.line)).is_some() {
-            self.problem("a use with the same id is open");
+            self.report("a use with the same id is open");
         }
     }
 
-    fn ended(&mut self, ended: &OutcomeEvent) {
+    fn check_outcome(&mut self, ended: &OutcomeEvent) {
         if self.open.remove(&ended.id.as_u128()).is_none() {
-            self.problem("the outcome's use is not open: it is missing, or has ended before");
+            self.report("the use of this outcome is not open: it is missing, or has ended before");
         }
     }
 
-    fn seals(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
-        for (segment, line, said) in std::mem::take(&mut self.seals) {
-            let present = segments.iter().any(|segment| segment.number == said.segment);
-            if present && seal::of(directory, said.segment)?.is_some_and(|found| found != said) {
-                self.problem_at(segment, line, "the sealed segment was changed");
+    fn check_seals(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
+        for (segment, line, written) in std::mem::take(&mut self.seals) {
+            let present = segments.iter().any(|segment| segment.number == written.segment);
+            if present && seal::compute(directory, written.segment)?.is_some_and(|computed| computed != written) {
+                self.report_at(segment, line, "the sealed segment was changed");
             }
         }
         Ok(())
     }
 
-    fn finish(&mut self) {
+    /// Checks the uses that are left open. In a journal in use they are in progress; in any other one they should have
+    /// been closed.
+    fn check_open_uses(&mut self) {
         if self.in_use {
             self.report.open = self.open.len() as u64;
             return;
@@ -189,17 +191,17 @@ impl Check {
         let mut open: Vec<(u64, u64)> = self.open.drain().map(|(_, place)| place).collect();
         open.sort_unstable();
         for (segment, line) in open {
-            self.problem_at(segment, line, "the use has no outcome");
+            self.report_at(segment, line, "the use has no outcome");
         }
     }
 
-    fn problem(&mut self, what: &str) {
-        self.problem_at(self.segment, self.line, what);
+    fn report(&mut self, what: &str) {
+        self.report_at(self.segment, self.line, what);
     }
 
-    fn problem_at(&mut self, segment: u64, line: u64, what: &str) {
+    fn report_at(&mut self, segment: u64, line: u64, what: &str) {
         self.report.problem_count += 1;
-        if self.report.problems.len() < REPORTED {
+        if self.report.problems.len() < MAX_LISTED {
             self.report.problems.push(Defect { segment, line, what: what.to_owned() });
         }
     }

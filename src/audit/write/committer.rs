@@ -1,52 +1,56 @@
-//! The thread that writes what no request writes itself.
+//! The committer: the thread that writes the lines that no request writes itself.
 //!
-//! - Outcomes that no later use has carried out with it, it writes within [`TICK`].
-//! - With `synced`, it alone writes: one write and one sync for all that came in meanwhile.
-//! - While nothing is pending it sleeps.
+//! - It writes outcomes within 10 ms, unless a later use has carried them out before.
+//! - When `synced`, it alone writes: one write and one sync for all lines that were appended meanwhile (group commit).
+//! - It sleeps while no lines are pending.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::audit::write::pending::{Fate, Phase};
-use crate::audit::write::writer::Shared;
+use super::completion::BatchResult;
+use super::pending::JournalStatus;
+use super::writer::JournalWriter;
 
-/// How long an outcome may wait for company. A kill loses no more of them than this.
-const TICK: Duration = Duration::from_millis(10);
-/// How long to wait after a failed write: the next request tries at once, this thread need not spin.
-const RETRY: Duration = Duration::from_millis(100);
+/// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
+const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
+/// Pause after a failed write: requests retry at once themselves, and this thread must not spin.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Runs until the journal is closed; then writes and syncs what is left.
-pub(crate) fn run(shared: &Shared) {
-    while wait(shared) != Phase::Closed {
-        // A failure was logged, and told to whoever waits for these lines; the next round tries again.
-        if shared.flush(&mut shared.output()).is_err() {
-            std::thread::sleep(RETRY);
+/// Runs until the journal is closed; then writes and syncs the remaining lines.
+pub(crate) fn run(writer: &JournalWriter) {
+    while wait_for_lines(writer) != JournalStatus::Closed {
+        // The failure was logged, and those who wait for these lines were told by their completion.
+        if writer.flush(&mut writer.lock_segment()).is_err() {
+            std::thread::sleep(RETRY_DELAY);
         }
     }
-    finish(shared);
+    write_remaining(writer);
 }
 
-/// Waits for something to write.
-fn wait(shared: &Shared) -> Phase {
-    let poisoned = "nothing panics while it holds the pending lines";
-    let mut pending = shared.pending();
-    while pending.is_empty() && pending.phase != Phase::Closed {
-        pending.asleep = true;
-        pending = shared.wake.wait(pending).expect(poisoned);
+fn wait_for_lines(writer: &JournalWriter) -> JournalStatus {
+    let no_panic = "nothing panics while it holds the pending lines";
+    let mut pending = writer.lock_pending();
+    while pending.is_empty() && pending.status != JournalStatus::Closed {
+        pending.committer_asleep = true;
+        pending = writer.wake.wait(pending).expect(no_panic);
     }
-    pending.asleep = false;
-    if !pending.urgent && pending.phase != Phase::Closed {
-        pending = shared.wake.wait_timeout(pending, TICK).expect(poisoned).0;
+    pending.committer_asleep = false;
+    // Outcomes may wait a little for others; a request that waits for a sync may not.
+    if !pending.sync_requested && pending.status != JournalStatus::Closed {
+        pending = writer.wake.wait_timeout(pending, MAX_OUTCOME_DELAY).expect(no_panic).0;
     }
-    pending.phase
+    pending.status
 }
 
-fn finish(shared: &Shared) {
-    let mut output = shared.output();
-    let poisoned = shared.poisoned.load(std::sync::atomic::Ordering::Relaxed);
-    if poisoned || shared.flush(&mut output).and_then(|()| output.sync()).is_err() {
-        tracing::error!(path = %shared.settings.path.display(), "the audit journal was not closed well");
+fn write_remaining(writer: &JournalWriter) {
+    let mut segment = writer.lock_segment();
+    let sync_failed = writer.sync_failed.load(Ordering::Relaxed);
+    // After a failed sync nothing is written any more: the next start closes the open uses.
+    if sync_failed || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
+        tracing::error!(path = %writer.settings.path.display(),
+            "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
     }
-    // Whatever is left waits in vain.
-    let left = shared.pending().take(Vec::new());
-    left.ticket.resolve(Fate::Failed);
+    // Releases those who wait for lines that will never be written.
+    let left = writer.lock_pending().take_batch(Vec::new());
+    left.completion.complete(BatchResult::Failed);
 }

@@ -1,91 +1,94 @@
-//! The journal's handle, and the open uses it hands out.
+//! The writing handle of a journal, and the open uses that it hands out.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use super::completion::{BatchCompletion, BatchResult};
+use super::open::{self, RunningThreads};
+use super::pending::{JournalStatus, PendingLines};
+use super::unknown_key_limiter::UnknownKeyLimiter;
+use super::writer::JournalWriter;
 use crate::audit::error::{OpenError, Unavailable};
-use crate::audit::format::event::{Open, OutcomeEvent, UseEvent};
-use crate::audit::format::frame;
+use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
 use crate::audit::format::record::{Outcome, Use, UseEnd};
-use crate::audit::format::segment;
+use crate::audit::format::{frame, segment};
 use crate::audit::read::replay::{self, ReplayEntry};
 use crate::audit::settings::{Durability, OnUnavailable, Settings};
-use crate::audit::write::open::{self, Running};
-use crate::audit::write::pending::{Fate, Pending, Phase, Ticket};
-use crate::audit::write::unknown_key_limiter::Limiter;
-use crate::audit::write::writer::Shared;
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
 
-/// The journal; clones share it.
+/// The journal of this process; clones share it.
 ///
-/// - When [`Journal::begin`] has returned, the use is as durable as configured, and ends exactly once in the journal: by
-///   [`AuditEntry::close`], by the entry's drop, or as aborted when the journal is opened again.
+/// - When [`Journal::begin`] has returned, the use is as durable as configured, and it gets exactly one outcome in the
+///   journal: from [`AuditEntry::close`], from the drop of the entry, or from the next start.
 /// - Only one process writes a journal.
 #[derive(Clone, Debug)]
 pub struct Journal {
     handle: Arc<Handle>,
 }
 
-/// What the clones share. The last one's drop writes out everything and ends the threads.
+/// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
-    attempts: Mutex<Limiter>,
-    running: Mutex<Option<Running>>,
+    writer: Arc<JournalWriter>,
+    unknown_keys: Mutex<UnknownKeyLimiter>,
+    /// `None` once the journal is closed.
+    running: Mutex<Option<RunningThreads>>,
 }
 
 /// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.
 #[derive(Debug)]
 pub struct AuditEntry {
     journal: Journal,
-    /// None when the use was dropped instead of recorded, or has ended.
-    open: Option<Open>,
+    /// `None` when the use goes unrecorded, as configured, and after its end.
+    open: Option<OpenUse>,
 }
 
 impl Journal {
-    /// Opens the journal in a directory, which is created when missing; closes what its last writer left open as
-    /// aborted.
+    /// Opens the journal in a directory, which is created when missing. Uses that the last writer left open are closed
+    /// as aborted.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] when another process writes it, [`OpenError::Io`] when the file system says no.
+    /// [`OpenError::InUse`] when another process writes the journal, [`OpenError::Io`] when the file system fails.
     pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
         segment::create_directory(&path).map_err(failed)?;
-        let lock = open::lock(&path)?;
-        let attempts = Mutex::new(Limiter::new(settings.unknown_per_second));
-        let (shared, end) = open::resume(settings, metrics).map_err(failed)?;
-        let shared = Arc::new(shared);
-        let running = Mutex::new(Some(open::start(&shared, end, lock).map_err(failed)?));
-        Ok(Self { handle: Arc::new(Handle { shared, attempts, running }) })
+        let lock = open::lock_directory(&path)?;
+        let unknown_keys = Mutex::new(UnknownKeyLimiter::new(settings.unknown_per_second));
+        let (writer, end) = open::resume_journal(settings, metrics).map_err(failed)?;
+        let writer = Arc::new(writer);
+        let running = Mutex::new(Some(open::start_threads(&writer, end, lock).map_err(failed)?));
+        Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running }) })
     }
 
-    /// The numbered uses at or after a time, from the segments; for the replay at start. A clock that was set back while
-    /// no gateway ran can hide uses from it.
+    /// Reads the numbered uses at or after a time, for the replay at start. Uses may be missing when the clock was set
+    /// back while no gateway ran.
     ///
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
     pub fn uses_since(&self, since: Micros) -> Result<Vec<ReplayEntry>, OpenError> {
-        let shared = &self.handle.shared;
-        let path = &shared.settings.path;
-        // What fails here stays pending; it was told to whoever waits for it.
-        let _ = shared.flush(&mut shared.output());
-        replay::since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+        let writer = &self.handle.writer;
+        let path = &writer.settings.path;
+        // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
+        let _ = writer.flush(&mut writer.lock_segment());
+        replay::numbered_uses_since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
     }
 
-    /// Records the beginning of a use; returns when it is as durable as configured. The request may then be forwarded.
-    /// Dropping the future before it returns records the use as aborted.
+    /// Records the beginning of a use. When it returns, the use is as durable as configured, and the request may be
+    /// forwarded. Dropping the future before it returns records the use as aborted.
     ///
     /// # Errors
-    /// [`Unavailable`] when it cannot be written and requests are refused then, or when the journal is closed.
+    /// [`Unavailable`] when the use cannot be written and such requests are refused, or when the journal is closed.
     pub async fn begin(&self, opening: &Use<'_>) -> Result<AuditEntry, Unavailable> {
-        let open = Open::of(opening);
-        let ticket = frame::with_body(&UseEvent::opening(opening), |body| self.append(|p| p.begin(body, open)));
+        let open = OpenUse::from_use(opening);
+        let completion =
+            frame::with_serialized(&UseEvent::from_use(opening), |body| self.append(|p| p.append_use(body, open)));
+        // Exists before the first await, so that a dropped future closes the use.
         let mut entry = AuditEntry { journal: self.clone(), open: Some(open) };
-        if self.resolved(ticket).await == Fate::Failed {
+        if self.wait_written(completion).await == BatchResult::Failed {
             entry.open = None;
-            self.not_recorded()?;
+            self.refuse_or_drop()?;
         }
         Ok(entry)
     }
@@ -95,112 +98,110 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
-        let ticket = frame::with_body(&UseEvent::whole(opening, end), |body| self.append(|p| p.append(body)));
-        match self.resolved(ticket).await {
-            Fate::Written => Ok(()),
-            Fate::Failed => self.not_recorded(),
+        let event = UseEvent::from_use_and_end(opening, end);
+        let completion = frame::with_serialized(&event, |body| self.append(|p| p.append_line(body)));
+        match self.wait_written(completion).await {
+            BatchResult::Written => Ok(()),
+            BatchResult::Failed => self.refuse_or_drop(),
         }
     }
 
-    /// Records an attempt with an unknown key, at the bounded rate. Never waits, never fails: it counts what it drops.
+    /// Records an attempt with an unknown key, at the bounded rate. It never waits and never fails; attempts that are
+    /// not recorded are counted.
     pub fn record_unknown_key(&self, opening: &Use<'_>, end: UseEnd) {
-        let shared = &self.handle.shared;
-        let admitted = self.handle.attempts.lock().expect("the limiter does not panic").admit(opening.time);
-        if !admitted {
-            return shared.metrics.suppressed.inc();
+        let writer = &self.handle.writer;
+        let within_rate =
+            self.handle.unknown_keys.lock().expect("the limiter does not panic").try_acquire(opening.time);
+        if !within_rate {
+            return writer.metrics.suppressed.inc();
         }
-        let mut pending = shared.pending();
-        if frame::with_body(&UseEvent::whole(opening, end), |body| pending.attempt(body)) {
-            shared.metrics.backlog.inc();
-            shared.wake_committer(&mut pending);
+        let mut pending = writer.lock_pending();
+        if frame::with_serialized(&UseEvent::from_use_and_end(opening, end), |body| pending.append_attempt(body)) {
+            writer.metrics.backlog.inc();
+            writer.wake_committer(&mut pending);
         } else {
-            shared.metrics.dropped.inc();
+            writer.metrics.dropped.inc();
         }
     }
 
-    /// Whether requests are let through now: uses can be recorded, or are dropped as configured. Takes no lock; a
-    /// journal that is closed says so when it is asked to record.
+    /// True when requests may be accepted now: uses can be recorded, or go unrecorded as configured. Takes no lock; a
+    /// closed journal refuses only when it is to record.
     pub fn accepts_requests(&self) -> bool {
-        let shared = &self.handle.shared;
-        let works = !shared.failing.load(Ordering::Relaxed) && !shared.poisoned.load(Ordering::Relaxed);
-        works || shared.settings.on_unavailable == OnUnavailable::Drop
+        let writer = &self.handle.writer;
+        let works = !writer.write_failed.load(Ordering::Relaxed) && !writer.sync_failed.load(Ordering::Relaxed);
+        works || writer.settings.on_unavailable == OnUnavailable::Drop
     }
 
-    /// Whether uses can be recorded now.
+    /// True when uses can be recorded now.
     pub fn is_available(&self) -> bool {
-        let shared = &self.handle.shared;
-        !shared.failing.load(Ordering::Relaxed) && shared.pending().phase == Phase::Running
+        let writer = &self.handle.writer;
+        !writer.write_failed.load(Ordering::Relaxed) && writer.lock_pending().status == JournalStatus::Running
     }
 
-    /// Writes out everything, syncs and closes. Later calls answer [`Unavailable`]; uses still open are recorded as
-    /// aborted when the journal is opened again.
+    /// Writes all lines, syncs and closes the journal. Later calls return [`Unavailable`]; uses that are still open are
+    /// closed as aborted by the next start.
     pub async fn close(&self) {
         let handle = Arc::clone(&self.handle);
         let closed = tokio::task::spawn_blocking(move || handle.stop()).await;
-        closed.unwrap_or_else(|error| tracing::error!(%error, "the audit journal was not closed well"));
+        closed.unwrap_or_else(|error| tracing::error!(%error, "closing the audit journal failed"));
     }
 
-    /// Appends a line by `append`; with `synced`, calls the committer for it.
-    fn append(&self, append: impl FnOnce(&mut Pending) -> Option<Arc<Ticket>>) -> Option<Arc<Ticket>> {
-        let shared = &self.handle.shared;
-        let mut pending = shared.pending();
-        let ticket = append(&mut pending)?;
-        shared.metrics.backlog.inc();
-        if shared.settings.durability == Durability::Synced && !pending.urgent {
-            pending.urgent = true;
-            shared.wake.notify_one();
+    /// Appends a line by `append`; when `synced`, wakes the committer for it.
+    fn append(
+        &self,
+        append: impl FnOnce(&mut PendingLines) -> Option<Arc<BatchCompletion>>,
+    ) -> Option<Arc<BatchCompletion>> {
+        let writer = &self.handle.writer;
+        let mut pending = writer.lock_pending();
+        let completion = append(&mut pending)?;
+        writer.metrics.backlog.inc();
+        // One wake-up serves all who append before the committer takes the batch.
+        if writer.settings.durability == Durability::Synced && !pending.sync_requested {
+            pending.sync_requested = true;
+            writer.wake.notify_one();
         }
-        Some(ticket)
+        Some(completion)
     }
 
-    /// What became of an appended line. With `written`, the first to come writes for all who appended meanwhile.
-    async fn resolved(&self, ticket: Option<Arc<Ticket>>) -> Fate {
-        let Some(ticket) = ticket else { return Fate::Failed };
-        let shared = &self.handle.shared;
-        let fate = match shared.settings.durability {
-            Durability::Synced => ticket.resolved().await,
-            Durability::Written => shared.written_by_now(&ticket),
+    /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for all
+    /// that have appended meanwhile.
+    async fn wait_written(&self, completion: Option<Arc<BatchCompletion>>) -> BatchResult {
+        let Some(completion) = completion else { return BatchResult::Failed };
+        let writer = &self.handle.writer;
+        let result = match writer.settings.durability {
+            Durability::Synced => completion.wait().await,
+            Durability::Written => writer.flush_for(&completion),
         };
-        if fate == Fate::Written {
-            shared.metrics.written.inc();
+        if result == BatchResult::Written {
+            writer.metrics.written.inc();
         }
-        fate
+        result
     }
 
-    /// A record could not be written: refuse the request, or go on without.
-    fn not_recorded(&self) -> Result<(), Unavailable> {
-        let shared = &self.handle.shared;
-        let closed = shared.pending().phase == Phase::Closed;
-        if closed || shared.settings.on_unavailable == OnUnavailable::Refuse {
-            shared.metrics.refused.inc();
+    /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
+    fn refuse_or_drop(&self) -> Result<(), Unavailable> {
+        let writer = &self.handle.writer;
+        let closed = writer.lock_pending().status == JournalStatus::Closed;
+        // A closed journal always refuses: the process is about to end.
+        if closed || writer.settings.on_unavailable == OnUnavailable::Refuse {
+            writer.metrics.refused.inc();
             return Err(Unavailable);
         }
-        shared.metrics.dropped.inc();
+        writer.metrics.dropped.inc();
         Ok(())
     }
 
-    fn end(&self, outcome: &OutcomeEvent) {
-        let shared = &self.handle.shared;
-        frame::with_body(outcome, |body| {
-            let mut pending = shared.pending();
+    fn append_outcome(&self, outcome: &OutcomeEvent) {
+        let writer = &self.handle.writer;
+        frame::with_serialized(outcome, |body| {
+            let mut pending = writer.lock_pending();
             let before = pending.events;
-            if !pending.end(body, outcome.id) {
-                shared.metrics.dropped.inc();
+            if !pending.append_outcome(body, outcome.id) {
+                writer.metrics.dropped.inc();
             }
-            shared.metrics.backlog.add(pending.events - before);
-            shared.wake_committer(&mut pending);
+            writer.metrics.backlog.add(pending.events - before);
+            writer.wake_committer(&mut pending);
         });
-    }
-}
-
-impl Shared {
-    fn written_by_now(&self, ticket: &Ticket) -> Fate {
-        let mut output = self.output();
-        ticket.fate().unwrap_or_else(|| {
-            // The failure reaches everyone it concerns by their ticket.
-            let _ = self.flush(&mut output);
-            ticket.fate().unwrap_or(Fate::Failed)
-        })
     }
 }
 
@@ -208,7 +209,7 @@ impl AuditEntry {
     /// Records the outcome.
     pub fn close(mut self, end: UseEnd) {
         if let Some(open) = self.open.take() {
-            self.journal.end(&open.ended(end));
+            self.journal.append_outcome(&open.outcome_event(end));
         }
     }
 }
@@ -217,24 +218,26 @@ impl Drop for AuditEntry {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
-            self.journal.end(&OutcomeEvent { duration_us, ..open.aborted(Outcome::Aborted) });
+            self.journal.append_outcome(&OutcomeEvent { duration_us, ..open.bare_outcome(Outcome::Aborted) });
         }
     }
 }
 
 impl Handle {
-    /// Takes no more lines, writes out what there is, and gives the lock back. Only the first call does anything.
+    /// Closes the journal: takes no more lines, writes the pending ones, and unlocks the directory. Only the first call
+    /// has an effect.
     fn stop(&self) {
         let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
-        let Running { keeper, stop_keeper, committer, lock } = running;
-        drop(stop_keeper);
-        let kept = keeper.join();
+        let RunningThreads { maintenance, stop_maintenance, committer, lock } = running;
+        // Maintenance ends first: it may append seals, which the committer then writes.
+        drop(stop_maintenance);
+        let maintained = maintenance.join();
         {
-            let mut pending = self.shared.pending();
-            pending.phase = Phase::Closed;
-            self.shared.wake.notify_one();
+            let mut pending = self.writer.lock_pending();
+            pending.status = JournalStatus::Closed;
+            self.writer.wake.notify_one();
         }
-        if committer.join().is_err() || kept.is_err() {
+        if committer.join().is_err() || maintained.is_err() {
             tracing::error!("a thread of the audit journal has panicked");
         }
         drop(lock);
@@ -297,20 +300,20 @@ mod tests {
 
     fn replace_file(journal: &Journal, path: &str) -> File {
         let file = File::options().write(true).open(path).unwrap();
-        journal.handle.shared.output().file.replace(file).unwrap()
+        journal.handle.writer.lock_segment().file.replace(file).unwrap()
     }
 
     #[tokio::test]
-    async fn what_cannot_be_written_or_cut_off_is_neither_lost_nor_doubled() {
+    async fn failed_writes_lose_and_duplicate_no_outcome() {
         let directory = TempDir::new().unwrap();
         let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
         let open = journal.begin(&opening()).await.unwrap();
-        // A device without room, and which cannot be truncated either.
+        // A device without free space, which cannot be truncated either.
         let good = replace_file(&journal, "/dev/full");
         open.close(END);
         assert!(journal.begin(&opening()).await.is_err());
         assert!(!journal.is_available());
-        journal.handle.shared.output().file = Some(good);
+        journal.handle.writer.lock_segment().file = Some(good);
         journal.begin(&opening()).await.unwrap().close(END);
         assert!(journal.is_available());
         journal.close().await;
@@ -319,18 +322,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_sync_ends_the_journal_until_a_restart() {
+    async fn failed_sync_stops_the_journal_until_a_restart() {
         let directory = TempDir::new().unwrap();
         let settings = settings(&directory, Durability::Synced);
         let journal = Journal::open(settings.clone(), Metrics::new().audit).unwrap();
         let open = journal.begin(&opening()).await.unwrap();
-        // A device that takes every write and no sync.
+        // A device that accepts every write and fails every sync.
         let good = replace_file(&journal, "/dev/null");
         assert!(journal.begin(&opening()).await.is_err());
-        journal.handle.shared.output().file = Some(good);
+        journal.handle.writer.lock_segment().file = Some(good);
         open.close(END);
         assert!(!journal.is_available());
-        assert!(journal.begin(&opening()).await.is_err(), "it is not tried again");
+        assert!(journal.begin(&opening()).await.is_err(), "the sync is not repeated");
         journal.close().await;
         let journal = Journal::open(settings, Metrics::new().audit).unwrap();
         journal.begin(&opening()).await.unwrap().close(END);
@@ -340,16 +343,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rotation_that_fails_is_made_up_for() {
+    async fn failed_rotation_is_repeated() {
         let directory = TempDir::new().unwrap();
         let settings = Settings { segment_size: 2000, ..settings(&directory, Durability::Written) };
         let journal = Journal::open(settings, Metrics::new().audit).unwrap();
         let mut begun = 0;
         for _ in 0..4 {
-            // A directory stands where the next segment is to be.
+            // A directory has the name of the next segment.
             let blocked = {
-                let output = journal.handle.shared.output();
-                let next = segment::path(directory.path(), output.number + 1);
+                let segment = journal.handle.writer.lock_segment();
+                let next = segment::path(directory.path(), segment.number + 1);
                 std::fs::create_dir(&next).map(|()| next).unwrap()
             };
             let mut open = Vec::new();

@@ -1,80 +1,84 @@
-//! The thread that keeps house once a second, so that neither requests nor commits wait for it.
+//! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
-//! It closes a segment that has grown old, seals and indexes what was closed, removes what retention no longer keeps,
-//! and, while writing fails, tries whether there is room again, so that readiness returns without traffic.
+//! It closes a segment that has become too old, seals and indexes closed segments, and removes what retention no longer
+//! keeps. While writing fails, it tests for free space, so that the gateway becomes ready again without traffic.
 
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use crate::audit::format::event;
-use crate::audit::format::frame;
-use crate::audit::format::seal;
-use crate::audit::index::Indexer;
-use crate::audit::write::retention;
-use crate::audit::write::writer::{Output, Shared};
+use super::active_segment::ActiveSegment;
+use super::retention;
+use super::writer::JournalWriter;
+use crate::audit::format::event::Seal;
+use crate::audit::format::segment::Point;
+use crate::audit::format::{frame, seal};
+use crate::audit::index::indexer::Indexer;
 use crate::clock;
 
-/// How often house is kept.
+/// Pause between two runs.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until the other end of `stop` is gone.
-pub(crate) fn run(shared: &Shared, mut indexer: Indexer, stop: &Receiver<()>) {
+/// Runs until the sender of `stop` is dropped.
+pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) {
     loop {
-        keep_house(shared, &mut indexer, stop);
+        run_once(writer, &mut indexer, stop);
         if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
             return;
         }
     }
 }
 
-fn keep_house(shared: &Shared, indexer: &mut Indexer, stop: &Receiver<()>) {
-    if shared.poisoned.load(Ordering::Relaxed) {
+fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) {
+    // After a failed sync the files are left as they are for the next start.
+    if writer.sync_failed.load(Ordering::Relaxed) {
         return;
     }
-    let (number, length) = {
-        let mut output = shared.output();
-        renew(shared, &mut output).unwrap_or_else(|error| tracing::debug!(%error, "there is no room yet"));
-        (output.number, output.length)
+    let end = {
+        let mut segment = writer.lock_segment();
+        rotate_or_probe(writer, &mut segment)
+            .unwrap_or_else(|error| tracing::debug!(%error, "the audit journal still cannot be written"));
+        Point { segment: segment.number, offset: segment.length }
     };
-    seal_closed(shared, number);
-    while stop.try_recv() == Err(TryRecvError::Empty) && indexer.catch_up((number, length), clock::now()) {}
-    retention::apply(shared, number, indexer);
+    seal_closed_segments(writer, end.segment);
+    // A large backlog is indexed in rounds, between which a stop is noticed.
+    while stop.try_recv() == Err(TryRecvError::Empty) && indexer.index_more(end, clock::now()) {}
+    retention::remove_expired(writer, end.segment, indexer);
 }
 
-/// Begins a new segment when the old one is old, and tries whether a journal that failed can be written again.
-fn renew(shared: &Shared, output: &mut Output) -> io::Result<()> {
-    if shared.failing.load(Ordering::Relaxed) {
-        output.probe()?;
-        shared.heal();
+/// Tests for free space while writing fails, and begins a new segment when the present one is old.
+fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::Result<()> {
+    if writer.write_failed.load(Ordering::Relaxed) {
+        segment.probe_space()?;
+        writer.clear_write_failure();
     }
-    if output.is_due(&shared.settings, 0) {
-        shared.flush(output)?;
+    if segment.is_rotation_due(&writer.settings, 0) {
+        writer.flush(segment)?;
     }
     Ok(())
 }
 
-/// Digests the segments that were closed and appends their seals.
-fn seal_closed(shared: &Shared, current: u64) {
-    let closed: Vec<u64> = shared.pending().unsealed.iter().copied().filter(|number| *number < current).collect();
+/// Computes and appends the seals of the segments that were closed.
+fn seal_closed_segments(writer: &JournalWriter, current: u64) {
+    // Segments from `current` on may still be written: a header is pending before its segment is the active one.
+    let closed: Vec<u64> = writer.lock_pending().unsealed.iter().copied().filter(|number| *number < current).collect();
     for number in closed {
-        match seal::of(&shared.settings.path, number) {
-            Ok(seal) => shared.sealed(number, seal.as_ref()),
+        match seal::compute(&writer.settings.path, number) {
+            Ok(seal) => append_seal(writer, number, seal.as_ref()),
             Err(error) => {
-                tracing::warn!(%error, segment = number, "a closed segment of the audit journal cannot be sealed");
+                tracing::warn!(%error, segment = number, "cannot read a closed audit segment to seal it; trying again");
             }
         }
     }
 }
 
-impl Shared {
-    fn sealed(&self, number: u64, seal: Option<&event::Seal<'_>>) {
-        let mut pending = self.pending();
-        if seal.is_none_or(|seal| frame::with_body(seal, |body| pending.append(body)).is_some()) {
-            pending.unsealed.retain(|unsealed| *unsealed != number);
-        }
-        self.metrics.backlog.add(i64::from(seal.is_some()));
-        self.wake_committer(&mut pending);
+/// Appends the seal of a segment, or forgets a segment that was removed.
+fn append_seal(writer: &JournalWriter, number: u64, seal: Option<&Seal<'_>>) {
+    let mut pending = writer.lock_pending();
+    if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(body)).is_some()) {
+        pending.unsealed.retain(|unsealed| *unsealed != number);
     }
+    writer.metrics.backlog.add(i64::from(seal.is_some()));
+    writer.wake_committer(&mut pending);
 }

@@ -1,16 +1,19 @@
 //! Writing the journal.
 //!
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
-//! - [`pending`]: lines that are not yet written, and uses that are open, under one short lock.
-//! - [`writer`]: writes batches of pending lines to the active segment.
+//! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
+//!   of a batch for those who wait for it.
+//! - [`writer`]: writes batches of pending lines to the [`active_segment`].
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
-//! - [`maintenance`]: the thread that rotates by age, seals, indexes and removes segments.
-//! - [`open`] and [`recovery`]: start of a journal: lock, state after the last gateway, threads.
+//! - [`maintenance`]: the thread that rotates by age, seals, indexes and, by [`retention`], removes segments.
+//! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
 mod open;
 mod recovery;
+mod completion;
 mod pending;
+mod active_segment;
 mod writer;
 mod committer;
 mod maintenance;

@@ -1,4 +1,4 @@
-//! Starting a journal: the lock, what the last gateway left, the threads.
+//! Opening a journal: takes the lock, closes what the last gateway left open, and starts the threads.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,36 +10,37 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::active_segment::ActiveSegment;
+use super::pending::PendingLines;
+use super::recovery::{self, RecoveredJournal};
+use super::writer::JournalWriter;
+use super::{committer, maintenance};
 use crate::audit::error::OpenError;
 use crate::audit::format::record::Outcome;
-use crate::audit::format::segment::{self, Point};
-use crate::audit::index::Indexer;
+use crate::audit::format::segment::{LOCK, Point};
+use crate::audit::index::indexer::Indexer;
 use crate::audit::settings::Settings;
-use crate::audit::write::committer;
-use crate::audit::write::maintenance;
-use crate::audit::write::pending::Pending;
-use crate::audit::write::recovery::{self, Recovered};
-use crate::audit::write::writer::{Output, Shared};
 use crate::clock;
 use crate::metrics::AuditMetrics;
 
-/// A reader holds the lock for an instant to see whether a gateway does; so try this often, 50 ms apart.
+/// Number of attempts to take the lock, 50 ms apart: `audit verify` holds it for an instant to see whether a gateway
+/// does.
 const LOCK_ATTEMPTS: u32 = 20;
 
-/// The threads and the lock of a journal that is not closed.
+/// Threads and lock of a journal that is not closed.
 #[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) keeper: JoinHandle<()>,
-    /// The keeper ends when this is dropped.
-    pub(crate) stop_keeper: Sender<()>,
+pub(crate) struct RunningThreads {
+    pub(crate) maintenance: JoinHandle<()>,
+    /// Dropping this ends the maintenance thread.
+    pub(crate) stop_maintenance: Sender<()>,
     pub(crate) committer: JoinHandle<()>,
-    /// Held until both have ended.
+    /// Held until both threads have ended.
     pub(crate) lock: File,
 }
 
 /// Locks the journal against other writers.
-pub(crate) fn lock(directory: &Path) -> Result<File, OpenError> {
-    let path = directory.join(segment::LOCK);
+pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
     let failed = |source| OpenError::Io { path: path.clone(), source };
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     for _ in 0..LOCK_ATTEMPTS {
@@ -52,46 +53,48 @@ pub(crate) fn lock(directory: &Path) -> Result<File, OpenError> {
     Err(OpenError::InUse { path })
 }
 
-/// Goes on where the journal ends: closes what is open as aborted, and begins a segment when this gateway has another
-/// name than the last. Gives too where the journal ended before that.
-pub(crate) fn resume(settings: Settings, metrics: AuditMetrics) -> io::Result<(Shared, Point)> {
-    let Recovered { file, number, length, created, gateway, next, has_events, open, unsealed } =
+/// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
+/// belongs to a gateway of another name. Returns the writer, and the end of the journal as it was found.
+pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Point)> {
+    let RecoveredJournal { file, number, length, created, gateway, next, has_events, open, unsealed } =
         recovery::recover(&settings.path)?;
-    let begins = file.is_none() || gateway != settings.gateway;
-    let mut pending = Pending::new(number, next, open, unsealed);
-    let aborted = pending.abort_all(|open| open.aborted(Outcome::Aborted));
+    // The gateway's name is in the header, so it must be the same for all records of a segment.
+    let needs_segment = file.is_none() || gateway != settings.gateway;
+    let mut pending = PendingLines::new(number, next, open, unsealed);
+    let aborted = pending.close_open_uses(|open| open.bare_outcome(Outcome::Aborted));
     if aborted > 0 {
-        tracing::warn!(uses = aborted, "closed the uses that the last gateway left open as aborted");
+        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
     }
-    let shared = Shared {
+    let writer = JournalWriter {
         settings,
         metrics,
         pending: Mutex::new(pending),
         wake: Condvar::new(),
-        output: Mutex::new(Output::new(file, number, length, created, has_events)),
-        failing: AtomicBool::new(false),
-        poisoned: AtomicBool::new(false),
+        segment: Mutex::new(ActiveSegment::new(file, number, length, created, has_events)),
+        write_failed: AtomicBool::new(false),
+        sync_failed: AtomicBool::new(false),
     };
     {
-        let mut output = shared.output();
-        shared.flush(&mut output)?;
-        if begins && output.number == number {
-            shared.pending().begin_segment(&shared.settings.gateway, clock::now());
-            shared.flush(&mut output)?;
+        let mut segment = writer.lock_segment();
+        writer.flush(&mut segment)?;
+        // The flush may have begun a new segment already, by size or age.
+        if needs_segment && segment.number == number {
+            writer.lock_pending().begin_segment(&writer.settings.gateway, clock::now());
+            writer.flush(&mut segment)?;
         }
     }
-    shared.metrics.backlog.set(0);
-    Ok((shared, (number, length)))
+    writer.metrics.backlog.set(0);
+    Ok((writer, Point { segment: number, offset: length }))
 }
 
-/// Starts the threads of a journal that ended at `end` when it was found.
-pub(crate) fn start(shared: &Arc<Shared>, end: Point, lock: File) -> io::Result<Running> {
-    let indexer = Indexer::new(&shared.settings.path, end);
-    let (stop_keeper, stopped) = mpsc::channel();
-    let for_committer = Arc::clone(shared);
-    let for_keeper = Arc::clone(shared);
+/// Starts the threads of a journal; `end` is its end as it was found.
+pub(crate) fn start_threads(writer: &Arc<JournalWriter>, end: Point, lock: File) -> io::Result<RunningThreads> {
+    let indexer = Indexer::new(&writer.settings.path, end);
+    let (stop_maintenance, stopped) = mpsc::channel();
+    let for_committer = Arc::clone(writer);
+    let for_maintenance = Arc::clone(writer);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
-    let keeper = thread("audit-keep").spawn(move || maintenance::run(&for_keeper, indexer, &stopped))?;
-    Ok(Running { keeper, stop_keeper, committer, lock })
+    let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
+    Ok(RunningThreads { maintenance, stop_maintenance, committer, lock })
 }

@@ -1,119 +1,85 @@
-//! What is on its way to the file: the lines not yet written, the uses not yet ended, and the number of the next line.
+//! State of the journal between its handles and its file: lines that are not written yet, uses that are open, and the
+//! number of the next line.
 //!
-//! Everything here happens under one short lock, and its order is the order of the journal:
-//! - a line gets its number when it is appended, and is written in that order;
-//! - an outcome is appended only while its use is open, so there is never a second one, nor one without a use;
-//! - when lines could not be written, those that refuse a request by it are withdrawn, the others keep their order under
+//! All of it changes under one short lock, and the order of these changes is the order of the journal:
+//! - a line gets its number when it is appended, and lines are written in the order of their numbers;
+//! - an outcome is appended only while its use is open, so no use has two outcomes, and no outcome lacks its use;
+//! - when a write fails, the lines whose requests are refused for it are withdrawn and the others keep their order under
 //!   new numbers, so the journal has no gap.
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::audit::format::event::{Header, Open, OutcomeEvent};
-use crate::audit::format::frame;
-use crate::audit::format::frame::Body;
-use crate::audit::format::line::{self, Kind};
+use super::completion::BatchCompletion;
+use crate::audit::format::event::{OpenUse, OutcomeEvent, SegmentHeader};
+use crate::audit::format::frame::{self, EventBody};
+use crate::audit::format::line::{self, EventKind};
+use crate::clock::Micros;
 
-/// Bytes of outcomes kept while the file cannot be written: some 200,000 requests that were in flight when it failed.
-pub(crate) const KEPT: usize = 64 << 20;
+/// Bytes of outcomes that are kept while the file cannot be written: those of some 200,000 requests that were in flight
+/// when writing failed.
+const MAX_KEPT_OUTCOMES: usize = 64 << 20;
 
-/// Whether lines are taken.
+/// Status of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum JournalStatus {
+    /// Takes lines.
     Running,
-    /// A sync has failed: what the kernel said it had may be gone, and no later sync would tell. Until a restart.
-    Poisoned,
+    /// Takes no lines until a restart: a sync has failed. The kernel may have lost what it had accepted, and no later
+    /// sync would report it.
+    SyncFailed,
+    /// Takes no lines any more.
     Closed,
 }
 
-/// What becomes of the lines that are written together; each that waits for one of them holds it.
-#[derive(Debug, Default)]
-pub(crate) struct Ticket {
-    state: AtomicU8,
-    done: Notify,
-}
-
-/// What became of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Written,
-    Failed,
-}
-
-/// The lines that were taken to be written together.
+/// Lines that were taken to be written together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) lines: Vec<u8>,
-    /// The number of the first.
+    /// The number of the first line.
     first: u64,
     pub(crate) events: i64,
-    /// Whether they begin with a header, and so with a new segment.
+    /// True when the lines begin with a header, and so with a new segment.
     pub(crate) header: bool,
+    /// Attempts with unknown keys among the events.
     pub(crate) attempts: u64,
-    pub(crate) ticket: Arc<Ticket>,
+    pub(crate) completion: Arc<BatchCompletion>,
 }
 
+/// Lines that are not written yet, and uses that are open.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) phase: Phase,
+pub(crate) struct PendingLines {
+    pub(crate) status: JournalStatus,
     lines: Vec<u8>,
-    /// The number of the first pending line, and of the next one to be appended.
+    /// The number of the first pending line.
     first: u64,
+    /// The number of the next line to be appended.
     next: u64,
     pub(crate) events: i64,
-    /// Attempts among the events: nobody waits to learn of them, they are counted by what becomes of the batch.
+    /// Attempts with unknown keys among the events. Nothing waits for them; they are counted when their batch completes.
     attempts: u64,
-    /// Whether the pending lines begin with a header.
+    /// True when the pending lines begin with a header.
     header: bool,
-    /// The segment the pending lines will be in.
+    /// The segment to which the pending lines will be written.
     pub(crate) segment: u64,
     /// Closed segments without a seal.
     pub(crate) unsealed: Vec<u64>,
-    pub(crate) open: FxHashMap<u128, Open>,
-    ticket: Arc<Ticket>,
-    /// The committer waits for the first event.
-    pub(crate) asleep: bool,
-    /// Somebody waits for a sync.
-    pub(crate) urgent: bool,
+    pub(crate) open: FxHashMap<u128, OpenUse>,
+    completion: Arc<BatchCompletion>,
+    /// The committer sleeps until the first event.
+    pub(crate) committer_asleep: bool,
+    /// A request waits for a sync.
+    pub(crate) sync_requested: bool,
 }
 
-impl Ticket {
-    pub(crate) fn fate(&self) -> Option<Fate> {
-        match self.state.load(Ordering::Acquire) {
-            1 => Some(Fate::Written),
-            2 => Some(Fate::Failed),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn resolve(&self, fate: Fate) {
-        self.state.store(if fate == Fate::Written { 1 } else { 2 }, Ordering::Release);
-        self.done.notify_waiters();
-    }
-
-    /// Waits until the fate is known.
-    pub(crate) async fn resolved(&self) -> Fate {
-        loop {
-            let mut done = std::pin::pin!(self.done.notified());
-            done.as_mut().enable();
-            if let Some(fate) = self.fate() {
-                return fate;
-            }
-            done.await;
-        }
-    }
-}
-
-impl Pending {
-    /// Nothing pending, where the journal goes on.
-    pub(crate) fn new(segment: u64, next: u64, open: FxHashMap<u128, Open>, unsealed: Vec<u64>) -> Self {
+impl PendingLines {
+    /// No pending lines, where the journal continues.
+    pub(crate) fn new(segment: u64, next: u64, open: FxHashMap<u128, OpenUse>, unsealed: Vec<u64>) -> Self {
         Self {
-            phase: Phase::Running,
+            status: JournalStatus::Running,
             lines: Vec::new(),
             first: next,
             next,
@@ -123,9 +89,9 @@ impl Pending {
             segment,
             unsealed,
             open,
-            ticket: Arc::default(),
-            asleep: false,
-            urgent: false,
+            completion: Arc::default(),
+            committer_asleep: false,
+            sync_requested: false,
         }
     }
 
@@ -133,40 +99,42 @@ impl Pending {
         self.lines.is_empty()
     }
 
-    fn push(&mut self, body: Body<'_>) {
-        body.frame(self.next, &mut self.lines);
+    fn push(&mut self, body: EventBody<'_>) {
+        body.write_line(self.next, &mut self.lines);
         self.next += 1;
         self.events += 1;
     }
 
-    /// Appends the beginning of a use, which is open from now on.
-    pub(crate) fn begin(&mut self, body: Body<'_>, open: Open) -> Option<Arc<Ticket>> {
+    /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
+    pub(crate) fn append_use(&mut self, body: EventBody<'_>, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segment;
-        let ticket = self.append(body)?;
-        self.open.insert(open.id.as_u128(), Open { segment, ..open });
-        Some(ticket)
+        let completion = self.append_line(body)?;
+        self.open.insert(open.id.as_u128(), OpenUse { segment, ..open });
+        Some(completion)
     }
 
-    /// Appends a line that opens nothing; none when no lines are taken any more.
-    pub(crate) fn append(&mut self, body: Body<'_>) -> Option<Arc<Ticket>> {
-        (self.phase == Phase::Running).then_some(())?;
+    /// Appends a line that opens no use; `None` when the journal takes no lines.
+    pub(crate) fn append_line(&mut self, body: EventBody<'_>) -> Option<Arc<BatchCompletion>> {
+        (self.status == JournalStatus::Running).then_some(())?;
         self.push(body);
-        Some(Arc::clone(&self.ticket))
+        Some(Arc::clone(&self.completion))
     }
 
-    /// Appends an attempt.
-    pub(crate) fn attempt(&mut self, body: Body<'_>) -> bool {
-        let appended = self.append(body).is_some();
+    /// Appends an attempt with an unknown key. Returns false when the journal takes no lines.
+    pub(crate) fn append_attempt(&mut self, body: EventBody<'_>) -> bool {
+        let appended = self.append_line(body).is_some();
         self.attempts += u64::from(appended);
         appended
     }
 
-    /// Appends the end of a use if it is open. False when there is no room for it: it stays open until a restart.
-    pub(crate) fn end(&mut self, body: Body<'_>, id: Uuid) -> bool {
-        if self.phase != Phase::Running {
+    /// Appends the outcome of a use if it is open. Returns false when there is no room for the outcome; the use then
+    /// stays open until a restart closes it.
+    pub(crate) fn append_outcome(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
+        // The next start closes what is open.
+        if self.status != JournalStatus::Running {
             return true;
         }
-        if self.lines.len() > KEPT {
+        if self.lines.len() > MAX_KEPT_OUTCOMES {
             return false;
         }
         if self.open.remove(&id.as_u128()).is_some() {
@@ -175,75 +143,78 @@ impl Pending {
         true
     }
 
-    /// Takes all that is pending, in exchange for an empty buffer.
-    pub(crate) fn take(&mut self, spare: Vec<u8>) -> Batch {
-        self.urgent = false;
+    /// Takes all pending lines as a batch, and continues with the empty buffer `spare`.
+    pub(crate) fn take_batch(&mut self, spare: Vec<u8>) -> Batch {
+        self.sync_requested = false;
         Batch {
             lines: mem::replace(&mut self.lines, spare),
             first: mem::replace(&mut self.first, self.next),
             events: mem::take(&mut self.events),
             header: mem::take(&mut self.header),
             attempts: mem::take(&mut self.attempts),
-            ticket: mem::take(&mut self.ticket),
+            completion: mem::take(&mut self.completion),
         }
     }
 
-    /// Begins a new segment: what is appended from now on is in it. Only when nothing is pending.
-    pub(crate) fn begin_segment(&mut self, gateway: &str, created: crate::clock::Micros) {
+    /// Begins a new segment: appends its header, and all later lines belong to it. Only while no lines are pending.
+    pub(crate) fn begin_segment(&mut self, gateway: &str, created: Micros) {
         debug_assert!(self.is_empty(), "a header is the first line of its segment");
         if self.segment > 0 {
             self.unsealed.push(self.segment);
         }
         self.segment += 1;
         self.header = true;
-        let header = Header {
-            e: Kind::Header,
+        let header = SegmentHeader {
+            e: EventKind::Header,
             segment: self.segment,
             created,
             gateway: gateway.into(),
             unsealed: self.unsealed.clone().into(),
             open: self.open.values().copied().collect(),
         };
-        frame::with_body(&header, |body| self.push(body));
+        frame::with_serialized(&header, |body| self.push(body));
     }
 
-    /// Takes back a batch that was not written. Whoever waits for a use or a record in it learns that by its ticket;
-    /// their lines are withdrawn. What ends a use that is in the journal is kept.
-    pub(crate) fn put_back(&mut self, batch: &Batch) {
-        let withdrawn = self.withdraw(&batch.lines);
+    /// Takes back a batch that could not be written. Those who wait for a use or record in it learn so from its
+    /// completion, and these lines are withdrawn. Outcomes of uses that are in the file, and seals, are kept.
+    pub(crate) fn restore_failed_batch(&mut self, batch: &Batch) {
+        let withdrawn = self.withdraw_uses(&batch.lines);
         let newer = mem::take(&mut self.lines);
+        // The withdrawn numbers are given again, so that there is no gap.
         self.next = batch.first;
         self.first = batch.first;
         self.events = 0;
+        // A segment that was to begin after this batch cannot begin before the batch is written.
         if self.header && !batch.header {
-            self.unbegin_segment();
+            self.undo_begin_segment();
         }
         self.header = batch.header;
         let keep_header = batch.header;
-        self.keep(&batch.lines, |kind, id| match kind {
-            Kind::Header => keep_header,
-            Kind::Seal => true,
-            Kind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            Kind::Use | Kind::Record => false,
+        self.append_again(&batch.lines, |kind, id| match kind {
+            EventKind::Header => keep_header,
+            EventKind::Seal => true,
+            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
+            EventKind::Use | EventKind::Record => false,
         });
-        self.keep(&newer, |kind, id| match kind {
-            Kind::Header => false,
-            Kind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            Kind::Seal | Kind::Use | Kind::Record => true,
+        // Newer lines were not part of the failed write: their requests wait for the next one.
+        self.append_again(&newer, |kind, id| match kind {
+            EventKind::Header => false,
+            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
+            EventKind::Seal | EventKind::Use | EventKind::Record => true,
         });
     }
 
-    /// Forgets the uses that begin in these lines.
-    fn withdraw(&mut self, lines: &[u8]) -> FxHashSet<u128> {
-        let uses = line::lines(lines).filter(|(_, line)| line::kind(line) == Some(Kind::Use));
-        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| line::id(line)).collect();
+    /// Closes the uses that begin in these lines, and returns their ids.
+    fn withdraw_uses(&mut self, lines: &[u8]) -> FxHashSet<u128> {
+        let uses = line::split_lines(lines).filter(|(_, line)| line::event_kind(line) == Some(EventKind::Use));
+        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| line::event_id(line)).collect();
         for id in &ids {
             self.open.remove(id);
         }
         ids
     }
 
-    fn unbegin_segment(&mut self) {
+    fn undo_begin_segment(&mut self) {
         self.segment -= 1;
         self.unsealed.retain(|number| *number != self.segment);
         for open in self.open.values_mut() {
@@ -251,21 +222,23 @@ impl Pending {
         }
     }
 
-    fn keep(&mut self, lines: &[u8], wanted: impl Fn(Kind, Option<u128>) -> bool) {
-        for (_, line) in line::lines(lines) {
-            let kept = line::kind(line).is_some_and(|kind| wanted(kind, line::id(line)));
-            if let Some(body) = frame::body(line).filter(|_| kept) {
+    /// Appends again, under new numbers, those of the lines that `keep` selects.
+    fn append_again(&mut self, lines: &[u8], keep: impl Fn(EventKind, Option<u128>) -> bool) {
+        for (_, line) in line::split_lines(lines) {
+            let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
+            if let Some(body) = frame::extract_body(line).filter(|_| kept) {
                 self.push(body);
             }
         }
     }
 
-    /// Appends the end of every open use: their gateway is gone.
-    pub(crate) fn abort_all(&mut self, ended: impl Fn(&Open) -> OutcomeEvent) -> usize {
-        let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
+    /// Appends the outcome that `outcome` makes for every open use, oldest first: the gateway that served them is gone.
+    /// Returns the number of these uses.
+    pub(crate) fn close_open_uses(&mut self, outcome: impl Fn(&OpenUse) -> OutcomeEvent) -> usize {
+        let mut open: Vec<OpenUse> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_unstable_by_key(|open| open.time);
         for open in &open {
-            frame::with_body(&ended(open), |body| self.push(body));
+            frame::with_serialized(&outcome(open), |body| self.push(body));
         }
         open.len()
     }

@@ -1,32 +1,34 @@
-//! How many attempts with unknown keys are recorded: a bucket of one second, so that an attacker cannot fill the disk.
+//! Rate limit for records of attempts with unknown keys, so that an attacker cannot fill the disk.
 
 use crate::clock::Micros;
 
-/// What one attempt costs, so that integers suffice: a rate per second flows in per microsecond.
-const ATTEMPT: u64 = 1_000_000;
+/// Tokens that one attempt costs. A rate of `n` per second then adds `n` tokens per microsecond, and integers suffice.
+const ATTEMPT_COST: u64 = 1_000_000;
 
-/// A token bucket that holds one second's worth.
+/// Token bucket with the capacity of one second.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub(crate) struct UnknownKeyLimiter {
     per_second: u64,
     level: u64,
+    /// The latest time that was given.
     at: Micros,
 }
 
-impl Limiter {
+impl UnknownKeyLimiter {
+    /// A full bucket.
     pub(crate) fn new(per_second: u32) -> Self {
         let per_second = u64::from(per_second);
-        Self { per_second, level: per_second * ATTEMPT, at: Micros(0) }
+        Self { per_second, level: per_second * ATTEMPT_COST, at: Micros(0) }
     }
 
-    /// Whether one more may be recorded now.
-    pub(crate) fn admit(&mut self, now: Micros) -> bool {
-        let inflow = now.since(self.at).min(ATTEMPT) * self.per_second;
-        self.level = (self.level + inflow).min(self.per_second * ATTEMPT);
+    /// Takes the tokens of one attempt. Returns false, and takes none, when there are too few.
+    pub(crate) fn try_acquire(&mut self, now: Micros) -> bool {
+        let inflow = now.since(self.at).min(ATTEMPT_COST) * self.per_second;
+        self.level = (self.level + inflow).min(self.per_second * ATTEMPT_COST);
         self.at = self.at.max(now);
-        let admitted = self.level >= ATTEMPT;
-        self.level -= if admitted { ATTEMPT } else { 0 };
-        admitted
+        let acquired = self.level >= ATTEMPT_COST;
+        self.level -= if acquired { ATTEMPT_COST } else { 0 };
+        acquired
     }
 }
 
@@ -35,13 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn admits_a_burst_and_then_the_rate() {
-        let mut limiter = Limiter::new(10);
-        let admitted =
-            |limiter: &mut Limiter, from: u64, to: u64| (from..to).filter(|t| limiter.admit(Micros(t * 1000))).count();
+    fn limiter_admits_a_burst_and_then_the_rate() {
+        let mut limiter = UnknownKeyLimiter::new(10);
+        let admitted = |limiter: &mut UnknownKeyLimiter, from: u64, to: u64| {
+            (from..to).filter(|t| limiter.try_acquire(Micros(t * 1000))).count()
+        };
         assert_eq!(admitted(&mut limiter, 5000, 5001), 1);
         assert_eq!(admitted(&mut limiter, 5001, 6001), 9 + 10);
         assert_eq!(admitted(&mut limiter, 6001, 9001), 30);
-        assert_eq!(admitted(&mut Limiter::new(0), 0, 5000), 0);
+        assert_eq!(admitted(&mut UnknownKeyLimiter::new(0), 0, 5000), 0);
     }
 }

@@ -1,79 +1,62 @@
-//! The file being written, and the writing of batches to it.
+//! Writing of pending lines to the active segment, in batches.
 //!
-//! - A batch is written whole or not at all: after a failure the file is cut back to its last good byte, before anything
-//!   else is written.
-//! - Whoever holds the output writes for all: what was appended meanwhile goes out with the next write.
-//! - A new segment begins between two batches, when the last has made the old one large or old enough.
+//! - The thread that holds the active segment writes for all: lines appended meanwhile go out with the next write.
+//! - A new segment begins between two batches, when the last one has made the old segment large or old enough.
 
-use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
+use super::active_segment::ActiveSegment;
+use super::completion::{BatchCompletion, BatchResult};
+use super::pending::{Batch, JournalStatus, PendingLines};
 use crate::audit::format::segment;
 use crate::audit::settings::{Durability, Settings};
-use crate::audit::write::pending::{Batch, Fate, Pending, Phase};
-use crate::clock::{self, Micros};
+use crate::clock;
 use crate::metrics::AuditMetrics;
 
-/// What the journal's handles and its committer share.
+/// Capacity in bytes that a buffer keeps after its batch was written; more is given back.
+const SPARE_CAPACITY: usize = 1 << 20;
+
+/// Writer of a journal, shared by its handles and its threads.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct JournalWriter {
     pub(crate) settings: Settings,
     pub(crate) metrics: AuditMetrics,
-    /// Locked after `output` where both are.
-    pub(crate) pending: Mutex<Pending>,
-    /// Wakes the committer: something is pending, or urgent, or it is over.
+    /// Locked after `segment` where both are locked.
+    pub(crate) pending: Mutex<PendingLines>,
+    /// Wakes the committer: lines are pending, a sync is requested, or the journal is closed.
     pub(crate) wake: Condvar,
-    pub(crate) output: Mutex<Output>,
+    pub(crate) segment: Mutex<ActiveSegment>,
     /// The last write failed.
-    pub(crate) failing: AtomicBool,
-    /// A sync has failed.
-    pub(crate) poisoned: AtomicBool,
+    pub(crate) write_failed: AtomicBool,
+    /// A sync has failed; this is final.
+    pub(crate) sync_failed: AtomicBool,
 }
 
-/// The segment being written.
-#[derive(Debug)]
-pub(crate) struct Output {
-    /// None before the first segment.
-    pub(crate) file: Option<File>,
-    pub(crate) number: u64,
-    /// Bytes written and good.
-    pub(crate) length: u64,
-    pub(crate) created: Micros,
-    /// Lines beyond the header; a segment without any is not closed.
-    pub(crate) has_events: bool,
-    /// There may be something beyond `length`.
-    pub(crate) dirty: bool,
-    /// The buffer that the next batch is exchanged for.
-    spare: Vec<u8>,
-}
-
-/// A buffer that has grown beyond this is given back when its batch is written.
-const SPARE: usize = 1 << 20;
-
-impl Shared {
-    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
+impl JournalWriter {
+    pub(crate) fn lock_pending(&self) -> MutexGuard<'_, PendingLines> {
         self.pending.lock().expect("nothing panics while it holds the pending lines")
     }
 
-    pub(crate) fn output(&self) -> MutexGuard<'_, Output> {
-        self.output.lock().expect("nothing panics while it holds the output")
+    pub(crate) fn lock_segment(&self) -> MutexGuard<'_, ActiveSegment> {
+        self.segment.lock().expect("nothing panics while it holds the active segment")
     }
 
-    /// Writes all that is pending, and begins a new segment when one is due; as durable as configured when it returns.
-    pub(crate) fn flush(&self, output: &mut Output) -> io::Result<()> {
-        while let Some((batch, rotate)) = self.take(output) {
-            if let Err(error) = output.write(&self.settings, &batch) {
-                self.failed(output, &batch, &error);
+    /// Writes all pending lines, and begins a new segment when one is due. When it returns, the lines are as durable as
+    /// configured.
+    pub(crate) fn flush(&self, segment: &mut ActiveSegment) -> io::Result<()> {
+        while let Some((batch, rotate)) = self.take_batch(segment) {
+            if let Err(error) = segment.write_batch(&self.settings, &batch) {
+                self.fail_batch(segment, &batch, &error);
                 return Err(error);
             }
             if self.settings.durability == Durability::Synced {
-                self.sync(output, &batch)?;
+                self.sync_batch(segment, &batch)?;
             }
-            self.written(output, batch);
+            self.complete_batch(segment, batch);
+            // The second round writes the header of the new segment, which waits already.
             if !rotate {
                 break;
             }
@@ -81,143 +64,96 @@ impl Shared {
         Ok(())
     }
 
-    /// The next batch: what is pending; and whether the header of a new segment waits to be written after it. That
-    /// header is appended in the moment in which nothing is pending, so that it says what is open where it stands.
-    fn take(&self, output: &mut Output) -> Option<(Batch, bool)> {
-        let mut pending = self.pending();
-        if pending.is_empty() && pending.phase == Phase::Running && output.is_due(&self.settings, 0) {
+    /// Writes the pending lines, unless another thread has written those of `completion` while this one waited for the
+    /// segment.
+    pub(crate) fn flush_for(&self, completion: &BatchCompletion) -> BatchResult {
+        let mut segment = self.lock_segment();
+        completion.result().unwrap_or_else(|| {
+            // An error reaches everyone whose lines it concerns through the completion.
+            let _ = self.flush(&mut segment);
+            completion.result().unwrap_or(BatchResult::Failed)
+        })
+    }
+
+    /// Takes the next batch, and tells whether the header of a new segment waits to be written after it.
+    ///
+    /// The header is appended at the moment at which no lines are pending, so that it lists the uses that are open at
+    /// its position.
+    fn take_batch(&self, segment: &mut ActiveSegment) -> Option<(Batch, bool)> {
+        let mut pending = self.lock_pending();
+        // Rotation by age, without traffic.
+        if pending.is_empty() && pending.status == JournalStatus::Running && segment.is_rotation_due(&self.settings, 0)
+        {
             pending.begin_segment(&self.settings.gateway, clock::now());
         }
-        (pending.phase != Phase::Poisoned && !pending.is_empty()).then_some(())?;
-        let batch = pending.take(mem::take(&mut output.spare));
-        let due = !batch.header && output.is_due(&self.settings, batch.lines.len() as u64);
-        let rotate = due && pending.phase == Phase::Running;
+        (pending.status != JournalStatus::SyncFailed && !pending.is_empty()).then_some(())?;
+        let batch = pending.take_batch(mem::take(&mut segment.spare));
+        // A batch with a header begins a segment itself, and is not followed by another header.
+        let due = !batch.header && segment.is_rotation_due(&self.settings, batch.lines.len() as u64);
+        let rotate = due && pending.status == JournalStatus::Running;
         if rotate {
             pending.begin_segment(&self.settings.gateway, clock::now());
         }
         Some((batch, rotate))
     }
 
-    fn written(&self, output: &mut Output, mut batch: Batch) {
-        self.heal();
+    fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
+        self.clear_write_failure();
         self.metrics.backlog.sub(batch.events);
         self.metrics.written.inc_by(batch.attempts);
-        batch.ticket.resolve(Fate::Written);
+        batch.completion.complete(BatchResult::Written);
         batch.lines.clear();
-        batch.lines.shrink_to(SPARE);
-        output.spare = batch.lines;
+        batch.lines.shrink_to(SPARE_CAPACITY);
+        segment.spare = batch.lines;
     }
 
-    /// Writing works.
-    pub(crate) fn heal(&self) {
-        if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
+    /// Notes that writing works again.
+    pub(crate) fn clear_write_failure(&self) {
+        // The load alone decides in the usual case, so that no request writes to a shared cache line.
+        if self.write_failed.load(Ordering::Relaxed) && self.write_failed.swap(false, Ordering::Relaxed) {
             tracing::info!(path = %self.settings.path.display(), "the audit journal can be written again");
         }
     }
 
-    /// Tells the committer that something is pending, if it sleeps.
-    pub(crate) fn wake_committer(&self, pending: &mut Pending) {
-        if mem::take(&mut pending.asleep) {
+    /// Wakes the committer, if it sleeps.
+    pub(crate) fn wake_committer(&self, pending: &mut PendingLines) {
+        if mem::take(&mut pending.committer_asleep) {
             self.wake.notify_one();
         }
     }
 
-    fn failed(&self, output: &mut Output, batch: &Batch, error: &io::Error) {
-        if !self.failing.swap(true, Ordering::Relaxed) {
-            tracing::error!(%error, path = %self.settings.path.display(), "the audit journal cannot be written");
+    fn fail_batch(&self, segment: &mut ActiveSegment, batch: &Batch, error: &io::Error) {
+        // Logged once per outage, not per request.
+        if !self.write_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!(%error, path = %self.settings.path.display(),
+                "the audit journal cannot be written; check the disk's free space and the directory's permissions");
         }
         {
-            let mut pending = self.pending();
-            pending.put_back(batch);
+            let mut pending = self.lock_pending();
+            pending.restore_failed_batch(batch);
             self.metrics.backlog.set(pending.events);
         }
         self.metrics.dropped.inc_by(batch.attempts);
-        batch.ticket.resolve(Fate::Failed);
-        output.spare = Vec::new();
+        batch.completion.complete(BatchResult::Failed);
+        segment.spare = Vec::new();
     }
 
-    /// Syncs what was just written. A failure is final: the kernel may have dropped the pages and forgotten the error.
-    fn sync(&self, output: &Output, batch: &Batch) -> io::Result<()> {
+    /// Syncs the batch that was just written. A failure is final: the kernel may have dropped the pages and forgotten
+    /// the error, so a second sync could succeed without the data being on disk.
+    fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
         let directory = if batch.header { segment::sync_directory(&self.settings.path) } else { Ok(()) };
-        directory.and_then(|()| output.sync()).inspect_err(|error| self.poison(batch, error))
+        directory.and_then(|()| segment.sync()).inspect_err(|error| self.fail_permanently(batch, error))
     }
 
-    fn poison(&self, batch: &Batch, error: &io::Error) {
+    fn fail_permanently(&self, batch: &Batch, error: &io::Error) {
         tracing::error!(%error, path = %self.settings.path.display(),
-            "the audit journal could not be synced: it takes no records until a restart");
-        self.poisoned.store(true, Ordering::Relaxed);
-        let mut pending = self.pending();
-        pending.phase = Phase::Poisoned;
-        let waiting = pending.take(Vec::new());
+            "the audit journal could not be synced and takes no records any more; check the disk, then restart");
+        self.sync_failed.store(true, Ordering::Relaxed);
+        let mut pending = self.lock_pending();
+        pending.status = JournalStatus::SyncFailed;
+        let waiting = pending.take_batch(Vec::new());
         drop(pending);
-        batch.ticket.resolve(Fate::Failed);
-        waiting.ticket.resolve(Fate::Failed);
-    }
-}
-
-impl Output {
-    /// The segment to go on with; number 0 and no file when there is none yet.
-    pub(crate) fn new(file: Option<File>, number: u64, length: u64, created: Micros, has_events: bool) -> Self {
-        Self { file, number, length, created, has_events, dirty: false, spare: Vec::new() }
-    }
-
-    fn write(&mut self, settings: &Settings, batch: &Batch) -> io::Result<()> {
-        if batch.header {
-            return self.write_new(settings, batch);
-        }
-        self.clean()?;
-        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        if let Err(error) = file.write_all_at(&batch.lines, self.length) {
-            self.dirty = true;
-            self.clean().unwrap_or_else(|error| tracing::debug!(%error, "the segment cannot be cut back yet"));
-            return Err(error);
-        }
-        self.length += batch.lines.len() as u64;
-        self.has_events = true;
-        Ok(())
-    }
-
-    /// Writes a batch that begins a segment. The old one is closed only when the new one is good.
-    fn write_new(&mut self, settings: &Settings, batch: &Batch) -> io::Result<()> {
-        self.clean()?;
-        let number = self.number + 1;
-        let file = segment::create(&settings.path, number)?;
-        if let Err(error) = file.write_all_at(&batch.lines, 0) {
-            // It holds nothing that counts: recovery passes over a segment without a good line.
-            let removed = std::fs::remove_file(segment::path(&settings.path, number));
-            removed.unwrap_or_else(|error| tracing::debug!(%error, "the new segment cannot be removed"));
-            return Err(error);
-        }
-        let length = batch.lines.len() as u64;
-        *self = Self::new(Some(file), number, length, clock::now(), batch.events > 1);
-        Ok(())
-    }
-
-    /// Cuts the file back to its last good byte, when there may be more.
-    fn clean(&mut self) -> io::Result<()> {
-        if let (true, Some(file)) = (self.dirty, &self.file) {
-            file.set_len(self.length)?;
-            self.dirty = false;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
-    }
-
-    /// Whether there is room: writes a page beyond the end and cuts it off again.
-    pub(crate) fn probe(&mut self) -> io::Result<()> {
-        self.clean()?;
-        let Some(file) = &self.file else { return Ok(()) };
-        self.dirty = true;
-        file.write_all_at(&[b' '; 4096], self.length)?;
-        self.clean()
-    }
-
-    /// Whether this segment is to be closed once so many bytes more are in it.
-    pub(crate) fn is_due(&self, settings: &Settings, more: u64) -> bool {
-        let old = || clock::now() >= self.created.after(settings.segment_age);
-        (self.has_events || more > 0) && (self.length + more >= settings.segment_size || old())
+        batch.completion.complete(BatchResult::Failed);
+        waiting.completion.complete(BatchResult::Failed);
     }
 }

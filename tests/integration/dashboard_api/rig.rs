@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use keygate::admin::{Operation, Reply};
-use keygate::audit::{Filter, Outcome, Reader, Record};
+use keygate::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use keygate::identity::{OrgId, UserId};
 use serde_json::Value;
 
@@ -89,7 +89,7 @@ impl House {
         eventually("all changes are recorded", || {
             let reader = Reader::open(&self.gateway.dir.path().join("audit")).unwrap();
             records = reader.list(&Filter::default(), 1000, None).unwrap().records;
-            records.retain(|record| record.method == "ADMIN");
+            records.retain(|record| record.kind() == RecordKind::Change);
             !records.iter().any(|record| record.outcome == Outcome::InProgress)
         });
         records.reverse();

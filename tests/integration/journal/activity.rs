@@ -1,6 +1,7 @@
 //! What keys did, by the hour and at last: the same as a naive count over all records says, whatever the index covers.
 
-use keygate::audit::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
+use keygate::audit::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse, RecordKind};
+use keygate::identity::MANAGEMENT_METHOD;
 use keygate::refusal::Refusal;
 
 use super::*;
@@ -68,9 +69,9 @@ impl Lively {
         let uses = self.who[i].uses_at(time);
         match n % 13 {
             3 => Use { auth_method: AuthMethod::Session, key_id: None, ..uses },
-            4 => Use { auth_method: AuthMethod::AdminSocket, method: "ADMIN", action: "key.limits", ..uses },
-            5 => Use { auth_method: AuthMethod::Session, method: "ADMIN", action: "key.rotate", ..uses },
-            6 => Use { method: "ADMIN", ..uses },
+            4 => Use { auth_method: AuthMethod::AdminSocket, method: MANAGEMENT_METHOD, action: "key.limits", ..uses },
+            5 => Use { auth_method: AuthMethod::Session, method: MANAGEMENT_METHOD, action: "key.rotate", ..uses },
+            6 => Use { method: MANAGEMENT_METHOD, ..uses },
             _ => uses,
         }
     }
@@ -241,7 +242,7 @@ fn a_long_journal_is_not_counted_without_its_index() {
     let large = fs::File::create(lively.settings.path.join("0000000999.jsonl")).unwrap();
     large.set_len((256 << 20) + 1).unwrap();
     let refused = activity().unwrap_err().to_string();
-    assert!(refused.contains("index is being made") && refused.contains("256 MiB"), "{refused}");
+    assert!(refused.contains("index is being built") && refused.contains("256 MiB"), "{refused}");
     large.set_len(0).unwrap();
     assert!(activity().is_ok());
 }
@@ -373,7 +374,7 @@ fn refusals_and_requests_are_found_by_themselves() {
     let lively = Lively::whole();
     lively.index();
     let records = all(&lively.settings);
-    let change = |record: &Record| record.method == "ADMIN" && record.auth_method != AuthMethod::ApiKey;
+    let change = |record: &Record| record.kind() == RecordKind::Change;
     assert!(records.iter().filter(|record| change(record)).count() > 100);
     let who = |i: usize| lively.who[i];
     let (key, user, org) = (Some(who(3).key), Some(who(4).user), Some(who(1).org));
@@ -398,9 +399,9 @@ fn refusals_and_requests_are_found_by_themselves() {
             let refused = |record: &Record| REFUSALS.contains(&record.outcome);
             let refusals = Filter { refused: Some(true), ..filter };
             assert_eq!(exported(&lively.settings, refusals), expected(&refused));
-            let requests = Filter { requests_only: true, ..filter };
+            let requests = Filter { kind: Some(RecordKind::Request), ..filter };
             assert_eq!(exported(&lively.settings, requests), expected(&|record| !change(record)));
-            let both = Filter { requests_only: true, refused: Some(true), ..filter };
+            let both = Filter { kind: Some(RecordKind::Request), refused: Some(true), ..filter };
             let listed = reader(&lively.settings).list(&both, 20, None).unwrap().records;
             let newest = expected(&|record| refused(record) && !change(record)).into_iter().rev().take(20);
             assert_eq!(listed, newest.collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! Gateways with providers, people in their directories, and what is looked at afterwards.
 
 use keygate::admin::{Operation, Reply};
-use keygate::audit::{Filter, Outcome, Reader, Record};
+use keygate::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use keygate::identity::{OrgId, UserId};
 use keygate::management::Session;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ pub fn changes(gateway: &Gateway) -> Vec<Record> {
     eventually("all changes are recorded with their end", || {
         let reader = Reader::open(&gateway.dir.path().join("audit")).unwrap();
         records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
-        records.retain(|record| record.method == "ADMIN");
+        records.retain(|record| record.kind() == RecordKind::Change);
         records.reverse();
         !records.iter().any(|record| record.outcome == Outcome::InProgress)
     });

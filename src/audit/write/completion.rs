@@ -1,0 +1,50 @@
+//! Completion of a batch: tells those who wait for its lines whether they were written.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::Notify;
+
+/// Completion of the lines that are written together; shared by all who wait for one of them.
+#[derive(Debug, Default)]
+pub(crate) struct BatchCompletion {
+    /// 0 while the lines are pending, 1 when written, 2 when failed.
+    state: AtomicU8,
+    done: Notify,
+}
+
+/// Result of writing a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BatchResult {
+    Written,
+    Failed,
+}
+
+impl BatchCompletion {
+    /// The result; `None` while the lines are pending.
+    pub(crate) fn result(&self) -> Option<BatchResult> {
+        match self.state.load(Ordering::Acquire) {
+            1 => Some(BatchResult::Written),
+            2 => Some(BatchResult::Failed),
+            _ => None,
+        }
+    }
+
+    /// Sets the result, and wakes those who wait for it.
+    pub(crate) fn complete(&self, result: BatchResult) {
+        self.state.store(if result == BatchResult::Written { 1 } else { 2 }, Ordering::Release);
+        self.done.notify_waiters();
+    }
+
+    /// Waits for the result.
+    pub(crate) async fn wait(&self) -> BatchResult {
+        loop {
+            // Registered before the result is read: `notify_waiters` wakes only those who wait already.
+            let mut done = std::pin::pin!(self.done.notified());
+            done.as_mut().enable();
+            if let Some(result) = self.result() {
+                return result;
+            }
+            done.await;
+        }
+    }
+}
