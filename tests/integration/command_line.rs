@@ -416,7 +416,7 @@ fn a_journal_without_any_segment_verifies_only_when_it_was_never_written() {
     }
     let deleted = installation.run("audit verify");
     assert_eq!(deleted.code, 1, "{deleted:?}");
-    assert!(deleted.out.contains("there is no segment, but an index"), "{deleted:?}");
+    assert!(deleted.out.contains("there is an index but no segment"), "{deleted:?}");
 }
 
 /// The oldest segment that holds a user's creation.
