@@ -1,97 +1,103 @@
-//! What is made of a provider's claims: who somebody is, where they belong, and what they may.
+//! Mapping of an identity provider's claims to an email address, organizations and permissions.
 //!
-//! Pure: claims go in, and what management is told comes out. A claim is named as it is, or, where it is within another, by
-//! a JSON pointer (RFC 6901) such as `/realm_access/roles`. Its value is a text or a list of texts.
+//! Pure: claims in, values for `management` out. A claim is given by its name or, where it is nested, by a JSON pointer
+//! (RFC 6901) such as `/realm_access/roles`. Its value is a text or a list of texts.
 
 use serde_json::{Map, Value};
 
 use crate::identity::Permission;
 use crate::management::Entitlements;
 
-/// How a provider's claims are read.
+/// The claims of a provider that are used, and the meaning of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimMapping {
-    /// The claim of the email address.
+    /// Claim of the email address.
     pub email: String,
-    /// Whether an address is believed that the provider does not call verified.
+    /// Whether addresses are accepted that the provider does not report as verified.
     pub accept_unverified: bool,
-    /// Where people belong to, by their claims; none: by the directory.
+    /// Claim of the organizations; `None`: all those whose directory has the address.
     pub orgs: Option<Claim<String>>,
-    /// The organizations, by name or id, that the provider may speak for; none: all.
+    /// Organizations, by name or id, that the provider may grant; `None`: all.
     pub only: Option<Vec<String>>,
-    /// What people may do, by their claims; none: what the directory says.
+    /// Claim of the permissions; `None`: those of the directory.
     pub permissions: Option<Claim<Vec<Permission>>>,
 }
 
-/// A claim, and what its values stand for.
+/// A claim, and the meaning of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim<T> {
-    /// Its name, or a JSON pointer to it.
+    /// Name of the claim, or a JSON pointer to it.
     pub name: String,
-    /// What each value stands for. Of values that are not listed, an organization's stands for itself and a permission's
-    /// for nothing; without any, a permission's stands for itself.
+    /// Values with their meanings. An unlisted value of the organizations' claim means itself. An unlisted value of the
+    /// permissions' claim means itself when this list is empty, else nothing.
     pub map: Vec<(String, T)>,
 }
 
-/// Why claims do not say who somebody is.
+/// Why claims do not identify a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// There is no email address.
-    #[error("the identity provider does not say which email address you have")]
+    /// There is no email address, or it is not a text.
+    #[error("the claims contain no email address")]
     NoEmail,
     /// The address is not verified.
-    #[error("the identity provider has not verified your email address")]
+    #[error("the email address is not verified by the identity provider")]
     Unverified,
 }
 
 impl ClaimMapping {
-    /// The email address that the claims show.
+    /// The email address.
     ///
     /// # Errors
-    /// [`ClaimError`] when there is none that can be believed.
+    /// [`ClaimError`] when there is none, or it is neither verified nor accepted without verification.
     pub fn email(&self, claims: &Map<String, Value>) -> Result<String, ClaimError> {
         let email = find(claims, &self.email).and_then(Value::as_str).ok_or(ClaimError::NoEmail)?;
-        // Some providers write it as a text.
+        // Some providers send the boolean as a text.
         let verified = claims.get("email_verified").is_some_and(|verified| *verified == true || *verified == "true");
-        // It speaks of `email` alone (OpenID Connect Core 1.0, section 5.1), and not of another claim's address.
-        let is_it = claims.get("email").is_some_and(|spoken_of| spoken_of == email);
-        if (verified && is_it) || self.accept_unverified { Ok(email.to_owned()) } else { Err(ClaimError::Unverified) }
+        // `email_verified` is about the claim `email` only (OpenID Connect Core 1.0, section 5.1). When the address comes
+        // from another claim, it counts as verified only if it is the same address.
+        let is_email_claim = claims.get("email").is_some_and(|claim| claim == email);
+        if (verified && is_email_claim) || self.accept_unverified {
+            Ok(email.to_owned())
+        } else {
+            Err(ClaimError::Unverified)
+        }
     }
 
-    /// The claims that are read, each by the name that it has at the top.
+    /// Top-level names of all mapped claims, for requesting them from the provider.
     pub fn claims(&self) -> Vec<String> {
-        let named = [Some(&self.email), self.orgs.as_ref().map(|claim| &claim.name)];
+        let email_and_orgs = [Some(&self.email), self.orgs.as_ref().map(|claim| &claim.name)];
         let permissions = self.permissions.as_ref().map(|claim| &claim.name);
-        named.into_iter().flatten().chain(permissions).filter_map(|name| top(name)).collect()
+        email_and_orgs.into_iter().flatten().chain(permissions).filter_map(|name| top_level_name(name)).collect()
     }
 
-    /// Where the person belongs, and what they may.
+    /// Organizations and permissions, as far as the mapping takes them from claims.
     pub fn entitlements(&self, claims: &Map<String, Value>) -> Entitlements {
         let orgs = self.orgs.as_ref().map(|claim| {
-            let of = |value: String| claim.of(&value).cloned().unwrap_or(value);
-            values(claims, &claim.name).into_iter().map(of).collect()
+            let meaning = |value: String| claim.meaning(&value).cloned().unwrap_or(value);
+            values(claims, &claim.name).into_iter().map(meaning).collect()
         });
         let permissions = self.permissions.as_ref().map(|claim| {
-            let itself = |value: &str| value.parse().map(|permission| vec![permission]).unwrap_or_default();
-            let of = |value: String| match claim.of(&value) {
+            let parse = |value: &str| value.parse().map(|permission| vec![permission]).unwrap_or_default();
+            let meaning = |value: String| match claim.meaning(&value) {
                 Some(permissions) => permissions.clone(),
-                None if claim.map.is_empty() => itself(&value),
+                None if claim.map.is_empty() => parse(&value),
+                // Once values are mapped, an unlisted one must not grant a permission that happens to have its name.
                 None => Vec::new(),
             };
-            values(claims, &claim.name).into_iter().flat_map(of).collect()
+            values(claims, &claim.name).into_iter().flat_map(meaning).collect()
         });
         Entitlements { orgs, only: self.only.clone(), permissions }
     }
 }
 
 impl<T> Claim<T> {
-    fn of(&self, value: &str) -> Option<&T> {
-        self.map.iter().find(|(given, _)| given == value).map(|(_, stands_for)| stands_for)
+    fn meaning(&self, value: &str) -> Option<&T> {
+        self.map.iter().find(|(given, _)| given == value).map(|(_, meaning)| meaning)
     }
 }
 
-/// The claim that a name, or a pointer, begins with.
-fn top(name: &str) -> Option<String> {
+/// The top-level claim of a name or a JSON pointer.
+fn top_level_name(name: &str) -> Option<String> {
     match name.strip_prefix('/') {
         None => Some(name.to_owned()),
         Some(pointer) => pointer.split('/').next().map(|first| first.replace("~1", "/").replace("~0", "~")),
@@ -99,14 +105,14 @@ fn top(name: &str) -> Option<String> {
 }
 
 fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    let claim = claims.get(&top(name)?)?;
+    let claim = claims.get(&top_level_name(name)?)?;
     match name.strip_prefix('/') {
         None => Some(claim),
         Some(pointer) => claim.pointer(pointer.find('/').map_or("", |rest| &pointer[rest..])),
     }
 }
 
-/// The texts of a claim.
+/// The texts of a claim: its value, or the items of its list.
 fn values(claims: &Map<String, Value>, name: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match find(claims, name) {
@@ -131,21 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn only_a_verified_address_is_believed() {
+    fn email_must_be_verified_unless_configured_otherwise() {
         let of = |value| mapping().email(&claims(&value));
         assert_eq!(of(json!({"email": "a@b", "email_verified": true})), Ok("a@b".into()));
         assert_eq!(of(json!({"email": "a@b", "email_verified": "true"})), Ok("a@b".into()));
         for unverified in [json!({"email": "a@b"}), json!({"email": "a@b", "email_verified": false})] {
             assert_eq!(of(unverified.clone()), Err(ClaimError::Unverified));
-            let believing = ClaimMapping { accept_unverified: true, ..mapping() };
-            assert_eq!(believing.email(&claims(&unverified)), Ok("a@b".into()));
+            let accepting = ClaimMapping { accept_unverified: true, ..mapping() };
+            assert_eq!(accepting.email(&claims(&unverified)), Ok("a@b".into()));
         }
         assert_eq!(of(json!({"email_verified": true})), Err(ClaimError::NoEmail));
         assert_eq!(of(json!({"email": ["a@b"], "email_verified": true})), Err(ClaimError::NoEmail));
     }
 
     #[test]
-    fn what_is_said_of_one_address_is_not_believed_of_another() {
+    fn email_of_another_claim_is_not_verified_by_email_verified() {
         let mapping = ClaimMapping { email: "upn".into(), ..mapping() };
         let of = |value| mapping.email(&claims(&value));
         for other in [
@@ -155,12 +161,12 @@ mod tests {
             assert_eq!(of(other), Err(ClaimError::Unverified));
         }
         assert_eq!(of(json!({"upn": "a@b", "email": "a@b", "email_verified": true})), Ok("a@b".into()));
-        let believing = ClaimMapping { accept_unverified: true, ..mapping.clone() };
-        assert_eq!(believing.email(&claims(&json!({"upn": "boss@b", "email": "a@b"}))), Ok("boss@b".into()));
+        let accepting = ClaimMapping { accept_unverified: true, ..mapping.clone() };
+        assert_eq!(accepting.email(&claims(&json!({"upn": "boss@b", "email": "a@b"}))), Ok("boss@b".into()));
     }
 
     #[test]
-    fn claims_stand_for_organizations_and_permissions() {
+    fn claims_map_to_organizations_and_permissions() {
         let read: Permission = "queries:read".parse().unwrap();
         let admin: Permission = "org:admin".parse().unwrap();
         let mapped = ClaimMapping {

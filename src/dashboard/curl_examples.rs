@@ -1,31 +1,32 @@
-//! What a new key can be tried at, for the line that people paste.
+//! Requests to try a new key with, for the curl command on its page.
 
 use crate::identity::Permission;
 
-/// The API's origin, and paths there that may be asked for by `GET`, in the order in which they are preferred.
+/// Example requests: the API's origin, and paths there, in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CurlExamples {
     /// Scheme, host and port.
     pub origin: String,
-    /// The paths; none: any will do.
+    /// Paths that are served for `GET`. Empty: the example is `/`.
     pub paths: Vec<CurlExample>,
 }
 
-/// A path, and what one must be permitted to get it.
+/// A path that is served for `GET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurlExample {
-    /// The path.
+    /// Path.
     pub path: String,
-    /// What one must be permitted; none: nothing.
+    /// Permission that the route requires; `None`: none.
     pub permission: Option<Permission>,
 }
 
 impl CurlExamples {
-    /// The address for somebody with these permissions: the first that they may ask for, else the first.
+    /// The URL of the first path that these permissions allow; when they allow none, of the first path.
     pub(super) fn url_for(&self, permissions: &[Permission]) -> String {
-        let may =
-            |example: &&CurlExample| example.permission.as_ref().is_none_or(|needed| permissions.contains(needed));
-        let example = self.paths.iter().find(may).or(self.paths.first());
+        let is_allowed = |example: &&CurlExample| {
+            example.permission.as_ref().is_none_or(|permission| permissions.contains(permission))
+        };
+        let example = self.paths.iter().find(is_allowed).or(self.paths.first());
         format!("{}{}", self.origin, example.map_or("/", |example| &example.path))
     }
 }
@@ -35,10 +36,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_may_be_asked_for_is_taken() {
+    fn url_is_of_the_first_allowed_path() {
         let permission = |text: &str| text.parse::<Permission>().unwrap();
-        let example =
-            |path: &str, needed: Option<&str>| CurlExample { path: path.into(), permission: needed.map(permission) };
+        let example = |path: &str, required: Option<&str>| CurlExample {
+            path: path.into(),
+            permission: required.map(permission),
+        };
         let paths = vec![example("/a", Some("a")), example("/b", Some("b")), example("/c", None)];
         let examples = CurlExamples { origin: "https://api.example".into(), paths };
         assert_eq!(examples.url_for(&[permission("b")]), "https://api.example/b");

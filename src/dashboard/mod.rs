@@ -1,17 +1,19 @@
-//! The dashboard: *Organization Settings > API Keys* for people, and the same operations for programs that have a session.
+//! The dashboard: *Organization Settings > API Keys* for people, and the same operations as a JSON API for programs that
+//! have a web session.
 //!
-//! - Everything is under one path, which is never forwarded. A path goes to the sign-in, to a page, or to the API.
-//! - Only a web session opens it; an API key never does. Who somebody is and what they may do is read from the state for
-//!   each request.
-//! - What changes something must come from a page of this origin, as the browser says.
-//! - Each operation has one implementation, in `management`; pages and API are its faces.
-//! - Every failure is a page, or a problem (RFC 9457), with words and the request's id; none is an empty one or a stack.
+//! - Everything is below one path, which is never forwarded to the upstream. One table, [`routes`], maps requests to
+//!   sign-in steps, pages, the API and assets.
+//! - A web session is the only credential; an API key is refused. The user and their permissions are read from the state
+//!   for each request.
+//! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
+//! - Operations are implemented once, in `management`; pages and API call the same functions.
+//! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
@@ -19,20 +21,24 @@ use crate::clock;
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
-use crate::management::{Management, ManagementError, SignedInUser};
+use crate::management::{Management, SignedInUser};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::oidc;
 use crate::session;
 
+// Configuration.
 mod settings;
 mod claim_mapping;
+mod curl_examples;
+// Requests and responses.
+mod routes;
 mod request;
 mod response;
 mod return_path;
-mod curl_examples;
-mod sign_in;
 mod error;
-mod public_pages;
+mod error_text;
+mod error_page;
+// What is served.
 mod handlers;
 mod api;
 pub mod pages;
@@ -43,49 +49,51 @@ pub use curl_examples::{CurlExample, CurlExamples};
 pub use return_path::return_path;
 pub use settings::{ProviderSettings, Settings};
 
+use api::ApiError;
 use assets::Asset;
 use error::DashboardError;
 use request::{DashboardRequest, ReadError};
 use response::DashboardResponse;
+use routes::{Endpoint, RouteError, RouteMatch};
 
-/// The metrics' name of all of the dashboard's requests.
+/// Value of the metrics' label `route` for all requests to the dashboard.
 const ROUTE: &str = "dashboard";
 
-/// The dashboard, for one worker.
+/// One worker's dashboard.
 #[derive(Debug)]
 pub struct Dashboard {
     settings: Arc<Settings>,
     providers: Arc<Providers>,
     management: Arc<Management>,
+    /// Proxies whose `X-Forwarded-For` is trusted.
     trusted: TrustedProxies,
-    /// How often somebody may begin to sign in, or fail to.
+    /// Limits sign-ins, begun or failed, by client address.
     failed_auth: FailedAuthLimiter,
-    /// The origin of the API, and what may be asked for there.
     curl_examples: CurlExamples,
     metrics: Metrics,
-    counts: RouteMetrics,
+    route_metrics: RouteMetrics,
 }
 
-/// What the dashboards of all workers share.
+/// Services shared by the dashboards of all workers.
 #[derive(Clone, Debug)]
 pub struct DashboardServices {
-    /// Where it is.
+    /// Configuration.
     pub settings: Arc<Settings>,
-    /// By whom people sign in.
+    /// Identity providers.
     pub providers: Arc<Providers>,
-    /// What is done for them.
+    /// Operations on organizations, users, keys and sessions.
     pub management: Arc<Management>,
 }
 
-/// The identity providers, shared by all workers: what is known of them is fetched once.
+/// Identity providers with their claim mappings. Shared by all workers, so that a provider's documents are fetched once.
 #[derive(Debug)]
 pub struct Providers(Vec<(oidc::Provider, ClaimMapping)>);
 
 impl Providers {
-    /// Those of the settings. Nothing is asked of them yet.
+    /// The providers of the settings. Sends nothing to them yet.
     ///
     /// # Errors
-    /// [`oidc::Error`] when one cannot be spoken to as configured, such as for its certificates.
+    /// [`oidc::Error`] when the client for a provider cannot be built, such as for unreadable certificates.
     pub fn new(settings: &Settings) -> Result<Self, oidc::Error> {
         let provider = |provider: &ProviderSettings| {
             Ok((oidc::Provider::new(provider.oidc.clone())?, provider.claim_mapping.clone()))
@@ -93,76 +101,85 @@ impl Providers {
         settings.providers.iter().map(provider).collect::<Result<_, _>>().map(Self)
     }
 
-    fn named(&self, name: &str) -> Option<&(oidc::Provider, ClaimMapping)> {
+    fn find(&self, name: &str) -> Option<&(oidc::Provider, ClaimMapping)> {
         self.0.iter().find(|(provider, _)| provider.settings().name == name)
     }
 }
 
 impl Dashboard {
-    /// A worker's dashboard.
+    /// A worker's dashboard. Client addresses come from `trusted` proxies; `failed_auth` limits sign-ins by them.
     pub fn new(
-        shared: DashboardServices,
+        services: DashboardServices,
         trusted: TrustedProxies,
         failed_auth: FailedAuthLimiter,
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
-        let DashboardServices { settings, providers, management } = shared;
-        let counts = metrics.route(ROUTE);
-        Self { settings, providers, management, trusted, failed_auth, curl_examples, metrics, counts }
+        let DashboardServices { settings, providers, management } = services;
+        let route_metrics = metrics.route(ROUTE);
+        Self { settings, providers, management, trusted, failed_auth, curl_examples, metrics, route_metrics }
     }
 
-    /// Whether a path is the dashboard's.
+    /// Whether a path is the dashboard's: its own or one below it.
     pub fn contains_path(&self, path: &str) -> bool {
         self.settings.contains_path(path)
     }
 
-    /// Answers one request. Never fails; and what it has begun it ends, also when whoever asked has gone.
+    /// Handles one request. Never fails: errors and panics become responses. Runs to its end even when the client
+    /// disconnects, so that a change is not abandoned halfway.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let (id, arrived) = (Uuid::now_v7(), clock::now());
         let is_head = request.method() == http::Method::HEAD;
         let is_api = self.is_api(request.uri().path());
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
-        let answering = tokio::task::spawn_local(async move { this.answer(id, &peer, request).await });
-        let mut answer = answering.await.unwrap_or_else(|error| {
-            tracing::error!(request_id = %id, %error, "the dashboard failed in the middle of a request");
+        // A task of its own: dropping this future, as a disconnect does, leaves the task running.
+        let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request).await });
+        let mut response = task.await.unwrap_or_else(|error| {
+            tracing::error!(request_id = %id, %error, "panic while the dashboard handled a request");
             self.metrics.panics.inc();
-            self.unanswered(id, is_api, DashboardError::Internal)
+            self.early_error(id, is_api, DashboardError::Internal)
         });
-        answer.headers_mut().insert(X_REQUEST_ID, header(id));
-        self.counts.count_response(answer.status());
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
-        self.counts.duration.observe(clock::now().since(arrived) as f64 / 1e6);
+        self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
+        self.record(id, &mut response);
         if is_head {
-            let length = answer.body().len();
-            answer.headers_mut().insert(http::header::CONTENT_LENGTH, length.into());
-            *answer.body_mut() = Bytes::new();
+            let length = response.body().len();
+            response.headers_mut().insert(http::header::CONTENT_LENGTH, length.into());
+            *response.body_mut() = Bytes::new();
         }
-        answer
+        response
     }
 
-    /// What is under the dashboard's path at a listener that does not serve it.
+    /// 404 for the dashboard's path at a listener that does not serve the dashboard.
     pub fn not_found(&self) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        let mut answer = self.failed(id, &DashboardError::NotFound);
-        answer.headers_mut().insert(X_REQUEST_ID, header(id));
-        self.counts.count_response(answer.status());
-        answer
+        let mut response = self.error_page(id, &DashboardError::NotFound);
+        self.record(id, &mut response);
+        response
     }
 
-    async fn answer(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> DashboardResponse {
+    /// Sets the request's id, and counts the response.
+    fn record(&self, id: Uuid, response: &mut DashboardResponse) {
+        let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
+        response.headers_mut().insert(X_REQUEST_ID, value);
+        self.route_metrics.count_response(response.status());
+    }
+
+    /// Reads the request and dispatches it.
+    async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> DashboardResponse {
         let path = request.uri().path();
+        // A listener for the dashboard alone also gets requests for other paths.
         if path == "/" {
             return response::see_other(&self.settings.path);
         }
         if !self.contains_path(path) {
-            return self.failed(id, &DashboardError::NotFound);
+            return self.error_page(id, &DashboardError::NotFound);
         }
         let is_api = self.is_api(path);
         match DashboardRequest::read(&self.settings.path, id, peer, &self.trusted, request).await {
-            Ok(request) => self.answer_request(&request).await,
-            Err(ReadError::TimedOut) => self.unanswered(id, is_api, DashboardError::Slow),
-            Err(ReadError::Body) => self.unanswered(id, is_api, DashboardError::Body),
+            Ok(request) => self.dispatch(&request).await,
+            Err(ReadError::TimedOut) => self.early_error(id, is_api, DashboardError::BodyTimeout),
+            Err(ReadError::Body) => self.early_error(id, is_api, DashboardError::Body),
         }
     }
 
@@ -171,53 +188,55 @@ impl Dashboard {
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// A failure of a request that could not be read or answered: a page, or for programs a problem.
-    fn unanswered(&self, id: Uuid, is_api: bool, failed: DashboardError) -> DashboardResponse {
-        if is_api { api::ApiError::DashboardError(failed).answer(id) } else { self.failed(id, &failed) }
+    /// The response to a request that could not be read, or whose handler panicked.
+    fn early_error(&self, id: Uuid, is_api: bool, error: DashboardError) -> DashboardResponse {
+        if is_api { ApiError::Dashboard(error).response(id) } else { self.error_page(id, &error) }
     }
 
-    async fn answer_request(&self, request: &DashboardRequest) -> DashboardResponse {
+    /// Routes a request, and responds with what its endpoint returns or with the page or problem for its error.
+    async fn dispatch(&self, request: &DashboardRequest) -> DashboardResponse {
         let segments = request.segments();
-        match segments.as_slice() {
-            ["assets", name] => match Asset::named(name) {
-                Some(asset) => response::asset(&asset, &request.headers),
-                None => self.failed(request.id, &DashboardError::NotFound),
+        let page = match routes::find(request.route_method(), &segments) {
+            Ok(RouteMatch { route, value }) => match route.endpoint {
+                Endpoint::Asset => self.asset(request, value),
+                Endpoint::ApiDocument => return api::document(),
+                Endpoint::Api(endpoint) => return api::respond(self, request, endpoint, route.query, value).await,
+                Endpoint::SignIn(endpoint) => handlers::sign_in(self, request, endpoint, value).await,
+                Endpoint::Page(endpoint) => handlers::page(self, request, endpoint, value).await,
             },
-            ["api", rest @ ..] => api::answer(self, request, rest).await,
-            _ => match self.paged(request, &segments).await {
-                Ok(answer) => answer,
-                Err(failed) => self.failed_for(request, &failed),
-            },
-        }
+            Err(error) if routes::is_api(&segments) => return ApiError::from(error).response(request.id),
+            Err(error) => Err(self.refuse_path(request, &segments, error).await),
+        };
+        page.unwrap_or_else(|error| self.error_response(request, &error))
     }
 
-    async fn paged(&self, request: &DashboardRequest, segments: &[&str]) -> Result<DashboardResponse, DashboardError> {
-        let is_own = session::is_own_doing(&request.method, &request.headers, &self.settings.origin);
-        if !is_own {
-            return Err(DashboardError::CrossSite);
-        }
-        match sign_in::answer(self, request, segments).await {
-            Some(answer) => answer,
-            None => handlers::answer(self, request, segments).await,
-        }
+    fn asset(&self, request: &DashboardRequest, name: &str) -> Result<DashboardResponse, DashboardError> {
+        let asset = Asset::find(name).ok_or(DashboardError::NotFound)?;
+        Ok(response::asset(&asset, &request.headers))
     }
 
-    /// The person whose session a request presents.
-    async fn person(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
-        let Some(digest) = request.session.map_err(|_| DashboardError::Ambiguous)? else { return Ok(None) };
-        Ok(self.management.authenticate_session(&digest, request.origin.clone(), request.now).await?)
+    /// The error of a page request without a route. Origin and session are checked first, as for pages that exist.
+    async fn refuse_path(&self, request: &DashboardRequest, segments: &[&str], error: RouteError) -> DashboardError {
+        let checked = match self.check_origin(request) {
+            Ok(()) if routes::requires_session(segments) => self.require_user(request).await.map(drop),
+            checked => checked,
+        };
+        checked.err().unwrap_or_else(|| error.into())
+    }
+
+    /// Refuses a request from another site that would change something (CSRF).
+    fn check_origin(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
+        let is_same_origin = session::is_own_doing(&request.method, &request.headers, &self.settings.origin);
+        if is_same_origin { Ok(()) } else { Err(DashboardError::CrossSite) }
+    }
+
+    /// The user whose session the request's cookie names; `None` without a cookie, or when the session has ended.
+    async fn user(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
+        let Some(digest) = request.session.map_err(|_| DashboardError::AmbiguousSession)? else { return Ok(None) };
+        Ok(self.management.authenticate_session(&digest, request.client.clone(), request.now).await?)
+    }
+
+    async fn require_user(&self, request: &DashboardRequest) -> Result<SignedInUser, DashboardError> {
+        self.user(request).await?.ok_or(DashboardError::SignedOut)
     }
 }
-
-fn header(id: Uuid) -> HeaderValue {
-    HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII")
-}
-
-impl From<ManagementError> for DashboardError {
-    fn from(error: ManagementError) -> Self {
-        Self::Management(Box::new(error))
-    }
-}
-
-/// The status of a page that is as it should be.
-const OK: StatusCode = StatusCode::OK;

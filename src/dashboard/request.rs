@@ -1,4 +1,4 @@
-//! A request to the dashboard, read whole, with what is known of its sender.
+//! A request to the dashboard, read whole, with the client and the session that it presents.
 
 use std::time::Duration;
 
@@ -16,44 +16,45 @@ use crate::identity::Peer;
 use crate::management::ClientInfo;
 use crate::session::{self, Ambiguous, TokenDigest};
 
-/// Bytes of a body; the largest is a form with a name and an address.
-const BODY: usize = 64 << 10;
-/// For a body to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Characters of a user agent that are looked at.
-const AGENT: usize = 1000;
+/// Bytes of a body at most. The largest expected one is a form with a name and an email address.
+const MAX_BODY: usize = 64 << 10;
+/// Time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Characters of a user agent that are kept.
+const USER_AGENT_LENGTH: usize = 1000;
 
 /// A request to the dashboard.
 pub(super) struct DashboardRequest {
-    /// Its id, for the log and for people who ask.
+    /// Request id, for the response, the log and error pages.
     pub(super) id: Uuid,
-    /// When it came.
+    /// Time of arrival.
     pub(super) now: Micros,
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
-    /// The path below the dashboard's, without the slash that it begins with.
+    /// Path below the dashboard's, without the slash at its beginning.
     pub(super) path: String,
+    /// Parameters of the query, decoded, in their order.
     pub(super) query: Vec<(String, String)>,
-    /// The query as it came.
+    /// Query as it was sent.
     pub(super) query_text: String,
     pub(super) body: Bytes,
-    /// Where it came from.
-    pub(super) origin: ClientInfo,
-    /// The session that it presents.
+    /// Client address (by the trusted-proxy rule) and user agent.
+    pub(super) client: ClientInfo,
+    /// Digest of the session cookie; an error when there are several.
     pub(super) session: Result<Option<TokenDigest>, Ambiguous>,
 }
 
 /// Why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadError {
-    /// Its body is too large, or broke off.
+    /// The body is larger than [`MAX_BODY`], or the connection broke off.
     Body,
-    /// Its body took too long.
+    /// The body did not arrive within [`BODY_TIMEOUT`].
     TimedOut,
 }
 
 impl DashboardRequest {
-    /// Reads a request whose path is under `base`.
+    /// Reads a request, with its body, whose path is below `base`.
     pub(super) async fn read(
         base: &str,
         id: Uuid,
@@ -62,13 +63,14 @@ impl DashboardRequest {
         request: Request<Incoming>,
     ) -> Result<Self, ReadError> {
         let (head, body) = request.into_parts();
-        let reading = tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect());
+        let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
         let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
-        Ok(Self::of(base, id, peer, trusted, head, body))
+        Ok(Self::new(base, id, peer, trusted, head, body))
     }
 
-    fn of(base: &str, id: Uuid, peer: &Peer, trusted: &TrustedProxies, head: Parts, body: Bytes) -> Self {
+    fn new(base: &str, id: Uuid, peer: &Peer, trusted: &TrustedProxies, head: Parts, body: Bytes) -> Self {
         let agent = head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+        let user_agent = agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect());
         let client = Client::find(peer, &head.headers, trusted);
         let path = head.uri.path().strip_prefix(base).unwrap_or_default();
         Self {
@@ -76,55 +78,51 @@ impl DashboardRequest {
             now: clock::now(),
             method: head.method,
             path: path.strip_prefix('/').unwrap_or(path).to_owned(),
-            query: pairs(head.uri.query().unwrap_or_default().as_bytes()),
+            query: parse_form(head.uri.query().unwrap_or_default().as_bytes()),
             query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
-            origin: ClientInfo {
-                ip: Some(client.ip),
-                user_agent: agent.map(|agent| agent.chars().take(AGENT).collect()),
-            },
+            client: ClientInfo { ip: Some(client.ip), user_agent },
             session: session::presented(&head.headers, session::COOKIE_NAME),
             headers: head.headers,
         }
     }
 
-    /// The segments of the path.
+    /// Segments of the path below the dashboard's, still percent-encoded.
     pub(super) fn segments(&self) -> Vec<&str> {
         self.path.split('/').collect()
     }
 
-    /// A parameter of the query: the first of its name.
+    /// The first parameter of the query with this name.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         first(&self.query, name)
     }
 
-    /// The fields of a form (application/x-www-form-urlencoded).
+    /// The body as a form (application/x-www-form-urlencoded).
     pub(super) fn form(&self) -> Form {
-        Form(pairs(&self.body))
+        Form(parse_form(&self.body))
     }
 
-    /// Whether only the head of an answer is wanted.
     pub(super) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// The method, with `HEAD` for `GET`, whose answers are the same.
-    pub(super) fn verb(&self) -> &str {
+    /// The method to route by: `GET` for `HEAD`, whose response differs only in having no body.
+    pub(super) fn route_method(&self) -> &str {
         if self.is_head() { "GET" } else { self.method.as_str() }
     }
 }
 
-/// The fields of a form.
+/// Fields of a form.
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// A field, without the blanks around it; empty when there is none.
+    /// The first field with this name, trimmed; empty when there is none.
     pub(super) fn field(&self, name: &str) -> &str {
         first(&self.0, name).unwrap_or_default().trim()
     }
 }
 
-fn pairs(text: &[u8]) -> Vec<(String, String)> {
+fn parse_form(text: &[u8]) -> Vec<(String, String)> {
     form_urlencoded::parse(text).into_owned().collect()
 }
 

@@ -1,17 +1,17 @@
-//! Where to go after a sign-in: a path of our own, and nowhere else.
+//! Validation of `return_to`: the path to go to after a sign-in, of this origin only (open redirect).
 
 use url::Url;
 
-/// The longest address that is returned to.
-const LENGTH: usize = 2000;
+/// Bytes of an address at most.
+const MAX_LENGTH: usize = 2000;
 
-/// The path and query to return to, when the text is one of this origin for every browser; else none.
+/// The path and query of `text`, if every browser takes it for an address of `origin`; else `None`.
 ///
-/// It is read as browsers read it (the WHATWG URL standard), so that what they take for another host, such as `//host`,
-/// `/\host` or a tab in between, is seen here, too.
+/// The text is parsed as browsers parse it (WHATWG URL Standard). Texts that browsers take for another host, such as
+/// `//host`, `/\host` or a slash, a tab and another slash, are recognized as such.
 pub fn return_path(origin: &str, text: &str) -> Option<String> {
     let base = Url::parse(origin).ok()?;
-    if !text.starts_with('/') || text.len() > LENGTH {
+    if !text.starts_with('/') || text.len() > MAX_LENGTH {
         return None;
     }
     let target = base.join(text).ok()?;
@@ -19,10 +19,10 @@ pub fn return_path(origin: &str, text: &str) -> Option<String> {
         Some(query) => format!("{}?{query}", target.path()),
         None => target.path().to_owned(),
     };
-    // As it is read once more: what it was made of may have been dropped on the way.
-    let again = base.join(&path).ok()?;
+    // The browser parses the path again: dot segments are gone by then, so `/.//host` has become `//host`.
+    let reparsed = base.join(&path).ok()?;
     let stays = |url: &Url| url.origin() == base.origin() && url.username().is_empty() && url.password().is_none();
-    (stays(&target) && stays(&again) && !path.starts_with("//")).then_some(path)
+    (stays(&target) && stays(&reparsed) && !path.starts_with("//")).then_some(path)
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_our_own() {
+    fn return_path_stays_on_the_origin() {
         let to = |text| return_path("https://gateway.example", text);
         for (text, path) in [
             ("/settings/keys?q=a%20b", "/settings/keys?q=a%20b"),
@@ -63,6 +63,6 @@ mod tests {
         for elsewhere in ["//evil.example/", "/\\evil.example/", "https://evil.example/", "/\t/evil.example"] {
             assert_eq!(to(elsewhere), None, "{elsewhere:?}");
         }
-        assert_eq!(to(&format!("/{}", "a".repeat(LENGTH))), None);
+        assert_eq!(to(&format!("/{}", "a".repeat(MAX_LENGTH))), None);
     }
 }

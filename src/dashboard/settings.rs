@@ -1,4 +1,4 @@
-//! The dashboard as it is configured.
+//! Configuration of the dashboard.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use super::claim_mapping::ClaimMapping;
 use crate::management::SessionSettings;
 use crate::oidc;
 
-/// Where the dashboard is, how long its sessions last, and by whom people sign in.
+/// Address of the dashboard, lifetime of its sessions, and identity providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Scheme, host, and port where it is not the scheme's own, as browsers show them: `https://gateway.example.com`.
+    /// Scheme, host, and port unless it is the scheme's default, as browsers show them: `https://gateway.example.com`.
     pub origin: String,
-    /// The path that everything of the dashboard is under; begins with a slash, and does not end with one.
+    /// Path of the dashboard; everything below it is the dashboard's. Begins with a slash, does not end with one.
     pub path: String,
-    /// How long a session may go unused.
+    /// Time after which an unused session ends.
     pub idle: Duration,
-    /// How long a session lasts, whatever happens.
+    /// Time after which every session ends.
     pub lifetime: Duration,
-    /// Whether sign-in links are given out, and taken.
+    /// Whether sign-in links are created and accepted.
     pub links: bool,
-    /// The origin of the API, where it is another: for lines to paste.
+    /// Origin of the API for curl examples; `None` where it is the dashboard's.
     pub api_origin: Option<String>,
-    /// The identity providers, in the order in which they are offered.
+    /// Identity providers, in the order of the sign-in page.
     pub providers: Vec<ProviderSettings>,
 }
 
 /// One identity provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSettings {
-    /// How it is spoken to.
+    /// The OpenID Connect client.
     pub oidc: oidc::Settings,
-    /// What is made of what it says.
+    /// Mapping of its claims to users, organizations and permissions.
     pub claim_mapping: ClaimMapping,
 }
 
 impl Settings {
-    /// The dashboard's address, without a slash at the end.
+    /// URL of the dashboard, without a slash at the end.
     pub fn url(&self) -> String {
         format!("{}{}", self.origin, self.path)
     }
 
-    /// How web sessions are.
+    /// Settings of web sessions.
     pub fn sessions(&self) -> SessionSettings {
         SessionSettings { url: self.url(), idle: self.idle, lifetime: self.lifetime, links: self.links }
     }
 
-    /// Whether a path is the dashboard's.
+    /// Whether a path is the dashboard's: its own or one below it.
     pub fn contains_path(&self, path: &str) -> bool {
         path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }

@@ -164,7 +164,7 @@ impl Gateway {
         assert!(killed.success());
         assert!(self.child.wait().unwrap().success(), "it ends as it should");
         let (log, seen, keys) = (self.log(), browser.secrets(), self.keys.borrow());
-        assert!(log.contains(" DEBUG ") && log.contains("somebody signed in"), "the log is one of everything: {log}");
+        assert!(log.contains(" DEBUG ") && log.contains("user signed in"), "the log is one of everything: {log}");
         assert!(!seen.is_empty(), "the browser had cookies");
         let secrets = seen.iter().chain(keys.iter());
         let told: Vec<&str> = secrets.filter_map(|secret| log.lines().find(|line| line.contains(secret))).collect();

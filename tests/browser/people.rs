@@ -63,7 +63,7 @@ fn another_s_key_is_not_there(gateway: &Gateway, browser: &Browser, id: &str) {
             (browser.status(), browser.heading(), browser.text(".message .lead").replace(id, "ID"))
         });
         assert_eq!(theirs, no_ones);
-        assert_eq!((theirs.0, theirs.1.as_str()), (404, "That is not here"));
+        assert_eq!((theirs.0, theirs.1.as_str()), (404, "Not found"));
     }
     for (path, form) in [("revoke", "name=Of+the+admin"), ("rotate", "overlap=0s")] {
         let (status, page) = browser.send_form(&format!("/settings/keys/{id}/{path}"), form);

@@ -1,83 +1,83 @@
-//! Every "no" of the API, as `application/problem+json` (RFC 9457).
+//! Errors of the API, as problems (`application/problem+json`, RFC 9457).
 
-use http::header::ALLOW;
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use uuid::Uuid;
 
-use super::super::error::{DashboardError, RETRY_SOON};
-use super::super::response::{self, DashboardResponse};
-use super::routes::RouteError;
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::response::{self, DashboardResponse, RETRY_SOON};
+use crate::dashboard::routes::RouteError;
 use crate::management::ManagementError;
 use crate::problem::{self, Problem};
 
 /// Why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
-pub(in super::super) enum ApiError {
-    #[error("there is nothing at this address")]
-    Nowhere,
-    #[error("this address is for {0} only")]
-    Method(String),
-    #[error("this needs a web session, by its cookie: sign in on the dashboard")]
+pub(in crate::dashboard) enum ApiError {
+    #[error("the API has no such path")]
+    NotFound,
+    /// With the value of `Allow`.
+    #[error("this path supports {0} only")]
+    MethodNotAllowed(String),
+    #[error("this requires a web session, by its cookie: sign in on the dashboard")]
     NoSession,
-    #[error("API keys do not manage keys: this needs a web session, by its cookie; sign in on the dashboard")]
-    KeysDoNotManage,
+    #[error("API keys do not manage keys: this requires a web session, by its cookie; sign in on the dashboard")]
+    KeyNotAccepted,
     #[error("this session has ended: sign in again")]
-    EndedSession,
+    SessionEnded,
     #[error("send the body as `Content-Type: application/json`")]
     MediaType,
-    #[error("the query is not understood: {0}")]
-    Parameter(String),
-    #[error("the body is not understood: {0}")]
+    #[error("the query is not valid: {0}")]
+    Query(String),
+    #[error("the body is not valid: {0}")]
     Body(String),
     #[error("there is no key with this id; a key's id is the nine characters after `sk_live_`")]
     NoKey,
     #[error("there is no session with this id")]
     NoSuchSession,
+    /// An error that pages have as well.
     #[error(transparent)]
-    DashboardError(#[from] DashboardError),
+    Dashboard(#[from] DashboardError),
 }
 
 impl ApiError {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Nowhere => (StatusCode::NOT_FOUND, "not_found"),
-            Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            Self::NoSession | Self::KeysDoNotManage => (StatusCode::UNAUTHORIZED, "unauthenticated"),
-            Self::EndedSession => (StatusCode::UNAUTHORIZED, "invalid_session"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NoSession | Self::KeyNotAccepted => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::SessionEnded => (StatusCode::UNAUTHORIZED, "invalid_session"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
-            Self::Parameter(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
+            Self::Query(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
-            Self::DashboardError(failed) => (failed.words().status, failed.words().code),
+            Self::Dashboard(error) => (error.text().status, error.text().code),
         }
     }
 
-    /// What was wrong, and what to do, as sentences. Causes are for the log of whoever runs the gateway.
+    /// The problem's `detail`: what happened and what to do, as sentences, without internal causes.
     fn detail(&self) -> String {
         match self {
-            Self::DashboardError(failed @ DashboardError::Management(_)) => failed.words().happened,
-            Self::DashboardError(failed) => format!("{} {}", failed.words().happened, failed.words().advice),
-            refusal => sentence(&refusal.to_string()),
+            // The text of an operation's error already says what to do. The page's advice is about pages.
+            Self::Dashboard(error @ DashboardError::Management(_)) => error.text().description,
+            Self::Dashboard(error) => format!("{} {}", error.text().description, error.text().advice),
+            error => sentence(&error.to_string()),
         }
     }
 
-    /// The answer to the request with this id.
-    pub(in super::super) fn answer(&self, id: Uuid) -> DashboardResponse {
+    /// The response to the request with this id. Logs server-side failures.
+    pub(in crate::dashboard) fn response(&self, id: Uuid) -> DashboardResponse {
         let (status, code) = self.status_and_code();
+        if let Self::Dashboard(error) = self {
+            error.log(id, status);
+        }
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
-        let mut answer = response::of(status, problem::MEDIA_TYPE, problem.to_json());
-        if status == StatusCode::UNAUTHORIZED {
-            answer = response::challenging(answer);
+        let response = response::of(status, problem::MEDIA_TYPE, problem.to_json());
+        match (self, status) {
+            (Self::MethodNotAllowed(methods), _) => response::with_allow(response, methods),
+            (_, StatusCode::UNAUTHORIZED) => response::with_challenge(response),
+            (_, StatusCode::SERVICE_UNAVAILABLE) => response::with_retry_after(response, RETRY_SOON),
+            _ => response,
         }
-        if let Self::Method(methods) = self {
-            let methods = HeaderValue::try_from(methods).expect("methods are visible ASCII");
-            answer.headers_mut().insert(ALLOW, methods);
-        }
-        if let Self::DashboardError(failed) = self {
-            failed.log(id, status);
-        }
-        if status == StatusCode::SERVICE_UNAVAILABLE { response::retrying(answer, RETRY_SOON) } else { answer }
     }
 }
 
@@ -89,15 +89,15 @@ fn sentence(text: &str) -> String {
 
 impl From<ManagementError> for ApiError {
     fn from(error: ManagementError) -> Self {
-        Self::DashboardError(error.into())
+        Self::Dashboard(error.into())
     }
 }
 
 impl From<RouteError> for ApiError {
-    fn from(astray: RouteError) -> Self {
-        match astray {
-            RouteError::Path => Self::Nowhere,
-            RouteError::Method(methods) => Self::Method(methods),
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotFound => Self::NotFound,
+            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
         }
     }
 }
@@ -114,19 +114,19 @@ mod tests {
     use crate::management::ManagementError as Error;
     use crate::state::Unavailable;
 
-    /// What is answered before the dashboard sees a request, or while it is read: the transport's.
+    /// Errors of the transport, sent before the dashboard sees a request.
     const TRANSPORT: [(u64, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
 
-    fn refusals() -> Vec<ApiError> {
+    fn errors() -> Vec<ApiError> {
         let id = "aB3dE6gH9".parse().unwrap();
-        let own = [ApiError::NoSession, ApiError::KeysDoNotManage, ApiError::EndedSession, ApiError::MediaType];
+        let own = [ApiError::NoSession, ApiError::KeyNotAccepted, ApiError::SessionEnded, ApiError::MediaType];
         let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession]);
-        let own = own.chain([ApiError::Parameter(String::new()), ApiError::Body(String::new())]);
+        let own = own.chain([ApiError::Query(String::new()), ApiError::Body(String::new())]);
         let failed = [
             DashboardError::CrossSite,
-            DashboardError::Ambiguous,
+            DashboardError::AmbiguousSession,
             DashboardError::Body,
-            DashboardError::Slow,
+            DashboardError::BodyTimeout,
             DashboardError::Internal,
         ];
         let errors = [
@@ -148,7 +148,7 @@ mod tests {
         own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()
     }
 
-    /// The statuses and codes that a schema, or one that it refers to, allows.
+    /// Collects the statuses and codes that the schemas of a document allow.
     fn documented(value: &Value, into: &mut BTreeSet<(u64, String)>) {
         let properties = &value["properties"];
         if let (Some(status), Some(codes)) =
@@ -161,22 +161,22 @@ mod tests {
     }
 
     #[test]
-    fn every_documented_refusal_exists_and_every_refusal_is_documented() {
-        let mut written = BTreeSet::new();
-        documented(&serde_json::from_str(DOCUMENT).unwrap(), &mut written);
-        let code = |refusal: &ApiError| {
-            let (status, code) = refusal.status_and_code();
+    fn errors_are_those_of_the_document() {
+        let mut documented_errors = BTreeSet::new();
+        documented(&serde_json::from_str(DOCUMENT).unwrap(), &mut documented_errors);
+        let code = |error: &ApiError| {
+            let (status, code) = error.status_and_code();
             (u64::from(status.as_u16()), code.to_owned())
         };
-        let mut given: BTreeSet<_> = refusals().iter().map(code).collect();
-        given.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
-        assert_eq!(written, given);
+        let mut actual: BTreeSet<_> = errors().iter().map(code).collect();
+        actual.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
+        assert_eq!(documented_errors, actual);
     }
 
     #[test]
-    fn details_are_sentences_without_what_is_for_the_command_line() {
-        for refusal in refusals() {
-            let detail = refusal.detail();
+    fn details_are_sentences_without_hints_to_the_command_line() {
+        for error in errors() {
+            let detail = error.detail();
             assert!(detail.ends_with('.') && !detail.contains("keygate "), "{detail}");
             assert!(detail.chars().next().is_some_and(|first| !first.is_lowercase()), "{detail}");
         }

@@ -1,10 +1,10 @@
-//! The management API: the same operations as the pages', as JSON, for programs in a browser that has a session.
+//! The management API: the operations of the pages as JSON, for programs in a browser that has a web session.
 //!
-//! - Only a web session opens it, by its cookie. API keys never manage keys.
-//! - What changes something must come from a page of this origin, as the browser says.
-//! - Each endpoint is one operation of `management`, done as the person whose session it is; nothing is decided here.
-//! - Answers are those of `keygate … --json`; every "no" is a problem (RFC 9457) with the request's id.
-//! - `docs/openapi.json` describes all of it, is served without a session, and is held against the routes by a test.
+//! - The session cookie is the only credential; an API key cannot manage keys.
+//! - A request that changes something must come from a page of this origin (CSRF).
+//! - Each endpoint calls one function of `management` as the signed-in user, and decides nothing itself.
+//! - Bodies have the members of the command line's `--json`. Every error is a problem (RFC 9457) with the request's id.
+//! - `docs/openapi.json` describes the API, and is served without a session. Tests compare it with routes and errors.
 
 use std::time::Duration;
 
@@ -16,163 +16,161 @@ use super::Dashboard;
 use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
-use crate::management::{Actor, Operation, Reply, Session, SignedInUser, User};
-use crate::session;
+use super::routes::{API, ApiEndpoint};
+use crate::management::{Activity, Actor, Management, NewKey, Session, SignedInUser, UsePage, User};
 
-mod routes;
-mod input;
 mod error;
+mod input;
 
 pub(super) use error::ApiError;
-use routes::{Endpoint, RouteMatch};
 
 /// The API's description (OpenAPI 3.1).
 const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
 
-/// Answers what is below `api` in the dashboard's path.
-pub(super) async fn answer(dashboard: &Dashboard, request: &DashboardRequest, segments: &[&str]) -> DashboardResponse {
-    let answered = match segments {
-        ["openapi.json"] => document(request),
-        ["v1", rest @ ..] => dashboard.call(request, rest).await,
-        _ => Err(ApiError::Nowhere),
+/// Serves the API's description.
+pub(super) fn document() -> DashboardResponse {
+    response::of(StatusCode::OK, "application/json", DOCUMENT)
+}
+
+/// Performs an operation of the API. `query` has the parameters that the route accepts, `id` the id in the path.
+pub(super) async fn respond(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    endpoint: ApiEndpoint,
+    query: Option<&[&str]>,
+    id: &str,
+) -> DashboardResponse {
+    let result = async {
+        let user = authenticate(dashboard, request).await?;
+        dashboard.check_origin(request)?;
+        input::check_query(request, query.unwrap_or_default())?;
+        ApiCall::new(dashboard, request, &user).perform(endpoint, id).await
     };
-    answered.unwrap_or_else(|refusal| refusal.answer(request.id))
+    result.await.unwrap_or_else(|error| error.response(request.id))
 }
 
-fn document(request: &DashboardRequest) -> Result<DashboardResponse, ApiError> {
-    match request.verb() {
-        "GET" => Ok(response::of(StatusCode::OK, "application/json", DOCUMENT)),
-        _ => Err(ApiError::Method("GET, HEAD".to_owned())),
-    }
+/// The user whose session a request presents.
+async fn authenticate(dashboard: &Dashboard, request: &DashboardRequest) -> Result<SignedInUser, ApiError> {
+    let user = dashboard.user(request).await?;
+    user.ok_or(match request.session {
+        Ok(Some(_)) => ApiError::SessionEnded,
+        // The client tries an API key, and should learn that none is accepted here.
+        _ if request.headers.contains_key(AUTHORIZATION) => ApiError::KeyNotAccepted,
+        _ => ApiError::NoSession,
+    })
 }
 
-/// A request whose sender is known.
+/// An authenticated request.
 struct ApiCall<'a> {
     dashboard: &'a Dashboard,
+    management: &'a Management,
     request: &'a DashboardRequest,
+    user: &'a SignedInUser,
+    /// The user, as the actor of operations.
     actor: Actor,
-    person: &'a SignedInUser,
+    /// Id of the chosen organization.
+    org: String,
 }
 
-impl Dashboard {
-    async fn call(&self, request: &DashboardRequest, segments: &[&str]) -> Result<DashboardResponse, ApiError> {
-        let RouteMatch { route, id } = routes::find(request.verb(), segments)?;
-        let person = self.caller(request).await?;
-        if !session::is_own_doing(&request.method, &request.headers, &self.settings.origin) {
-            return Err(DashboardError::CrossSite.into());
-        }
-        input::check_query(request, route)?;
-        let actor = Actor::User(Box::new(person.clone()));
-        ApiCall { dashboard: self, request, actor, person: &person }.answer(route.endpoint, id).await
+impl<'a> ApiCall<'a> {
+    fn new(dashboard: &'a Dashboard, request: &'a DashboardRequest, user: &'a SignedInUser) -> Self {
+        let (actor, org) = (Actor::User(Box::new(user.clone())), user.org.id.to_string());
+        Self { dashboard, management: &dashboard.management, request, user, actor, org }
     }
 
-    /// The person whose session a request presents; a key is no session.
-    async fn caller(&self, request: &DashboardRequest) -> Result<SignedInUser, ApiError> {
-        let person = self.person(request).await?;
-        person.ok_or(match request.session {
-            Ok(Some(_)) => ApiError::EndedSession,
-            _ if request.headers.contains_key(AUTHORIZATION) => ApiError::KeysDoNotManage,
-            _ => ApiError::NoSession,
-        })
-    }
-}
-
-impl ApiCall<'_> {
-    async fn answer(&self, endpoint: Endpoint, id: Option<&str>) -> Result<DashboardResponse, ApiError> {
-        match endpoint {
-            Endpoint::ShowSession => self.show_session().await,
-            Endpoint::ChooseOrg => self.choose_org().await,
-            Endpoint::SignOut => self.sign_out().await,
-            Endpoint::CreateKey => self.create_key().await,
-            Endpoint::Activity => self.activity(id).await,
-            endpoint => {
-                let reply = self.perform(self.operation(endpoint, id)?).await?;
-                Ok(json(StatusCode::OK, &untagged(&reply)))
+    async fn perform(&self, endpoint: ApiEndpoint, id: &str) -> Result<DashboardResponse, ApiError> {
+        let (management, actor, org, now) = (self.management, &self.actor, &*self.org, self.request.now);
+        let body = match endpoint {
+            ApiEndpoint::ShowSession => self.session().await?,
+            ApiEndpoint::ChooseOrg => self.choose_org().await?,
+            ApiEndpoint::SignOut => return self.sign_out().await,
+            ApiEndpoint::ShowOrg => json!({ "org": management.show_org(actor, org, now).await? }),
+            ApiEndpoint::ListUsers => json!({ "users": management.list_users(actor, org, now).await? }),
+            ApiEndpoint::ListKeys => json!({ "keys": management.list_keys(actor, org, now).await? }),
+            ApiEndpoint::CreateKey => return self.create_key().await,
+            ApiEndpoint::ShowKey => json!({ "key": management.show_key(actor, input::key(id)?, now).await? }),
+            ApiEndpoint::RevokeKey => json!({ "key": management.revoke_key(actor, input::key(id)?, now).await? }),
+            ApiEndpoint::RotateKey => self.rotate_key(id).await?,
+            ApiEndpoint::ListUses => self.uses(id).await?,
+            ApiEndpoint::Explain => {
+                json!({ "explanation": management.explain_key(actor, input::key(id)?, now).await? })
             }
-        }
-    }
-
-    /// The operation that an endpoint is a face of; of one's own session, what there is to know.
-    fn operation(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Operation, ApiError> {
-        let org = self.person.org.id.to_string();
-        Ok(match endpoint {
-            Endpoint::ShowSession | Endpoint::ChooseOrg | Endpoint::SignOut => Operation::ListOrgs {},
-            Endpoint::ShowOrg => Operation::ShowOrg { org },
-            Endpoint::ListUsers => Operation::ListUsers { org },
-            Endpoint::ListKeys => Operation::ListKeys { org },
-            Endpoint::CreateKey => {
-                let input::CreateKeyBody { name, user } = input::body(self.request)?;
-                Operation::CreateKey { org, user: user.unwrap_or_else(|| self.person.user.id.to_string()), name }
+            ApiEndpoint::Activity => self.activity(id).await?,
+            ApiEndpoint::ListSessions => {
+                json!({ "sessions": management.list_sessions(actor, Some(org), now).await? })
             }
-            Endpoint::ShowKey => Operation::ShowKey { key: input::key(id)? },
-            Endpoint::RevokeKey => Operation::RevokeKey { key: input::key(id)? },
-            Endpoint::RotateKey => {
-                let rotation: input::RotateKeyBody = input::optional_body(self.request)?;
-                let overlap = rotation.overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
-                Operation::RotateKey { key: input::key(id)?, overlap }
+            ApiEndpoint::EndSession => {
+                json!({ "sessions": [management.end_session(actor, input::session(id)?, now).await?] })
             }
-            Endpoint::ListUses => Operation::ListUses { key: input::key(id)?, uses: input::uses(self.request)? },
-            Endpoint::Explain => Operation::Explain { key: input::key(id)? },
-            Endpoint::Activity => Operation::Activity { org, keys: vec![input::key(id)?] },
-            Endpoint::ListSessions => Operation::ListSessions { org: Some(org) },
-            Endpoint::EndSession => Operation::EndSession { session: input::session(id)? },
-        })
+        };
+        Ok(json_response(StatusCode::OK, &body))
     }
 
-    async fn perform(&self, operation: Operation) -> Result<Reply, ApiError> {
-        Ok(self.dashboard.management.perform_as(&self.actor, operation, self.request.now).await?)
+    /// The user, their session, role, and chosen and other organizations.
+    async fn session(&self) -> Result<Value, ApiError> {
+        let now = self.request.now;
+        Ok(json!({
+            "orgs": self.management.list_orgs(&self.actor, now).await?,
+            "org": self.management.show_org(&self.actor, &self.org, now).await?,
+            "session": Session::from(self.user.session.clone()),
+            "user": User::from(self.user.user.clone()),
+            "role": if self.user.is_admin() { "admin" } else { "member" },
+        }))
     }
 
-    /// Who somebody is, and where they act.
-    async fn show_session(&self) -> Result<DashboardResponse, ApiError> {
-        let mut shown = untagged(&self.perform(Operation::ListOrgs {}).await?);
-        let org = self.perform(self.operation(Endpoint::ShowOrg, None)?).await?;
-        shown["org"] = untagged(&org)["org"].take();
-        shown["session"] = json!(Session::from(self.person.session.clone()));
-        shown["user"] = json!(User::from(self.person.user.clone()));
-        shown["role"] = json!(if self.person.is_admin() { "admin" } else { "member" });
-        Ok(json(StatusCode::OK, &shown))
-    }
-
-    async fn choose_org(&self) -> Result<DashboardResponse, ApiError> {
+    async fn choose_org(&self) -> Result<Value, ApiError> {
         let input::ChooseOrgBody { org } = input::body(self.request)?;
-        self.dashboard.management.choose_org(self.person, &org, self.request.now).await?;
-        let chosen = self.dashboard.caller(self.request).await?;
-        let actor = Actor::User(Box::new(chosen.clone()));
-        ApiCall { actor, person: &chosen, ..*self }.show_session().await
+        self.management.choose_org(self.user, &org, self.request.now).await?;
+        // The user differs in each organization: their record there has other permissions.
+        let user = authenticate(self.dashboard, self.request).await?;
+        ApiCall::new(self.dashboard, self.request, &user).session().await
     }
 
     async fn sign_out(&self) -> Result<DashboardResponse, ApiError> {
-        self.dashboard.management.sign_out(self.person, self.request.now).await?;
-        let mut answer = response::of(StatusCode::NO_CONTENT, "application/json", "");
-        answer.headers_mut().remove(CONTENT_TYPE);
-        Ok(response::without_session(answer))
-    }
-
-    /// What a key did lately: what management says of several, of one.
-    async fn activity(&self, id: Option<&str>) -> Result<DashboardResponse, ApiError> {
-        let reply = self.perform(self.operation(Endpoint::Activity, id)?).await?;
-        let Reply::Activity { keys, gateway } = reply else { return Err(DashboardError::Internal.into()) };
-        let activity = keys.into_values().next().ok_or(DashboardError::Internal)?;
-        Ok(json(StatusCode::OK, &json!({ "activity": activity, "gateway": gateway })))
+        self.management.sign_out(self.user, self.request.now).await?;
+        let mut response = response::of(StatusCode::NO_CONTENT, "application/json", "");
+        response.headers_mut().remove(CONTENT_TYPE);
+        Ok(response::without_session(response))
     }
 
     async fn create_key(&self) -> Result<DashboardResponse, ApiError> {
-        let reply = self.perform(self.operation(Endpoint::CreateKey, None)?).await?;
-        let mut answer = json(StatusCode::CREATED, &untagged(&reply));
-        if let Reply::NewKey { key, .. } = reply {
-            let location = format!("{}/api/v1/keys/{}", self.dashboard.settings.path, key.id);
-            let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
-            answer.headers_mut().insert(LOCATION, location);
-        }
-        Ok(answer)
+        let input::CreateKeyBody { name, user } = input::body(self.request)?;
+        let user = user.unwrap_or_else(|| self.user.user.id.to_string());
+        let created = self.management.create_key(&self.actor, &self.org, &user, &name, self.request.now).await?;
+        let location = format!("{}/{API}/keys/{}", self.dashboard.settings.path, created.key.id);
+        let mut response = json_response(StatusCode::CREATED, &new_key(&created));
+        let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
+        response.headers_mut().insert(LOCATION, location);
+        Ok(response)
+    }
+
+    async fn rotate_key(&self, id: &str) -> Result<Value, ApiError> {
+        let input::RotateKeyBody { overlap_seconds } = input::optional_body(self.request)?;
+        let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
+        let key = input::key(id)?;
+        Ok(new_key(&self.management.rotate_key(&self.actor, key, overlap, self.request.now).await?))
+    }
+
+    async fn uses(&self, id: &str) -> Result<Value, ApiError> {
+        let (key, query) = (input::key(id)?, input::use_query(self.request)?);
+        let page = self.management.list_uses(&self.actor, key, query, self.request.now).await?;
+        let UsePage { uses, next, gateway } = page;
+        Ok(json!({ "uses": uses, "next": next, "gateway": gateway }))
+    }
+
+    async fn activity(&self, id: &str) -> Result<Value, ApiError> {
+        let keys = vec![input::key(id)?];
+        let report = self.management.key_activity(&self.actor, &self.org, keys, self.request.now).await?;
+        // The report has one entry for each requested key.
+        let activity: Activity = report.keys.into_values().next().ok_or(DashboardError::Internal)?;
+        Ok(json!({ "activity": activity, "gateway": report.gateway }))
     }
 }
 
-fn untagged(reply: &Reply) -> Value {
-    reply.untagged().expect("replies are structs with text keys")
+fn new_key(created: &NewKey) -> Value {
+    json!({ "api_key": created.api_key, "key": created.key })
 }
 
-fn json(status: StatusCode, value: &Value) -> DashboardResponse {
-    response::of(status, "application/json", value.to_string())
+fn json_response(status: StatusCode, body: &Value) -> DashboardResponse {
+    response::of(status, "application/json", body.to_string())
 }

@@ -1,17 +1,14 @@
-//! What the pages are dressed in: one style sheet, one script, one picture. They are part of the binary.
+//! Assets of the pages: a style sheet, a script and an icon. They are part of the binary.
 
 /// A file that pages refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asset {
-    /// Its name, below `assets/`.
+    /// File name, below `assets/`.
     pub(super) name: &'static str,
-    /// Its media type.
     pub(super) media_type: &'static str,
-    /// Its content.
     pub(super) content: &'static str,
 }
 
-/// All of them.
 const ASSETS: [Asset; 3] = [
     Asset { name: "keygate.css", media_type: "text/css; charset=utf-8", content: include_str!("keygate.css") },
     Asset { name: "keygate.js", media_type: "text/javascript; charset=utf-8", content: include_str!("keygate.js") },
@@ -19,8 +16,8 @@ const ASSETS: [Asset; 3] = [
 ];
 
 impl Asset {
-    /// The one of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    /// The asset with this file name.
+    pub(super) fn find(name: &str) -> Option<Self> {
         ASSETS.into_iter().find(|asset| asset.name == name)
     }
 }

@@ -2,180 +2,189 @@
 
 use std::time::Duration;
 
-use super::super::error::DashboardError;
-use super::super::pages::{
-    AdmissionFilter, Gauge, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse, UseFilter,
-    UseRow, Verdict, link,
+use super::keys::{activity_chart, key_state};
+use super::{HandlerResult, PageContext, render};
+use crate::audit::{Outcome, Record};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse,
+    Timestamp, UseFilter, UseRow, Verdict, link,
 };
-use super::super::response::DashboardResponse;
-use super::keys::{day, state};
-use super::{PageContext, page};
-use crate::audit::Record;
 use crate::key::KeyId;
-use crate::management::{self, Explanation, KeyStatus, Operation, Reply, UseQuery};
+use crate::management::{
+    Activity, ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UsePage, UseQuery, User,
+};
 use crate::settings::WithUnit;
 
 /// Uses on a page.
-const PAGE: usize = 20;
-/// Refusals that are shown.
+const PAGE_SIZE: usize = 20;
+/// Refused uses that are shown beside.
 const REFUSALS: usize = 5;
 
-/// Some uses of a key, as its gateway recorded them.
-#[derive(Default)]
-struct Recorded {
-    records: Vec<Record>,
-    /// Where older ones begin, if there may be any.
-    next: Option<String>,
-    gateway: String,
+/// What the journal of this gateway has about a key; each is `None` when the journal cannot be read.
+struct KeyRecords {
+    activity: Option<ActivityReport>,
+    uses: Option<UsePage>,
+    refusals: Option<UsePage>,
 }
 
 impl PageContext<'_> {
-    /// A key id of an address; one that cannot be is that of no key.
-    pub(super) fn key_id(id: &str) -> Result<KeyId, DashboardError> {
-        id.parse().map_err(|_| DashboardError::NotFound)
+    /// The key id in a path. A text that cannot be an id names no page.
+    pub(super) fn key_id(text: &str) -> Result<KeyId, DashboardError> {
+        text.parse().map_err(|_| DashboardError::NotFound)
     }
 
-    pub(super) async fn explanation(&self, id: &str) -> Result<Box<Explanation>, DashboardError> {
-        match self.perform(Operation::Explain { key: Self::key_id(id)? }).await? {
-            Reply::Explanation { explanation } => Ok(explanation),
-            _ => Err(DashboardError::Internal),
-        }
+    pub(super) async fn show_key(&self, id: &str) -> HandlerResult {
+        let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
+        let records = self.key_records(explanation.key.id).await?;
+        render(&self.key_page(explanation, records).await?)
     }
 
-    pub(super) async fn key(&self, id: &str) -> Result<DashboardResponse, DashboardError> {
-        let Explanation { verdict, key, user, org, standing } = *self.explanation(id).await?;
-        let lately = self.activity(vec![key.id]).await?;
-        let own = lately.as_ref().and_then(|lately| lately.keys.get(&key.id));
-        let filter = self.use_filter();
+    async fn key_records(&self, key: KeyId) -> Result<KeyRecords, DashboardError> {
         let before = self.request.parameter("before").map(str::to_owned);
-        let wanted = UseQuery { before: before.clone(), limit: Some(PAGE), ..asked(filter) };
-        let uses = self.uses(key.id, wanted).await?;
+        let shown = UseQuery { before, limit: Some(PAGE_SIZE), ..use_query(self.use_filter()) };
         let refused = UseQuery { refused: Some(true), limit: Some(REFUSALS), ..UseQuery::default() };
-        let refusals = self.uses(key.id, refused).await?.unwrap_or_default();
-        let address = |filter: UseFilter, before: &str| self.address(&key.id.to_string(), filter, before);
-        let gateway = uses.as_ref().map(|uses| uses.gateway.clone());
-        let only_refused = UseFilter { show: AdmissionFilter::Refused, outcome: None };
-        page(&KeyPage {
+        Ok(KeyRecords {
+            activity: self.key_activity(vec![key]).await?,
+            uses: self.uses(key, shown).await?,
+            refusals: self.uses(key, refused).await?,
+        })
+    }
+
+    /// Some uses of a key; `None` when the journal cannot be read.
+    async fn uses(&self, key: KeyId, query: UseQuery) -> Result<Option<UsePage>, DashboardError> {
+        let uses = self.management.list_uses(&self.actor, key, query, self.request.now).await;
+        Ok(self.if_readable(uses, "the uses of a key")?)
+    }
+
+    async fn key_page(&self, explanation: Explanation, records: KeyRecords) -> Result<KeyPage, DashboardError> {
+        let Explanation { verdict, key, user, org, standing } = explanation;
+        let KeyRecords { activity, uses, refusals } = records;
+        let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
+        let filter = self.use_filter();
+        let older = |uses: &Option<UsePage>, filter| {
+            let cursor = uses.as_ref().and_then(|uses| uses.next.as_ref());
+            cursor.map(|cursor| self.uses_href(key.id, filter, cursor))
+        };
+        let only_refused = UseFilter { admission: AdmissionFilter::Refused, outcome: None };
+        let is_revoked = key_state(&key) == KeyState::Revoked;
+        Ok(KeyPage {
             layout: self.layout(NavEntry::Keys).await?,
+            key: self.key_details(&key, &user, own_activity),
+            limits: key_limits(&key, &org),
+            // The bucket of a revoked key limits no requests any more.
+            usage: (!is_revoked).then(|| self.limit_usage(&standing)),
+            verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
+            activity: own_activity.map(activity_chart),
+            older_refusals: older(&refusals, only_refused),
+            refusals: refusals.iter().flat_map(|page| &page.uses).map(|record| self.refused_use(record)).collect(),
+            newer: self.request.parameter("before").map(|_| self.uses_href(key.id, filter, "")),
+            older: older(&uses, filter),
+            filter,
+            gateway: activity.map(|report| report.gateway).or(uses.as_ref().map(|page| page.gateway.clone())),
+            uses: uses.map(|page| page.uses.iter().map(|record| self.use_row(record)).collect()),
+        })
+    }
+
+    fn key_details(&self, key: &Key, user: &User, activity: Option<&Activity>) -> KeyDetails {
+        KeyDetails {
             id: key.id.to_string(),
             name: key.name.clone(),
             owner: key.email.clone(),
-            own: key.user == self.person.user.id,
+            is_own: key.user == self.user.user.id,
             permissions: user.permissions.iter().map(ToString::to_string).collect(),
-            state: state(&key),
-            created: self.when(key.created),
+            state: key_state(key),
+            created: self.timestamp(key.created),
             imported: key.imported,
-            last_use: self.last_use(&key, own),
-            uses_ever: key.uses,
-            rotated: key.rotated.map(|time| self.when(time)),
-            previous_until: self.overlap(&key),
-            revoked: key.revoked.map(|time| self.when(time)),
-            limits: limits(&key, &org),
-            standing: (state(&key) != KeyState::Revoked).then(|| self.standing(&standing)),
-            verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
-            activity: own.map(day),
-            refusals: refusals.records.iter().map(|record| self.refusal(record)).collect(),
-            older_refusals: refusals.next.map(|cursor| address(only_refused, &cursor)),
-            older: uses.as_ref().and_then(|uses| uses.next.as_ref()).map(|cursor| address(filter, cursor)),
-            uses: uses.map(|uses| uses.records.iter().map(|record| self.use_(record)).collect()),
-            filter,
-            newer: before.map(|_| address(filter, "")),
-            gateway: lately.map(|lately| lately.gateway).or(gateway),
-        })
+            last_use: self.last_use(key, activity),
+            total_uses: key.uses,
+            rotated: key.rotated.map(|time| self.timestamp(time)),
+            previous_until: self.overlap_end(key),
+            revoked: key.revoked.map(|time| self.timestamp(time)),
+        }
     }
 
     fn use_filter(&self) -> UseFilter {
         let parameter = |name| self.request.parameter(name).unwrap_or_default();
-        let outcome = OutcomeText::named(parameter("outcome"));
-        UseFilter { show: AdmissionFilter::named(parameter("show")).unwrap_or(AdmissionFilter::All), outcome }
+        UseFilter {
+            admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
+            outcome: OutcomeText::from_name(parameter("outcome")),
+        }
     }
 
-    fn address(&self, id: &str, filter: UseFilter, before: &str) -> String {
+    /// The address of the key's uses before a cursor; with an empty cursor, of the newest.
+    fn uses_href(&self, id: KeyId, filter: UseFilter, before: &str) -> String {
         let outcome = filter.outcome.map_or("", |outcome| outcome.name);
-        let query = [("show", filter.show.name()), ("outcome", outcome), ("before", before)];
+        let query = [("show", filter.admission.name()), ("outcome", outcome), ("before", before)];
         format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
     }
 
-    /// Uses; none when the journal cannot be read.
-    async fn uses(&self, key: KeyId, uses: UseQuery) -> Result<Option<Recorded>, DashboardError> {
-        let asked = self.perform(Operation::ListUses { key, uses }).await;
-        match self.if_readable(asked, "what a key was used for")? {
-            Some(Reply::Uses { uses, next, gateway }) => Ok(Some(Recorded { records: uses, next, gateway })),
-            Some(_) => Err(DashboardError::Internal),
-            None => Ok(None),
-        }
+    /// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.
+    fn overlap_end(&self, key: &Key) -> Option<Timestamp> {
+        key.previous_until.filter(|until| *until > self.request.now).map(|until| self.timestamp(until))
     }
 
-    /// Until when the secret before the last rotation works, while it does.
-    fn overlap(&self, key: &management::Key) -> Option<super::super::pages::Timestamp> {
-        let until = key.previous_until.filter(|until| *until > self.request.now)?;
-        Some(self.when(until))
-    }
-
-    fn standing(&self, standing: &management::LimitStatus) -> LimitUsage {
+    fn limit_usage(&self, standing: &LimitStatus) -> LimitUsage {
         LimitUsage {
-            bucket: Gauge::of(standing.remaining.into(), standing.burst.into()),
-            next: standing.next_token.map(|time| self.when(time)),
-            full: standing.full.map(|time| self.when(time)),
-            in_flight: Gauge::of(standing.in_flight.into(), standing.concurrent.into()),
+            bucket: Gauge::new(standing.remaining.into(), standing.burst.into()),
+            next_request: standing.next_token.map(|time| self.timestamp(time)),
+            full: standing.full.map(|time| self.timestamp(time)),
+            in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
         }
     }
 
-    fn refusal(&self, record: &Record) -> RefusedUse {
+    fn refused_use(&self, record: &Record) -> RefusedUse {
         RefusedUse {
-            when: self.when(record.time),
-            outcome: outcome(record),
+            time: self.timestamp(record.time),
+            outcome: outcome_text(record),
             status: record.status,
             action: record.action.clone(),
-            ip: ip(record),
+            ip: ip_text(record),
         }
     }
 
-    fn use_(&self, record: &Record) -> UseRow {
+    fn use_row(&self, record: &Record) -> UseRow {
         UseRow {
-            when: self.when(record.time),
+            time: self.timestamp(record.time),
             action: record.action.clone(),
             status: record.status,
-            outcome: outcome(record),
-            ip: ip(record),
+            outcome: outcome_text(record),
+            ip: ip_text(record),
             user_agent: record.user_agent.clone(),
         }
     }
 }
 
-/// What management is asked for.
-fn asked(filter: UseFilter) -> UseQuery {
-    let refused = match filter.show {
+fn use_query(filter: UseFilter) -> UseQuery {
+    let refused = match filter.admission {
         AdmissionFilter::All => None,
         AdmissionFilter::Admitted => Some(false),
         AdmissionFilter::Refused => Some(true),
     };
-    let outcome = filter.outcome.and_then(|outcome| serde_json::from_value(outcome.name.into()).ok());
+    let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
     UseQuery { refused, outcome, ..UseQuery::default() }
 }
 
-fn outcome(record: &Record) -> &'static OutcomeText {
-    let name = serde_json::to_value(record.outcome).ok();
-    let named = name.as_ref().and_then(serde_json::Value::as_str).and_then(OutcomeText::named);
-    named.expect("every outcome has words; a test holds it")
+fn outcome_text(record: &Record) -> &'static OutcomeText {
+    OutcomeText::from_name(record.outcome.name()).expect("a test finds a text for every outcome")
 }
 
-fn ip(record: &Record) -> String {
+fn ip_text(record: &Record) -> String {
     record.ip.map(|ip| ip.to_string()).unwrap_or_default()
 }
 
-fn limits(key: &management::Key, org: &management::Org) -> KeyLimits {
+fn key_limits(key: &Key, org: &Org) -> KeyLimits {
     KeyLimits {
         requests: key.limits.requests.into(),
-        per: per(key.limits.per),
+        per: period(key.limits.per),
         burst: key.limits.burst.into(),
-        own: key.limits.own,
+        is_own: key.limits.own,
         concurrent: org.concurrent_in_force.into(),
     }
 }
 
 /// The unit of a usual period as a word; any other period as text, such as `2h`.
-fn per(time: Duration) -> String {
+fn period(time: Duration) -> String {
     match time.as_secs() {
         1 => "second".to_owned(),
         60 => "minute".to_owned(),
@@ -185,7 +194,7 @@ fn per(time: Duration) -> String {
     }
 }
 
-fn is_admitted(key: &management::Key, standing: &management::LimitStatus) -> bool {
+fn is_admitted(key: &Key, standing: &LimitStatus) -> bool {
     key.status == KeyStatus::Active && standing.remaining > 0 && standing.in_flight < standing.concurrent
 }
 
@@ -194,11 +203,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_has_words() {
-        for outcome in crate::audit::Outcome::all() {
-            let name = serde_json::to_value(outcome).unwrap();
-            let words = OutcomeText::named(name.as_str().unwrap()).unwrap();
-            assert_eq!(words.is_refused(), outcome.is_refusal() || words.name == "unknown", "{name}");
+    fn every_outcome_has_a_text() {
+        for outcome in Outcome::all() {
+            let text = OutcomeText::from_name(outcome.name()).unwrap();
+            assert_eq!(text.is_refused(), outcome.is_refusal() || text.name == "unknown", "{}", text.name);
         }
     }
 }

@@ -1,122 +1,108 @@
 //! The table of keys.
 
-use std::collections::BTreeMap;
-
-use super::super::error::DashboardError;
-use super::super::pages::{
-    self, ActivityChart, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, Paging, UseSource,
-    link,
-};
-use super::super::response::DashboardResponse;
-use super::{PageContext, page};
+use super::{HandlerResult, PageContext, render};
 use crate::clock::Micros;
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{
+    ActivityChart, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, Paging, UseSource, link,
+};
 use crate::key::KeyId;
-use crate::management::{self, Key, KeyStatus, Operation, Reply};
+use crate::management::{Activity, ActivityReport, Hour, Key, KeyStatus};
 
 /// Keys on a page.
-const PAGE: usize = 25;
-
-/// What some keys did lately, and the gateway that recorded it.
-pub(super) struct Lately {
-    pub(super) keys: BTreeMap<KeyId, management::Activity>,
-    pub(super) gateway: String,
-}
+const PAGE_SIZE: usize = 25;
+/// Characters of a search text that are used.
+const SEARCH_LENGTH: usize = 100;
 
 impl PageContext<'_> {
-    pub(super) async fn keys(&self) -> Result<DashboardResponse, DashboardError> {
-        let Reply::Keys { keys } = self.perform(Operation::ListKeys { org: self.org() }).await? else {
-            return Err(DashboardError::Internal);
-        };
-        let filter = self.filter();
+    pub(super) async fn list_keys(&self) -> HandlerResult {
+        let keys = self.management.list_keys(&self.actor, &self.org(), self.request.now).await?;
         let total = keys.len() as u64;
-        let mut found: Vec<Key> = keys.into_iter().filter(|key| is_found(key, &filter)).collect();
-        // What works comes first, and of that the newest.
-        found.sort_by(|a, b| b.created.cmp(&a.created));
-        found.sort_by_key(|key| state(key) != KeyState::Active);
-        let paging = self.paging(found.len() as u64, &filter);
-        let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE);
-        let shown: Vec<&Key> = found.iter().skip(from).take(PAGE).collect();
-        let lately = self.activity(shown.iter().map(|key| key.id).collect()).await?;
-        let rows = shown.into_iter().map(|key| self.row(key, lately.as_ref())).collect();
-        page(&KeysPage {
+        let filter = self.key_filter();
+        let mut matching: Vec<Key> = keys.into_iter().filter(|key| is_match(key, &filter)).collect();
+        // Active keys first, and of equal state the newest: both sorts are stable.
+        matching.sort_by(|a, b| b.created.cmp(&a.created));
+        matching.sort_by_key(|key| key_state(key) != KeyState::Active);
+        let paging = self.paging(matching.len() as u64, &filter);
+        let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE_SIZE);
+        let shown: Vec<&Key> = matching.iter().skip(from).take(PAGE_SIZE).collect();
+        let report = self.key_activity(shown.iter().map(|key| key.id).collect()).await?;
+        let rows = shown.into_iter().map(|key| self.key_row(key, report.as_ref())).collect();
+        render(&KeysPage {
             layout: self.layout(NavEntry::Keys).await?,
-            all: self.person.is_admin(),
-            suspended: self.person.org.suspended,
+            all_owners: self.user.is_admin(),
+            suspended: self.user.org.suspended,
             rows,
             filter,
-            found: found.len() as u64,
+            matching: matching.len() as u64,
             total,
             paging,
-            gateway: lately.map(|lately| lately.gateway),
+            gateway: report.map(|report| report.gateway),
         })
     }
 
-    fn filter(&self) -> KeyFilter {
-        let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(100).collect();
-        KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::named) }
+    fn key_filter(&self) -> KeyFilter {
+        let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
+        KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::from_name) }
     }
 
-    fn paging(&self, found: u64, filter: &KeyFilter) -> Paging {
-        let asked = self.request.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1);
+    fn paging(&self, matching: u64, filter: &KeyFilter) -> Paging {
         let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
-        let address = |page: u64| {
+        let href = |page: u64| {
             let page = if page == 1 { String::new() } else { page.to_string() };
             link(&path, &[("q", &filter.text), ("state", state), ("page", &page)])
         };
-        Paging::of(asked, found, PAGE as u64, address)
+        Paging::new(self.page_number(), matching, PAGE_SIZE as u64, href)
     }
 
-    /// What happened with these keys lately; none when the journal cannot be read.
-    pub(super) async fn activity(&self, keys: Vec<KeyId>) -> Result<Option<Lately>, DashboardError> {
-        let asked = self.perform(Operation::Activity { org: self.org(), keys }).await;
-        match self.if_readable(asked, "the activity of keys")? {
-            Some(Reply::Activity { keys, gateway }) => Ok(Some(Lately { keys, gateway })),
-            Some(_) => Err(DashboardError::Internal),
-            None => Ok(None),
-        }
+    /// The activity of keys in the last day; `None` when the journal cannot be read.
+    pub(super) async fn key_activity(&self, keys: Vec<KeyId>) -> Result<Option<ActivityReport>, DashboardError> {
+        let report = self.management.key_activity(&self.actor, &self.org(), keys, self.request.now).await;
+        Ok(self.if_readable(report, "the activity of keys")?)
     }
 
-    fn row(&self, key: &Key, lately: Option<&Lately>) -> KeyRow {
-        let activity = lately.and_then(|lately| lately.keys.get(&key.id));
+    fn key_row(&self, key: &Key, report: Option<&ActivityReport>) -> KeyRow {
+        let activity = report.and_then(|report| report.keys.get(&key.id));
         KeyRow {
             id: key.id.to_string(),
             name: key.name.clone(),
             owner: key.email.clone(),
-            own: key.user == self.person.user.id,
-            created: self.when(key.created),
+            is_own: key.user == self.user.user.id,
+            created: self.timestamp(key.created),
             last_use: self.last_use(key, activity),
-            state: state(key),
-            activity: activity.map(day),
+            state: key_state(key),
+            activity: activity.map(activity_chart),
         }
     }
 
-    /// The last use. The state knows when it was; the journal of this gateway may know more of it.
-    pub(super) fn last_use(&self, key: &Key, activity: Option<&management::Activity>) -> Option<LastUseCell> {
+    /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent are
+    /// shown when this gateway's journal recorded that same use.
+    pub(super) fn last_use(&self, key: &Key, activity: Option<&Activity>) -> Option<LastUseCell> {
         let time = key.last_used?;
         let recorded = activity.and_then(|activity| activity.last.as_ref());
-        let details = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
+        let source = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
             ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
             user_agent: last.user_agent.clone(),
         });
-        Some(LastUseCell { when: self.when(time), details })
+        Some(LastUseCell { time: self.timestamp(time), source })
     }
 }
 
-/// The last 24 hours of a key.
-pub(super) fn day(activity: &management::Activity) -> ActivityChart {
-    let hour =
-        |hour: &management::Hour| HourCounts { start: hour.start, requests: hour.requests, refusals: hour.refusals };
-    ActivityChart::of(&activity.hours.iter().map(hour).collect::<Vec<_>>())
+/// The chart of a key's last 24 hours.
+pub(super) fn activity_chart(activity: &Activity) -> ActivityChart {
+    let counts = |hour: &Hour| HourCounts { start: hour.start, requests: hour.requests, refusals: hour.refusals };
+    ActivityChart::new(&activity.hours.iter().map(counts).collect::<Vec<_>>())
 }
 
-/// Whether the journal's last use is the state's, whose clock may be another one.
-fn is_same_use(recorded: Micros, known: Micros) -> bool {
-    /// How far the clocks of a gateway and its Redis may be apart.
-    const APART_US: u64 = 2_000_000;
-    recorded.since(known).max(known.since(recorded)) <= APART_US
+/// Whether the journal's last use is the state's last use. Their clocks may differ: with Redis, the state's time is
+/// Redis's own.
+fn is_same_use(recorded: Micros, counted: Micros) -> bool {
+    /// Largest difference between the clocks of a gateway and its Redis, in microseconds.
+    const MAX_SKEW_US: u64 = 2_000_000;
+    recorded.since(counted).max(counted.since(recorded)) <= MAX_SKEW_US
 }
 
-pub(super) fn state(key: &Key) -> pages::KeyState {
+pub(super) fn key_state(key: &Key) -> KeyState {
     match key.status {
         KeyStatus::Active => KeyState::Active,
         KeyStatus::Revoked => KeyState::Revoked,
@@ -125,9 +111,11 @@ pub(super) fn state(key: &Key) -> pages::KeyState {
     }
 }
 
-fn is_found(key: &Key, filter: &KeyFilter) -> bool {
+/// Whether a key matches a filter. Names and email addresses are compared without case, key ids with it.
+fn is_match(key: &Key, filter: &KeyFilter) -> bool {
     let text = filter.text.to_lowercase();
-    let holds = |field: &str| field.to_lowercase().contains(&text);
-    let named = text.is_empty() || holds(&key.name) || holds(&key.email) || key.id.to_string().contains(&filter.text);
-    named && filter.state.is_none_or(|wanted| wanted == state(key))
+    let contains = |field: &str| field.to_lowercase().contains(&text);
+    let text_matches =
+        text.is_empty() || contains(&key.name) || contains(&key.email) || key.id.to_string().contains(&filter.text);
+    text_matches && filter.state.is_none_or(|state| state == key_state(key))
 }

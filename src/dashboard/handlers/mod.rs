@@ -1,138 +1,169 @@
-//! What is behind the pages: each asks management what it shows, or has it do what a form says.
+//! Page handlers: load data from `management`, or perform the form's operation, and render.
+//!
+//! - Handlers of signing in and out take the [`Dashboard`]; they work without a session. All others take a [`PageContext`],
+//!   which has the signed-in user.
+//! - `management` authorizes: a handler shows whatever it returns to this user, and decides nothing about permissions.
 
 use std::error::Error as _;
 
 use http::StatusCode;
 
+use super::Dashboard;
+use super::curl_examples::CurlExamples;
 use super::error::DashboardError;
-use super::pages::{self, Layout, NavEntry, OrgChoice, Timestamp};
+use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
-use super::{CurlExamples, Dashboard, OK};
+use super::routes::{PageEndpoint, SignInEndpoint};
 use crate::clock::Micros;
-use crate::management::{Actor, ErrorKind, Management, Operation, Reply, SignedInUser};
+use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
 
+mod sign_in;
+mod provider;
 mod keys;
 mod key;
-mod key_forms;
+mod create_key;
+mod change_key;
 mod sessions;
 
-/// What a page needs to be made: who asks, what, and whom.
+/// The result of a handler.
+type HandlerResult = Result<DashboardResponse, DashboardError>;
+
+/// A request for a page, with the user who sent it and what its handler needs.
 pub(super) struct PageContext<'a> {
     management: &'a Management,
     request: &'a DashboardRequest,
-    person: &'a SignedInUser,
+    user: &'a SignedInUser,
+    /// The user, as the actor of operations.
     actor: Actor,
-    /// The path that all pages are below.
+    /// Path that all pages are below, without a slash at its end.
     base: &'a str,
-    /// What a new key can be tried at.
     curl_examples: &'a CurlExamples,
 }
 
-/// The answer to what belongs to a signed-in person.
-pub(super) async fn answer(
+/// Handles a step of signing in or out. `value` is the segment at the place of the route's braces.
+pub(super) async fn sign_in(
     dashboard: &Dashboard,
     request: &DashboardRequest,
-    segments: &[&str],
-) -> Result<DashboardResponse, DashboardError> {
-    let known = matches!(segments, [""] | ["keys" | "sessions", ..]);
-    if !known {
-        return Err(DashboardError::NotFound);
+    endpoint: SignInEndpoint,
+    value: &str,
+) -> HandlerResult {
+    dashboard.check_origin(request)?;
+    match endpoint {
+        SignInEndpoint::ShowProviders => dashboard.show_providers(request).await,
+        SignInEndpoint::BeginSignIn => dashboard.begin_sign_in(request, value).await,
+        // A callback redeems its sign-in, so `HEAD` is not safe here.
+        SignInEndpoint::FinishSignIn if request.is_head() => {
+            Err(DashboardError::MethodNotAllowed("GET, HEAD".to_owned()))
+        }
+        SignInEndpoint::FinishSignIn => Ok(dashboard.finish_sign_in(request, value).await),
+        SignInEndpoint::ShowLink => dashboard.show_link(request, value).await,
+        SignInEndpoint::RedeemLink => dashboard.redeem_link(request, value).await,
+        SignInEndpoint::SignOut => dashboard.sign_out(request).await,
+        SignInEndpoint::ShowSignedOut => dashboard.show_signed_out(),
+        SignInEndpoint::ChooseOrg => dashboard.choose_org(request).await,
     }
-    let person = dashboard.person(request).await?.ok_or(DashboardError::SignedOut)?;
-    let desk = PageContext {
+}
+
+/// Handles a page or form for signed-in users. `value` is the segment at the place of the route's braces.
+pub(super) async fn page(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    endpoint: PageEndpoint,
+    value: &str,
+) -> HandlerResult {
+    dashboard.check_origin(request)?;
+    let user = dashboard.require_user(request).await?;
+    let context = PageContext {
         management: &dashboard.management,
         request,
-        actor: Actor::User(Box::new(person.clone())),
-        person: &person,
+        actor: Actor::User(Box::new(user.clone())),
+        user: &user,
         base: &dashboard.settings.path,
         curl_examples: &dashboard.curl_examples,
     };
-    desk.answer(segments).await
+    match endpoint {
+        PageEndpoint::Home => Ok(response::see_other(&format!("{}/keys", context.base))),
+        PageEndpoint::ListKeys => context.list_keys().await,
+        PageEndpoint::ShowCreateKey => context.show_create_key().await,
+        PageEndpoint::CreateKey => context.create_key().await,
+        PageEndpoint::ShowKey => context.show_key(value).await,
+        PageEndpoint::ShowRevokeKey => context.show_revoke_key(value, None).await,
+        PageEndpoint::RevokeKey => context.revoke_key(value).await,
+        PageEndpoint::ShowRotateKey => context.show_rotate_key(value, None).await,
+        PageEndpoint::RotateKey => context.rotate_key(value).await,
+        PageEndpoint::ListSessions => context.list_sessions().await,
+        PageEndpoint::EndSession => context.end_session(value).await,
+    }
 }
 
 impl PageContext<'_> {
-    async fn answer(&self, segments: &[&str]) -> Result<DashboardResponse, DashboardError> {
-        match (self.request.verb(), segments) {
-            ("GET", [""]) => Ok(response::see_other(&format!("{}/keys", self.base))),
-            ("GET", ["keys"]) => self.keys().await,
-            ("GET", ["keys", "new"]) => self.offer_create().await,
-            ("POST", ["keys", "new"]) => self.create().await,
-            ("GET", ["keys", id]) => self.key(id).await,
-            ("GET", ["keys", id, "revoke"]) => self.offer_revoke(id, None).await,
-            ("POST", ["keys", id, "revoke"]) => self.revoke(id).await,
-            ("GET", ["keys", id, "rotate"]) => self.offer_rotate(id, None).await,
-            ("POST", ["keys", id, "rotate"]) => self.rotate(id).await,
-            ("GET", ["sessions"]) => self.sessions().await,
-            ("POST", ["sessions", id, "end"]) => self.end_session(id).await,
-            (_, [""] | ["keys" | "sessions"] | ["keys", _]) => Err(DashboardError::Method("GET, HEAD")),
-            (_, ["keys", _, "revoke" | "rotate"]) => Err(DashboardError::Method("GET, HEAD, POST")),
-            (_, ["sessions", _, "end"]) => Err(DashboardError::Method("POST")),
-            _ => Err(DashboardError::NotFound),
-        }
-    }
-
-    /// Has something done for the person.
-    async fn perform(&self, operation: Operation) -> Result<Reply, DashboardError> {
-        Ok(self.management.perform_as(&self.actor, operation, self.request.now).await?)
-    }
-
-    /// What the journal says; none when it cannot be read, which is no reason to show nothing else.
-    fn if_readable<T>(&self, read: Result<T, DashboardError>, what: &'static str) -> Result<Option<T>, DashboardError> {
+    /// Turns a journal that cannot be read into `None`: the rest of the page is shown without it. `what` names the data
+    /// in the log.
+    fn if_readable<T>(
+        &self,
+        read: Result<T, ManagementError>,
+        what: &'static str,
+    ) -> Result<Option<T>, ManagementError> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(DashboardError::Management(error)) if error.kind() == ErrorKind::Unavailable => {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let cause = error.source().map(ToString::to_string);
-                tracing::warn!(request_id = %self.request.id, %error, cause, "{what} is not shown");
+                tracing::warn!(request_id = %self.request.id, %error, cause, "page shown without {what}");
                 Ok(None)
             }
-            Err(failed) => Err(failed),
+            Err(error) => Err(error),
         }
     }
 
-    /// The chosen organization, as operations name it.
+    /// The chosen organization, as operations take it.
     fn org(&self) -> String {
-        self.person.org.id.to_string()
+        self.user.org.id.to_string()
     }
 
-    async fn layout(&self, section: NavEntry) -> Result<Layout, DashboardError> {
-        let names = self.management.accessible_orgs(self.person).await?;
+    async fn layout(&self, nav: NavEntry) -> Result<Layout, DashboardError> {
+        let orgs = self.management.accessible_orgs(self.user).await?;
         let choice = |(id, name): (crate::identity::OrgId, String)| OrgChoice {
             id: id.to_string(),
             name,
-            current: id == self.person.org.id,
+            current: id == self.user.org.id,
         };
-        let person = pages::Viewer {
-            email: self.person.user.email.clone(),
-            admin: self.person.is_admin(),
-            org: self.person.org.name.clone(),
-            orgs: names.into_iter().map(choice).collect(),
+        let viewer = Viewer {
+            email: self.user.user.email.clone(),
+            admin: self.user.is_admin(),
+            org: self.user.org.name.clone(),
+            orgs: orgs.into_iter().map(choice).collect(),
         };
-        Ok(Layout { base: self.base.to_owned(), person: Some(person), section, notice: self.notice() })
+        Ok(Layout { base: self.base.to_owned(), viewer: Some(viewer), nav, notice: self.notice() })
     }
 
-    /// What was just done, as the page before says.
+    /// The confirmation of a form that redirected to this page, by its parameter `done`.
     fn notice(&self) -> Option<String> {
-        let said = match self.request.parameter("done")? {
-            "revoked" => "The key is revoked: it is refused from now on.",
+        let text = match self.request.parameter("done")? {
+            "revoked" => "The key is revoked. Requests with it are refused from now on.",
             "ended" => "The session is ended.",
             _ => return None,
         };
-        Some(said.to_owned())
+        Some(text.to_owned())
     }
 
-    fn when(&self, time: Micros) -> Timestamp {
-        Timestamp::of(time, self.request.now)
+    /// The page number of a list, by the parameter `page`; the first one by default.
+    fn page_number(&self) -> u64 {
+        self.request.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1)
+    }
+
+    fn timestamp(&self, time: Micros) -> Timestamp {
+        Timestamp::new(time, self.request.now)
     }
 }
 
-/// A page that was asked for.
-fn page(page: &impl askama::Template) -> Result<DashboardResponse, DashboardError> {
-    Ok(response::page(OK, page.render()?))
+/// Renders a page.
+fn render(page: &impl askama::Template) -> HandlerResult {
+    Ok(response::page(StatusCode::OK, page.render()?))
 }
 
-/// A form that is shown again, with what is wrong with it.
-fn form_again(page: &impl askama::Template, error: bool) -> Result<DashboardResponse, DashboardError> {
-    let status = if error { StatusCode::UNPROCESSABLE_ENTITY } else { OK };
+/// Renders a form; with an error in it, the status is 422.
+fn render_form(page: &impl askama::Template, has_error: bool) -> HandlerResult {
+    let status = if has_error { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     Ok(response::page(status, page.render()?))
 }

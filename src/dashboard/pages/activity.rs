@@ -1,46 +1,46 @@
-//! The requests and refusals of a key over 24 hours, in numbers and as a picture.
+//! The requests and refusals of a key over 24 hours, as numbers and as a bar chart.
 
-use super::numbers::{count, counted};
+use super::numbers::{format_count, format_counted};
 use crate::clock::Micros;
 
-/// The picture's size, in its own units: 24 columns of 5, the last of each five left blank.
+/// Size of the chart in SVG units: 24 columns of 5, the last unit of each being blank.
 const WIDTH: u32 = 120;
 const HEIGHT: f64 = 28.0;
 const COLUMN: u32 = 5;
 const BAR: u32 = 4;
-/// What is seen of one request beside a thousand.
-const LEAST: f64 = 1.5;
+/// Least height of a bar, so that one request is visible beside a thousand.
+const MIN_BAR: f64 = 1.5;
 
-/// One hour of a key.
+/// Counts of one hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HourCounts {
     /// When it began.
     pub start: Micros,
-    /// Requests admitted in it.
+    /// Requests admitted.
     pub requests: u64,
-    /// Requests refused in it.
+    /// Requests refused.
     pub refusals: u64,
 }
 
-/// The last hours of a key, oldest first.
+/// The last 24 hours of a key, oldest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActivityChart {
     /// Requests admitted.
     pub requests: u64,
     /// Requests refused.
     pub refusals: u64,
-    /// The most requests, admitted or refused, in one hour.
+    /// Most requests, admitted and refused, in one hour.
     pub most: u64,
     /// The hours, for the table.
     pub rows: Vec<HourRow>,
-    /// The hours, for the picture.
+    /// The hours, for the chart.
     pub bars: Vec<Bar>,
 }
 
-/// One hour, in words.
+/// One hour, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HourRow {
-    /// When it began, for programs.
+    /// When it began, as RFC 3339.
     pub iso: String,
     /// When it began: `21 Nov, 18:00 UTC`.
     pub start: String,
@@ -50,114 +50,117 @@ pub struct HourRow {
     pub refusals: String,
 }
 
-/// One hour, drawn: the refused on top of the admitted. In the picture's units, one digit of fraction.
+/// One hour in the chart: refused requests on top of admitted ones. In SVG units, with one decimal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// Its left edge.
+    /// Left edge.
     pub x: u32,
-    /// Where the admitted begin, from above, and how high they are; nothing at zero.
+    /// Top edge and height of the admitted requests. The height is 0 without any.
     pub admitted: (f64, f64),
-    /// Where the refused begin, from above, and how high they are; nothing at zero.
+    /// Top edge and height of the refused requests. The height is 0 without any.
     pub refused: (f64, f64),
-    /// What is said of it when it is pointed at.
+    /// Tooltip.
     pub title: String,
 }
 
 impl ActivityChart {
-    /// The last 24 of these hours, which are in their order.
-    pub fn of(hours: &[HourCounts]) -> Self {
+    /// The chart of the last 24 of these hours, which are oldest first.
+    pub fn new(hours: &[HourCounts]) -> Self {
         let hours = &hours[hours.len().saturating_sub(24)..];
         let most = hours.iter().map(|hour| hour.requests.saturating_add(hour.refusals)).max().unwrap_or(0);
+        // With fewer hours, the columns at the left stay blank.
         let blank = 24 - hours.len() as u32;
-        let bars = hours.iter().zip(blank..).map(|(hour, column)| Bar::of(hour, column * COLUMN, most)).collect();
+        let bars = hours.iter().zip(blank..).map(|(hour, column)| Bar::new(hour, column * COLUMN, most)).collect();
         Self {
             requests: hours.iter().fold(0, |sum, hour| sum.saturating_add(hour.requests)),
             refusals: hours.iter().fold(0, |sum, hour| sum.saturating_add(hour.refusals)),
             most,
-            rows: hours.iter().map(HourRow::of).collect(),
+            rows: hours.iter().map(HourRow::new).collect(),
             bars,
         }
     }
 
-    /// The picture's width.
+    /// Width of the chart.
     pub fn width(&self) -> u32 {
         WIDTH
     }
 
-    /// The picture's height.
+    /// Height of the chart.
     pub fn height(&self) -> u32 {
         HEIGHT as u32
     }
 
-    /// A bar's width.
-    pub fn bar(&self) -> u32 {
+    /// Width of a bar.
+    pub fn bar_width(&self) -> u32 {
         BAR
     }
 
-    /// All of it in one sentence, for those who do not see the picture.
-    pub fn sentence(&self) -> String {
-        format!("{}, {} in the last 24 hours", self.requests_named(), self.refusals_named())
+    /// The chart as one sentence, for screen readers.
+    pub fn summary(&self) -> String {
+        format!("{}, {} in the last 24 hours", self.requests_text(), self.refusals_text())
     }
 
-    /// The requests refused, in digits.
-    pub fn refusals_counted(&self) -> String {
-        count(self.refusals)
+    /// The number of requests refused, in digits.
+    pub fn refusals_count(&self) -> String {
+        format_count(self.refusals)
     }
 
-    /// The most in one hour, in digits.
-    pub fn most_counted(&self) -> String {
-        count(self.most)
+    /// Most requests in one hour, in digits.
+    pub fn most_count(&self) -> String {
+        format_count(self.most)
     }
 
-    /// The requests admitted, as a number of them.
-    pub fn requests_named(&self) -> String {
-        counted(self.requests, "request")
+    /// The number of requests admitted: `7 requests`.
+    pub fn requests_text(&self) -> String {
+        format_counted(self.requests, "request")
     }
 
-    /// The requests refused, as a number of them.
-    pub fn refusals_named(&self) -> String {
-        counted(self.refusals, "refusal")
+    /// The number of requests refused: `7 refusals`.
+    pub fn refusals_text(&self) -> String {
+        format_counted(self.refusals, "refusal")
     }
 
-    /// Whether nothing happened.
-    pub fn is_quiet(&self) -> bool {
+    /// Whether there were no requests.
+    pub fn is_empty(&self) -> bool {
         self.most == 0
     }
 }
 
 impl HourRow {
-    fn of(hour: &HourCounts) -> Self {
+    fn new(hour: &HourCounts) -> Self {
         let seconds = i64::try_from(hour.start.0 / 1_000_000).unwrap_or(i64::MAX);
         let start = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
         Self {
             iso: start.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             start: start.strftime("%-d %b, %H:%M UTC").to_string(),
-            requests: count(hour.requests),
-            refusals: count(hour.refusals),
+            requests: format_count(hour.requests),
+            refusals: format_count(hour.refusals),
         }
     }
 }
 
 impl Bar {
-    fn of(hour: &HourCounts, x: u32, most: u64) -> Self {
-        let refused = high(hour.refusals, most);
-        let admitted = high(hour.requests, most).min(HEIGHT - refused);
-        let (requests, refusals) = (counted(hour.requests, "request"), counted(hour.refusals, "refusal"));
+    fn new(hour: &HourCounts, x: u32, most: u64) -> Self {
+        let refused = bar_height(hour.refusals, most);
+        // Both may have the least height, which together must not exceed the chart's.
+        let admitted = bar_height(hour.requests, most).min(HEIGHT - refused);
+        let (requests, refusals) = (format_counted(hour.requests, "request"), format_counted(hour.refusals, "refusal"));
         Self {
             x,
-            admitted: (tenth(HEIGHT - admitted), tenth(admitted)),
-            refused: (tenth(HEIGHT - admitted - refused), tenth(refused)),
-            title: format!("{}: {requests}, {refusals}", HourRow::of(hour).start),
+            admitted: (round(HEIGHT - admitted), round(admitted)),
+            refused: (round(HEIGHT - admitted - refused), round(refused)),
+            title: format!("{}: {requests}, {refusals}", HourRow::new(hour).start),
         }
     }
 }
 
-/// How high so many are; whoever is there can be seen.
-fn high(number: u64, most: u64) -> f64 {
-    if number == 0 { 0.0 } else { (HEIGHT * number as f64 / most as f64).max(LEAST) }
+/// The height of a bar for `number` where `most` is as high as the chart.
+fn bar_height(number: u64, most: u64) -> f64 {
+    if number == 0 { 0.0 } else { (HEIGHT * number as f64 / most as f64).max(MIN_BAR) }
 }
 
-fn tenth(number: f64) -> f64 {
+/// Rounds to one decimal, which keeps pages small.
+fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
@@ -175,18 +178,18 @@ mod tests {
     }
 
     #[test]
-    fn hours_are_summed_and_said() {
-        let activity = ActivityChart::of(&hours(&[(1_200, 0), (4, 3)]));
-        assert_eq!(activity.sentence(), "1,204 requests, 3 refusals in the last 24 hours");
+    fn summary_adds_up_the_hours() {
+        let activity = ActivityChart::new(&hours(&[(1_200, 0), (4, 3)]));
+        assert_eq!(activity.summary(), "1,204 requests, 3 refusals in the last 24 hours");
         assert_eq!(activity.bars[1].title, "14 Nov, 23:00 UTC: 4 requests, 3 refusals");
-        assert_eq!(ActivityChart::of(&hours(&[(1, 1)])).sentence(), "1 request, 1 refusal in the last 24 hours");
-        assert!(ActivityChart::of(&[]).is_quiet());
+        assert_eq!(ActivityChart::new(&hours(&[(1, 1)])).summary(), "1 request, 1 refusal in the last 24 hours");
+        assert!(ActivityChart::new(&[]).is_empty());
     }
 
     #[test]
-    fn bars_stay_in_the_picture_and_can_be_seen() {
+    fn bars_are_visible_and_within_the_chart() {
         let many: Vec<(u64, u64)> = (0..30).map(|hour| (hour * 1_000_000, hour % 3)).chain([(u64::MAX, 9)]).collect();
-        let activity = ActivityChart::of(&hours(&many));
+        let activity = ActivityChart::new(&hours(&many));
         assert_eq!(activity.bars.len(), 24);
         for (bar, (requests, refusals)) in activity.bars.iter().zip(&many[7..]) {
             assert!(bar.x + BAR <= WIDTH);
@@ -194,7 +197,7 @@ mod tests {
             assert_eq!(bar.admitted.1 > 0.0, *requests > 0, "{bar:?}");
             assert_eq!(bar.refused.1 > 0.0, *refusals > 0, "{bar:?}");
         }
-        let newest = ActivityChart::of(&hours(&[(1, 0)]));
+        let newest = ActivityChart::new(&hours(&[(1, 0)]));
         assert_eq!(newest.bars[0].x, WIDTH - COLUMN, "the newest hour is at the right");
     }
 }

@@ -1,56 +1,56 @@
-//! The form that makes a key.
+//! The form that creates a key.
 
 use askama::Template;
 
 use super::layout::Layout;
 
-/// The form: fields `name` and, where there is a choice, `owner`.
+/// The form. Fields: `name`, and `owner` where there is a choice.
 #[derive(Clone, Debug, Template)]
 #[template(path = "create.html")]
 pub struct CreatePage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The name, as it was typed.
+    /// The name that was typed.
     pub name: String,
-    /// Whose key it will be.
+    /// The field for the key's owner.
     pub owner: OwnerInput,
-    /// What is wrong with the name.
+    /// Error in the name.
     pub name_error: Option<String>,
-    /// What is wrong with the owner.
+    /// Error in the owner.
     pub owner_error: Option<String>,
 }
 
-/// Whose key it will be.
+/// The field for the key's owner.
 #[derive(Clone, Debug)]
 pub enum OwnerInput {
-    /// The person's own: there is no choice.
+    /// No field: the owner is the signed-in user.
     Fixed,
-    /// One of these.
+    /// A list of users.
     Select(Vec<OwnerChoice>),
-    /// Whoever has this email, typed so far.
+    /// A text field for an email address, with this value.
     Text(String),
 }
 
-/// A user that a key can be made for.
+/// A user in the list of owners.
 #[derive(Clone, Debug)]
 pub struct OwnerChoice {
-    /// What is sent: the user's id.
+    /// Submitted value: the user's id.
     pub value: String,
-    /// What is shown: the email.
+    /// Shown text: the email address.
     pub label: String,
-    /// Whether it is chosen.
+    /// Whether it is selected.
     pub selected: bool,
 }
 
 impl CreatePage {
-    /// What is wrong, with the field that it is about.
+    /// All errors, each with the name of its field.
     pub fn errors(&self) -> Vec<(&'static str, &str)> {
         let fields = [("name", &self.name_error), ("owner", &self.owner_error)];
         fields.into_iter().filter_map(|(field, error)| Some((field, error.as_deref()?))).collect()
     }
 
-    /// The field where typing begins: the first with an error, else the name.
-    pub fn begins_at_owner(&self) -> bool {
+    /// Whether the owner has the focus, being the first field with an error; else the name has it.
+    pub fn focuses_owner(&self) -> bool {
         self.name_error.is_none() && self.owner_error.is_some()
     }
 }

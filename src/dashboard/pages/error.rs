@@ -1,40 +1,40 @@
-//! What went wrong, or is in the way: the page that says so, and what to do.
+//! The error page.
 
 use askama::Template;
 
 use super::layout::Layout;
 
-/// A page that says why there is no other.
+/// An error page.
 #[derive(Clone, Debug, Template)]
 #[template(path = "error.html")]
 pub struct ErrorPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The status that it goes with.
+    /// Status of the response.
     pub status: u16,
-    /// In a few words.
+    /// A few words, as a heading.
     pub title: String,
     /// What happened.
-    pub happened: String,
-    /// What to do.
+    pub description: String,
+    /// What to do next.
     pub advice: String,
-    /// Where to go on.
-    pub back: NextStep,
-    /// The request's id, to be named to whoever can look it up.
+    /// The page that the button leads to.
+    pub next: NextStep,
+    /// Request id, which the operator finds in the log.
     pub request_id: String,
 }
 
-/// Where to go on.
+/// The page that the button of an error page leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// The table of keys.
     Keys,
-    /// Where to sign in.
+    /// The sign-in page.
     SignIn,
 }
 
 impl NextStep {
-    /// Whether it is where to sign in.
+    /// Whether it is the sign-in page.
     pub fn is_sign_in(self) -> bool {
         self == Self::SignIn
     }

@@ -1,4 +1,4 @@
-//! The page of a key: what it is, where it stands, why it was refused, and what it was used for.
+//! The page of a key: details, limits and their usage, activity, refusals and uses.
 
 use askama::Template;
 
@@ -7,85 +7,92 @@ use super::key_state::KeyState;
 use super::keys::LastUseCell;
 use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
-use super::numbers::count;
+use super::numbers::format_count;
 use super::outcome::OutcomeText;
 use super::timestamp::Timestamp;
 
-/// A key.
+/// The page of a key.
 #[derive(Clone, Debug, Template)]
 #[template(path = "key.html")]
 pub struct KeyPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The key id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// The owner's email.
-    pub owner: String,
-    /// Whether the owner is the reader.
-    pub own: bool,
-    /// The owner's permissions.
-    pub permissions: Vec<String>,
-    /// Its state.
-    pub state: KeyState,
-    /// When it was made.
-    pub created: Timestamp,
-    /// Whether it came from an older system.
-    pub imported: bool,
-    /// Its last use; none when it was never used.
-    pub last_use: Option<LastUseCell>,
-    /// How often it was used, ever.
-    pub uses_ever: u64,
-    /// When its secret was last replaced.
-    pub rotated: Option<Timestamp>,
-    /// Until when the secret before that works; none when it does not.
-    pub previous_until: Option<Timestamp>,
-    /// When it was revoked.
-    pub revoked: Option<Timestamp>,
+    /// The key.
+    pub key: KeyDetails,
     /// The limits in force.
     pub limits: KeyLimits,
-    /// Where it stands in them; none when it is revoked, or that could not be asked.
-    pub standing: Option<LimitUsage>,
-    /// What a request would meet now.
+    /// Usage of the limits; `None` when the key is revoked.
+    pub usage: Option<LimitUsage>,
+    /// Whether a request would be admitted now.
     pub verdict: Verdict,
-    /// Its last 24 hours; none when they could not be read.
+    /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
-    /// The last requests that were refused, newest first.
+    /// The last refused uses, newest first.
     pub refusals: Vec<RefusedUse>,
-    /// The address of what may hold older ones, which were not looked for.
+    /// Address of older uses, which were not searched for refused ones.
     pub older_refusals: Option<String>,
-    /// Its uses, newest first; none when they could not be read.
+    /// Uses, newest first; `None` when the journal cannot be read.
     pub uses: Option<Vec<UseRow>>,
-    /// Which uses are shown.
+    /// Filter of the uses.
     pub filter: UseFilter,
-    /// The address of newer uses.
+    /// Address of the newest uses; `None` when they are shown.
     pub newer: Option<String>,
-    /// The address of older uses.
+    /// Address of older uses; `None` when there are none.
     pub older: Option<String>,
-    /// The name of the gateway whose records these are; none when they could not be read.
+    /// Name of the gateway whose journal it is; `None` when it cannot be read.
     pub gateway: Option<String>,
 }
 
-/// What a request would meet now.
+/// A key.
+#[derive(Clone, Debug)]
+pub struct KeyDetails {
+    /// Key id.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// The owner's email address.
+    pub owner: String,
+    /// Whether the signed-in user is the owner.
+    pub is_own: bool,
+    /// The owner's permissions.
+    pub permissions: Vec<String>,
+    /// State.
+    pub state: KeyState,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it was imported from another system.
+    pub imported: bool,
+    /// Last use; `None` when it was never used.
+    pub last_use: Option<LastUseCell>,
+    /// Number of uses since it was created.
+    pub total_uses: u64,
+    /// When its secret was last replaced.
+    pub rotated: Option<Timestamp>,
+    /// When the secret before that stops being valid; `None` when it has.
+    pub previous_until: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked: Option<Timestamp>,
+}
+
+/// Whether a request would be admitted now.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Whether it would be admitted somewhere.
+    /// `true`: admitted, to some routes at least; `false`: refused.
     pub admitted: bool,
-    /// The whole of it in a sentence, such as `requests are admitted, to routes with these permissions: queries:read`.
+    /// The explanation, such as `requests are admitted, to routes with these permissions: queries:read`.
     pub sentence: String,
 }
 
-/// A request that was refused.
+/// A refused use.
 #[derive(Clone, Debug)]
 pub struct RefusedUse {
-    /// When.
-    pub when: Timestamp,
-    /// Why.
+    /// When it was.
+    pub time: Timestamp,
+    /// Why it was refused.
     pub outcome: &'static OutcomeText,
-    /// The status it was answered with.
+    /// Status of the response.
     pub status: Option<u16>,
-    /// What it asked for: the route's name, or method and path.
+    /// Name of the route, or method and path.
     pub action: String,
     /// The client's IP address.
     pub ip: String,
@@ -94,26 +101,26 @@ pub struct RefusedUse {
 /// A use of the key.
 #[derive(Clone, Debug)]
 pub struct UseRow {
-    /// When.
-    pub when: Timestamp,
-    /// What it asked for: the route's name, or method and path.
+    /// When it was.
+    pub time: Timestamp,
+    /// Name of the route, or method and path.
     pub action: String,
-    /// The status it was answered with; none when there was no answer, or not yet.
+    /// Status of the response; `None` when there was none, or not yet.
     pub status: Option<u16>,
     /// How it ended.
     pub outcome: &'static OutcomeText,
     /// The client's IP address.
     pub ip: String,
-    /// The client's user agent; none when it sent none.
+    /// The client's user agent; `None` when none was sent.
     pub user_agent: Option<String>,
 }
 
-/// Which uses are shown: query parameters `show` and `outcome`.
+/// Filter of the uses: query parameters `show` and `outcome`.
 #[derive(Clone, Copy, Debug)]
 pub struct UseFilter {
-    /// Admitted ones, refused ones, or both.
-    pub show: AdmissionFilter,
-    /// Those that ended like this; none: any.
+    /// Admitted uses, refused ones, or both.
+    pub admission: AdmissionFilter,
+    /// Outcome; `None`: any.
     pub outcome: Option<&'static OutcomeText>,
 }
 
@@ -122,37 +129,37 @@ pub struct UseFilter {
 pub enum AdmissionFilter {
     /// Both.
     All,
-    /// Those that were forwarded.
+    /// Uses that were forwarded.
     Admitted,
-    /// Those that were not.
+    /// Uses that were refused.
     Refused,
 }
 
 impl KeyPage {
-    /// How often it was used, in digits.
-    pub fn uses_counted(&self) -> String {
-        count(self.uses_ever)
+    /// The number of all uses, in digits.
+    pub fn total_uses(&self) -> String {
+        format_count(self.key.total_uses)
     }
 
-    /// Whether it can still be rotated or revoked.
+    /// Whether the key can be rotated and revoked.
     pub fn is_changeable(&self) -> bool {
-        self.state != KeyState::Revoked
+        self.key.state != KeyState::Revoked
     }
 
-    /// The outcomes that can be asked for.
+    /// The outcomes to filter by.
     pub fn outcomes(&self) -> &'static [OutcomeText] {
         OutcomeText::all()
     }
 
-    /// What can be shown.
-    pub fn shows(&self) -> [AdmissionFilter; 3] {
+    /// The choices between admitted and refused uses.
+    pub fn admission_filters(&self) -> [AdmissionFilter; 3] {
         AdmissionFilter::ALL
     }
 }
 
 impl Verdict {
-    /// The sentence with a capital at its beginning and a full stop at its end.
-    pub fn written(&self) -> String {
+    /// The sentence with a capital letter at its beginning and a full stop at its end.
+    pub fn text(&self) -> String {
         let mut rest = self.sentence.chars();
         let first: String = rest.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();
         format!("{first}{}.", rest.as_str().trim_end_matches('.'))
@@ -160,25 +167,25 @@ impl Verdict {
 }
 
 impl UseFilter {
-    /// All uses.
-    pub const ANY: Self = Self { show: AdmissionFilter::All, outcome: None };
+    /// The filter that matches all uses.
+    pub const ANY: Self = Self { admission: AdmissionFilter::All, outcome: None };
 
-    /// Whether all uses are shown.
+    /// Whether the filter matches all uses.
     pub fn is_any(&self) -> bool {
-        self.show == AdmissionFilter::All && self.outcome.is_none()
+        self.admission == AdmissionFilter::All && self.outcome.is_none()
     }
 
-    /// Whether this outcome is the one asked for.
-    pub fn asks(&self, outcome: &OutcomeText) -> bool {
+    /// Whether the filter selects this outcome.
+    pub fn selects(&self, outcome: &OutcomeText) -> bool {
         self.outcome == Some(outcome)
     }
 }
 
 impl AdmissionFilter {
-    /// All of them.
+    /// All choices.
     pub const ALL: [Self; 3] = [Self::All, Self::Admitted, Self::Refused];
 
-    /// For people.
+    /// Shown text.
     pub fn label(self) -> &'static str {
         match self {
             Self::All => "All uses",
@@ -187,7 +194,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// In addresses; empty for all.
+    /// Name in addresses; empty for both.
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "",
@@ -196,9 +203,9 @@ impl AdmissionFilter {
         }
     }
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|show| show.name() == name)
+    /// The choice with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|filter| filter.name() == name)
     }
 }
 
@@ -207,10 +214,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_a_sentence() {
-        let written = |sentence: &str| Verdict { admitted: true, sentence: sentence.into() }.written();
-        assert_eq!(written("requests are admitted"), "Requests are admitted.");
-        assert_eq!(written("Requests are refused."), "Requests are refused.");
-        assert_eq!(written(""), ".");
+    fn verdict_text_is_a_sentence() {
+        let text = |sentence: &str| Verdict { admitted: true, sentence: sentence.into() }.text();
+        assert_eq!(text("requests are admitted"), "Requests are admitted.");
+        assert_eq!(text("Requests are refused."), "Requests are refused.");
+        assert_eq!(text(""), ".");
     }
 }

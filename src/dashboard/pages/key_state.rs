@@ -1,33 +1,33 @@
-//! Whether requests with a key would be authenticated, in words.
+//! The state of a key, as text.
 
-/// The state of a key.
+/// Whether requests with a key are authenticated, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// Its requests are admitted, within the limits.
+    /// Requests are admitted within the limits.
     Active,
-    /// It was revoked, for good.
+    /// The key was revoked, for good.
     Revoked,
-    /// Its owner was removed.
+    /// The owner was removed.
     OwnerRemoved,
-    /// Its organization is suspended.
+    /// The organization is suspended.
     OrgSuspended,
 }
 
 impl KeyState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Active, Self::Revoked, Self::OwnerRemoved, Self::OrgSuspended];
 
-    /// For people.
+    /// Shown text.
     pub fn label(self) -> &'static str {
         match self {
             Self::Active => "Active",
             Self::Revoked => "Revoked",
-            Self::OwnerRemoved => "OwnerInput removed",
+            Self::OwnerRemoved => "Owner removed",
             Self::OrgSuspended => "Organization suspended",
         }
     }
 
-    /// In addresses and styles.
+    /// Name in addresses and style sheets.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -37,8 +37,8 @@ impl KeyState {
         }
     }
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The state with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }

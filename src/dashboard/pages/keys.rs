@@ -5,61 +5,61 @@ use askama::Template;
 use super::activity::ActivityChart;
 use super::key_state::KeyState;
 use super::layout::Layout;
-use super::numbers::{count, counted};
+use super::numbers::{format_count, format_counted};
 use super::paging::Paging;
 use super::timestamp::Timestamp;
 
-/// The keys of the organization, or the person's own.
+/// The keys of the organization, or the user's own.
 #[derive(Clone, Debug, Template)]
 #[template(path = "keys.html")]
 pub struct KeysPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// Whether keys of others are shown too, as admins see them.
-    pub all: bool,
+    /// Whether the keys of all owners are shown, as admins see them.
+    pub all_owners: bool,
     /// Whether the organization is suspended.
     pub suspended: bool,
-    /// The keys of this page.
+    /// Keys of this page.
     pub rows: Vec<KeyRow>,
-    /// Which keys are wanted.
+    /// Filter of the table.
     pub filter: KeyFilter,
-    /// How many satisfy the filter.
-    pub found: u64,
-    /// How many there are.
+    /// Number of keys that match the filter.
+    pub matching: u64,
+    /// Number of all keys.
     pub total: u64,
-    /// Where this page is among those of the keys found.
+    /// Position of this page among the matching keys.
     pub paging: Paging,
-    /// The name of the gateway whose records the last 24 hours are; none when they could not be read.
+    /// Name of the gateway whose journal has the last 24 hours; `None` when it cannot be read.
     pub gateway: Option<String>,
 }
 
-/// Which keys are wanted: query parameters `q` and `state`.
+/// Filter of the table: query parameters `q` and `state`.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFilter {
-    /// A part of the name, the key id or the owner's email; empty: any.
+    /// Part of the name, the key id or the owner's email address. Empty: any.
     pub text: String,
-    /// The state; none: any.
+    /// State; `None`: any.
     pub state: Option<KeyState>,
 }
 
 /// A key.
 #[derive(Clone, Debug)]
 pub struct KeyRow {
-    /// The key id.
+    /// Key id.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The owner's email.
+    /// The owner's email address.
     pub owner: String,
-    /// Whether the owner is the reader.
-    pub own: bool,
-    /// When it was made.
+    /// Whether the signed-in user is the owner.
+    pub is_own: bool,
+    /// When it was created.
     pub created: Timestamp,
-    /// Its last use; none when it was never used.
+    /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
-    /// Its state.
+    /// State.
     pub state: KeyState,
-    /// Its last 24 hours; none when they could not be read.
+    /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
 }
 
@@ -67,43 +67,43 @@ pub struct KeyRow {
 #[derive(Clone, Debug)]
 pub struct LastUseCell {
     /// When it was.
-    pub when: Timestamp,
-    /// Where it came from; none when this gateway has no record of it.
-    pub details: Option<UseSource>,
+    pub time: Timestamp,
+    /// Its client; `None` when this gateway's journal does not have it.
+    pub source: Option<UseSource>,
 }
 
-/// Where a use came from.
+/// The client of a use.
 #[derive(Clone, Debug)]
 pub struct UseSource {
-    /// The client's IP address.
+    /// IP address.
     pub ip: String,
-    /// The client's user agent; none when it sent none.
+    /// User agent; `None` when none was sent.
     pub user_agent: Option<String>,
 }
 
 impl KeysPage {
-    /// How many keys are shown, in words.
+    /// The number of keys: `60 keys`, or with a filter `2 of 60 keys found`.
     pub fn summary(&self) -> String {
         if self.filter.is_any() {
-            counted(self.total, "key")
+            format_counted(self.total, "key")
         } else {
-            format!("{} of {} found", count(self.found), counted(self.total, "key"))
+            format!("{} of {} found", format_count(self.matching), format_counted(self.total, "key"))
         }
     }
 
-    /// The states that can be asked for.
+    /// The states to filter by.
     pub fn states(&self) -> [KeyState; 4] {
         KeyState::ALL
     }
 }
 
 impl KeyFilter {
-    /// Whether this state is the one asked for.
-    pub fn asks(&self, state: &KeyState) -> bool {
+    /// Whether the filter selects this state.
+    pub fn selects(&self, state: &KeyState) -> bool {
         self.state.as_ref() == Some(state)
     }
 
-    /// Whether any key is wanted.
+    /// Whether the filter matches every key.
     pub fn is_any(&self) -> bool {
         self.text.is_empty() && self.state.is_none()
     }

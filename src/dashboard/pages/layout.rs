@@ -1,37 +1,37 @@
-//! What is around every page: the organization and its switcher, the navigation, the person, and a notice.
+//! The frame of every page: organization switcher, navigation, signed-in user and notice.
 
-/// What is around a page.
+/// Values of the page frame.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The path that all pages are below, such as `/settings`; without a slash at its end.
+    /// Path that all pages are below, such as `/settings`, without a slash at its end.
     pub base: String,
-    /// Who is signed in, and where; none leaves the navigation away.
-    pub person: Option<Viewer>,
-    /// Which entry of the navigation the page belongs to.
-    pub section: NavEntry,
-    /// What has just been done, such as `The key laptop is revoked.`; shown above the page.
+    /// The signed-in user; without one, there is no navigation.
+    pub viewer: Option<Viewer>,
+    /// The entry of the navigation that the page belongs to.
+    pub nav: NavEntry,
+    /// Confirmation of what was just done, such as `The session is ended.`, above the page.
     pub notice: Option<String>,
 }
 
-/// A person in an organization.
+/// The signed-in user, in an organization.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    /// The email address.
+    /// Email address.
     pub email: String,
-    /// Whether all of the organization is theirs to manage, or what they own.
+    /// Whether the user manages the whole organization, and not only their own keys.
     pub admin: bool,
-    /// The name of the organization chosen.
+    /// Name of the chosen organization.
     pub org: String,
-    /// All organizations of the person; a switcher is shown when there are several.
+    /// All organizations of the user; a switcher is shown when there are several.
     pub orgs: Vec<OrgChoice>,
 }
 
-/// An organization that a person can work in.
+/// An organization in the switcher.
 #[derive(Clone, Debug)]
 pub struct OrgChoice {
-    /// Its id.
+    /// Id.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Whether it is the chosen one.
     pub current: bool,
@@ -44,17 +44,24 @@ pub enum NavEntry {
     Keys,
     /// Sessions.
     Sessions,
-    /// None of them.
-    Elsewhere,
+    /// None of the entries.
+    Other,
+}
+
+impl Layout {
+    /// The frame of a page that is shown without a session.
+    pub fn without_viewer(base: &str) -> Self {
+        Self { base: base.to_owned(), viewer: None, nav: NavEntry::Other, notice: None }
+    }
 }
 
 impl Viewer {
-    /// What the person may do, in a word.
+    /// The role, as a word.
     pub fn role(&self) -> &'static str {
         if self.admin { "Admin" } else { "Member" }
     }
 
-    /// Whether there is something to switch to.
+    /// Whether there is another organization to switch to.
     pub fn can_switch(&self) -> bool {
         self.orgs.len() > 1
     }

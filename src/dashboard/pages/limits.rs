@@ -1,6 +1,6 @@
-//! The limits of a key, and where it stands in them.
+//! The limits of a key, and their usage.
 
-use super::numbers::{count, counted};
+use super::numbers::{format_count, format_counted};
 use super::timestamp::Timestamp;
 
 /// The limits in force for a key.
@@ -8,24 +8,24 @@ use super::timestamp::Timestamp;
 pub struct KeyLimits {
     /// Requests that flow into the bucket during one `per`.
     pub requests: u64,
-    /// That time, such as `hour` or `90 seconds`.
+    /// That period, such as `hour` or `2h`.
     pub per: String,
-    /// Requests that the bucket holds when full.
+    /// Requests that a full bucket holds.
     pub burst: u64,
-    /// Whether they are the key's own, and not those of all keys.
-    pub own: bool,
+    /// Whether the limits are the key's own, and not the configured ones.
+    pub is_own: bool,
     /// Requests that the organization may have in flight.
     pub concurrent: u64,
 }
 
-/// Where a key and its organization stand.
+/// Usage of the limits of a key and its organization.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitUsage {
     /// Requests left in the bucket.
     pub bucket: Gauge,
-    /// When there is a request left again; none when there is one.
-    pub next: Option<Timestamp>,
-    /// When the bucket is full; none when it is.
+    /// When the next request flows into the bucket; `None` when one is left.
+    pub next_request: Option<Timestamp>,
+    /// When the bucket is full; `None` when it is.
     pub full: Option<Timestamp>,
     /// Requests that the organization has in flight.
     pub in_flight: Gauge,
@@ -41,34 +41,34 @@ pub struct Gauge {
 impl KeyLimits {
     /// The rate: `1,000 requests per hour`.
     pub fn rate(&self) -> String {
-        format!("{} per {}", counted(self.requests, "request"), self.per)
+        format!("{} per {}", format_counted(self.requests, "request"), self.per)
     }
 
-    /// What can come at once: `1,000`.
-    pub fn at_once(&self) -> String {
-        count(self.burst)
+    /// The requests that a full bucket holds: `1,000`.
+    pub fn burst(&self) -> String {
+        format_count(self.burst)
     }
 
-    /// What the organization may have in flight.
+    /// The requests that the organization may have in flight: `100`.
     pub fn in_flight(&self) -> String {
-        count(self.concurrent)
+        format_count(self.concurrent)
     }
 }
 
 impl Gauge {
     /// `part` of `whole`.
-    pub fn of(part: u64, whole: u64) -> Self {
+    pub fn new(part: u64, whole: u64) -> Self {
         Self { part, whole }
     }
 
     /// The part, in digits.
     pub fn part(&self) -> String {
-        count(self.part)
+        format_count(self.part)
     }
 
     /// The whole, in digits.
     pub fn whole(&self) -> String {
-        count(self.whole)
+        format_count(self.whole)
     }
 
     /// The part in percent, for drawing: 0 to 100.
@@ -79,12 +79,12 @@ impl Gauge {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the part is zero.
     pub fn is_empty(&self) -> bool {
         self.part == 0
     }
 
-    /// Whether there is no room in it.
+    /// Whether the part is the whole, or more.
     pub fn is_full(&self) -> bool {
         self.part >= self.whole
     }
@@ -95,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gauge_never_leaves_its_scale() {
+    fn gauge_percent_is_0_to_100() {
         for (part, whole, percent) in
             [(0, 0, 0), (5, 0, 0), (0, 9, 0), (873, 1_000, 87), (9, 9, 100), (u64::MAX, 3, 100)]
         {
-            assert_eq!(Gauge::of(part, whole).percent(), percent, "{part} of {whole}");
+            assert_eq!(Gauge::new(part, whole).percent(), percent, "{part} of {whole}");
         }
-        assert!(Gauge::of(5, 5).is_full() && !Gauge::of(4, 5).is_full() && Gauge::of(0, 5).is_empty());
+        assert!(Gauge::new(5, 5).is_full() && !Gauge::new(4, 5).is_full() && Gauge::new(0, 5).is_empty());
     }
 }

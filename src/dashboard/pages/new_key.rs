@@ -1,4 +1,4 @@
-//! A new key, shown once.
+//! The page that shows a new key, once.
 
 use askama::Template;
 
@@ -10,27 +10,27 @@ use crate::secret::Secret;
 #[derive(Clone, Debug, Template)]
 #[template(path = "new_key.html")]
 pub struct NewKeyPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// How it came to be.
-    pub made: Issuance,
-    /// The key id.
+    /// Whether the key was created or rotated.
+    pub issuance: Issuance,
+    /// Key id.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The owner's email.
+    /// The owner's email address.
     pub owner: String,
     /// The whole key.
     pub api_key: Secret,
-    /// A command that works, with the whole key in it; it may have several lines.
-    pub curl: Secret,
+    /// A curl command that works, with the whole key in it. May have several lines.
+    pub curl_command: Secret,
 }
 
-/// How a secret came to be.
+/// The operation that issued a secret.
 #[derive(Clone, Debug)]
 pub enum Issuance {
-    /// With the key.
+    /// The key was created.
     Created,
-    /// In place of another, which works until then; none: it works no longer.
+    /// The key was rotated. The old secret is valid until this time; `None`: it is not valid any more.
     Rotated(Option<Timestamp>),
 }

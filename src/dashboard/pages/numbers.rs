@@ -1,7 +1,7 @@
-//! Numbers and durations as people write them.
+//! Formatting of numbers and durations for pages.
 
-/// A number with separators: `1,204`.
-pub fn count(number: u64) -> String {
+/// Formats a number with thousands separators: `1,204`.
+pub fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -13,13 +13,13 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 request`, `1,204 requests`. The plural is that with an `s`.
-pub fn counted(number: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+/// Formats a number of things: `1 request`, `1,204 requests`. The plural is the noun with an `s`.
+pub fn format_counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", format_count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A duration, given in microseconds, in its largest whole unit: `7 minutes`. Months have 30 days, years 365.
-pub fn duration(micros: u64) -> String {
+/// Formats a duration in microseconds in its largest whole unit: `7 minutes`. Months have 30 days, years 365.
+pub fn format_duration(micros: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (365 * 86_400, "year"),
         (30 * 86_400, "month"),
@@ -30,7 +30,7 @@ pub fn duration(micros: u64) -> String {
     ];
     let seconds = micros / 1_000_000;
     let (size, name) = UNITS.iter().find(|(size, _)| seconds >= *size).unwrap_or(&UNITS[5]);
-    counted(seconds / size, name)
+    format_counted(seconds / size, name)
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_separators() {
+    fn counts_have_thousands_separators() {
         for (number, text) in [
             (0, "0"),
             (7, "7"),
@@ -49,19 +49,19 @@ mod tests {
             (1_234_567, "1,234,567"),
             (u64::MAX, "18,446,744,073,709,551,615"),
         ] {
-            assert_eq!(count(number), text);
+            assert_eq!(format_count(number), text);
         }
     }
 
     #[test]
-    fn one_is_singular() {
-        assert_eq!(counted(0, "refusal"), "0 refusals");
-        assert_eq!(counted(1, "refusal"), "1 refusal");
-        assert_eq!(counted(1_204, "request"), "1,204 requests");
+    fn counted_noun_is_singular_for_one() {
+        assert_eq!(format_counted(0, "refusal"), "0 refusals");
+        assert_eq!(format_counted(1, "refusal"), "1 refusal");
+        assert_eq!(format_counted(1_204, "request"), "1,204 requests");
     }
 
     #[test]
-    fn durations_are_in_their_largest_whole_unit() {
+    fn durations_are_in_the_largest_whole_unit() {
         for (seconds, text) in [
             (0, "0 seconds"),
             (1, "1 second"),
@@ -77,8 +77,8 @@ mod tests {
             (365 * 86_400, "1 year"),
             (10 * 365 * 86_400, "10 years"),
         ] {
-            assert_eq!(duration(seconds * 1_000_000), text, "{seconds}");
-            assert_eq!(duration(seconds * 1_000_000 + 999_999), text, "{seconds}.999999");
+            assert_eq!(format_duration(seconds * 1_000_000), text, "{seconds}");
+            assert_eq!(format_duration(seconds * 1_000_000 + 999_999), text, "{seconds}.999999");
         }
     }
 }

@@ -1,85 +1,85 @@
-//! How uses end, in words, and what to do about it.
+//! Outcomes of uses, with texts for users.
 
-/// How a use ended, in words. There is one for each of the audit's, by the same name.
+/// An outcome of the audit journal, with its texts. There is one for each of the journal's outcomes; a test holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutcomeText {
-    /// The audit's name of it.
+    /// The journal's name of the outcome.
     pub name: &'static str,
-    /// What it is called on pages.
+    /// Short text.
     pub label: &'static str,
     /// What it means, and what to do about it.
     pub advice: &'static str,
-    /// What sort it is.
-    pub sort: OutcomeClass,
+    /// Class, for filtering and colours.
+    pub class: OutcomeClass,
 }
 
-/// A sort of outcome.
+/// Class of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcomeClass {
-    /// The request is on its way, or went through.
+    /// The request is in progress, or completed.
     Good,
-    /// The gateway refused it before it was forwarded.
+    /// The gateway refused the request before forwarding it.
     Refused,
-    /// It was admitted and did not go well.
-    DashboardError,
+    /// The request was admitted and failed.
+    Failed,
 }
 
 #[rustfmt::skip]
 const ALL: [OutcomeText; 15] = [
-    good("completed", "Completed", "The response went out whole."),
+    good("completed", "Completed", "The whole response was sent."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
         "The key had no requests left. Spread requests out, and wait for the seconds in Retry-After; for more, ask for a higher limit."),
     refused("too_many_in_flight", "Too many in flight",
-        "The organization had as many requests in flight as it may. Send fewer at a time."),
+        "The organization had as many requests in flight as its limit allows. Send fewer at a time."),
     refused("forbidden", "Forbidden",
         "The owner of the key lacks the permission that this request needs. Ask an admin for it."),
-    refused("not_found", "No such route", "Nothing is served for this method and path. Check the address."),
-    refused("revoked", "Key revoked", "The key was revoked. Whoever still uses it needs another key."),
-    refused("expired", "Key replaced", "The key was rotated, and the old secret no longer works. UseRow the new one."),
-    refused("user_removed", "OwnerInput removed", "The owner of the key was removed. Create a key for somebody else."),
+    refused("not_found", "No such route", "No route has this method and path. Check the address."),
+    refused("revoked", "Key revoked", "The key was revoked. Programs that still use it need another key."),
+    refused("expired", "Key replaced", "The key was rotated, and the old secret is not valid any more. Use the new one."),
+    refused("user_removed", "Owner removed", "The owner of the key was removed. Create a key for another user."),
     refused("org_suspended", "Organization suspended", "The organization is suspended. Ask the operator of this service."),
     refused("unknown", "Unknown key", "There is no such key. Check that it was copied whole."),
     failed("upstream_error", "Upstream error", "The service behind the gateway failed or was too slow. Try again later."),
-    failed("client_error", "Request broken off", "The body was too large, too slow or malformed."),
-    failed("aborted", "Aborted", "The client went away before the response ended, or the gateway was stopped."),
-    failed("internal_error", "Gateway error", "The gateway failed. Tell its operator the time of the request."),
+    failed("client_error", "Client error", "The request body was too large, too slow or malformed."),
+    failed("aborted", "Aborted", "The client disconnected before the response ended, or the gateway was stopped."),
+    failed("internal_error", "Gateway error", "The gateway failed. Give its operator the time of the request."),
 ];
 
 impl OutcomeText {
-    /// All of them, in the order of a choice.
+    /// All outcomes, in the order of the filter.
     pub fn all() -> &'static [Self] {
         &ALL
     }
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
+    /// The outcome with the journal's name.
+    pub fn from_name(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|outcome| outcome.name == name)
     }
 
-    /// Whether the gateway refused it.
+    /// Whether the gateway refused the request.
     pub fn is_refused(&self) -> bool {
-        self.sort == OutcomeClass::Refused
+        self.class == OutcomeClass::Refused
     }
 
-    /// Its class in the styles.
-    pub fn class(&self) -> &'static str {
-        match self.sort {
+    /// Class in the style sheet.
+    pub fn css_class(&self) -> &'static str {
+        match self.class {
             OutcomeClass::Good => "good",
             OutcomeClass::Refused => "refused",
-            OutcomeClass::DashboardError => "failed",
+            OutcomeClass::Failed => "failed",
         }
     }
 }
 
 const fn good(name: &'static str, label: &'static str, advice: &'static str) -> OutcomeText {
-    OutcomeText { name, label, advice, sort: OutcomeClass::Good }
+    OutcomeText { name, label, advice, class: OutcomeClass::Good }
 }
 
 const fn refused(name: &'static str, label: &'static str, advice: &'static str) -> OutcomeText {
-    OutcomeText { name, label, advice, sort: OutcomeClass::Refused }
+    OutcomeText { name, label, advice, class: OutcomeClass::Refused }
 }
 
 const fn failed(name: &'static str, label: &'static str, advice: &'static str) -> OutcomeText {
-    OutcomeText { name, label, advice, sort: OutcomeClass::DashboardError }
+    OutcomeText { name, label, advice, class: OutcomeClass::Failed }
 }

@@ -1,24 +1,24 @@
-//! The last question before a key is revoked.
+//! The form that revokes a key.
 
 use askama::Template;
 
 use super::keys::LastUseCell;
 use super::layout::Layout;
 
-/// The question: field `name`, which is to be the key's.
+/// The form. Field: `name`, which must be the key's name.
 #[derive(Clone, Debug, Template)]
 #[template(path = "revoke.html")]
 pub struct RevokePage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The key id.
+    /// Key id.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The owner's email.
+    /// The owner's email address.
     pub owner: String,
-    /// Its last use; none when it was never used.
+    /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
-    /// What is wrong with what was typed.
+    /// Error in the name that was typed.
     pub error: Option<String>,
 }

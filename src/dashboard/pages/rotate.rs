@@ -1,31 +1,33 @@
-//! The form that replaces the secret of a key.
+//! The form that rotates a key: replaces its secret.
+
+use std::time::Duration;
 
 use askama::Template;
 
 use super::layout::Layout;
 
-/// The form: field `overlap`.
+/// The form. Field: `overlap`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "rotate.html")]
 pub struct RotatePage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The key id.
+    /// Key id.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The owner's email.
+    /// The owner's email address.
     pub owner: String,
-    /// What is chosen.
+    /// The selected overlap.
     pub overlap: Overlap,
-    /// What is wrong with what was sent.
+    /// Error in what was submitted.
     pub error: Option<String>,
 }
 
-/// How long both secrets work.
+/// Time in which the old and the new secret are both valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// Not at all.
+    /// None.
     None,
     /// One hour.
     Hour,
@@ -36,17 +38,17 @@ pub enum Overlap {
 }
 
 impl RotatePage {
-    /// What can be chosen.
+    /// The choices.
     pub fn overlaps(&self) -> [Overlap; 4] {
         Overlap::ALL
     }
 }
 
 impl Overlap {
-    /// All of them.
+    /// All overlaps.
     pub const ALL: [Self; 4] = [Self::None, Self::Hour, Self::Day, Self::Week];
 
-    /// What is sent: a duration.
+    /// Submitted value.
     pub fn value(self) -> &'static str {
         match self {
             Self::None => "0s",
@@ -56,7 +58,7 @@ impl Overlap {
         }
     }
 
-    /// For people.
+    /// Shown text.
     pub fn label(self) -> &'static str {
         match self {
             Self::None => "No overlap: it stops at once",
@@ -66,8 +68,33 @@ impl Overlap {
         }
     }
 
-    /// The one that was sent.
-    pub fn of(value: &str) -> Option<Self> {
+    /// Its length.
+    pub fn duration(self) -> Duration {
+        const HOUR: Duration = Duration::from_secs(3600);
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Hour => HOUR,
+            Self::Day => 24 * HOUR,
+            Self::Week => 7 * 24 * HOUR,
+        }
+    }
+
+    /// The overlap with this submitted value.
+    pub fn from_value(value: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|overlap| overlap.value() == value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::parse_duration;
+
+    #[test]
+    fn overlap_lasts_as_long_as_its_value_says() {
+        for overlap in Overlap::ALL {
+            assert_eq!(parse_duration(overlap.value()).unwrap(), overlap.duration());
+            assert_eq!(Overlap::from_value(overlap.value()), Some(overlap));
+        }
     }
 }

@@ -6,37 +6,37 @@ use super::layout::Layout;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
 
-/// The sessions of the organization, or the person's own.
+/// The sessions of the organization, or the user's own.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sessions.html")]
 pub struct SessionsPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// Whether sessions of others are shown too, as admins see them.
-    pub all: bool,
-    /// The sessions.
+    /// Whether the sessions of all users are shown, as admins see them.
+    pub all_users: bool,
+    /// Sessions of this page.
     pub rows: Vec<SessionRow>,
-    /// Where this page is among all.
+    /// Position of this page among all.
     pub paging: Paging,
 }
 
 /// A session.
 #[derive(Clone, Debug)]
 pub struct SessionRow {
-    /// Its id.
+    /// Id.
     pub id: String,
-    /// The person's email.
+    /// The user's email address.
     pub email: String,
-    /// Whether it is the one that asks.
+    /// Whether it is the session that shows the page.
     pub current: bool,
-    /// When the person signed in.
+    /// When the user signed in.
     pub signed_in: Timestamp,
     /// When it was last used.
-    pub seen: Timestamp,
-    /// The IP address it was made from.
+    pub last_seen: Timestamp,
+    /// IP address that the user signed in from.
     pub ip: Option<String>,
-    /// The browser it was made by.
+    /// User agent that the user signed in with.
     pub user_agent: Option<String>,
-    /// How the person signed in: the provider's label, or `Sign-in link`.
+    /// How the user signed in: the provider's name, or `Sign-in link`.
     pub provider: String,
 }

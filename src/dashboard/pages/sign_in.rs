@@ -1,67 +1,67 @@
-//! The pages on the way in and out.
+//! The pages of signing in and out.
 
 use askama::Template;
 
 use super::layout::Layout;
 use super::timestamp::Timestamp;
 
-/// Where a person chooses how to sign in: one button per provider, field `return_to`.
+/// The choice of identity providers: one button for each. Field: `return_to`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sign_in.html")]
 pub struct SignInPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// The providers, in the order of the configuration.
+    /// Providers, in the order of the configuration.
     pub providers: Vec<ProviderChoice>,
-    /// Whether sign-in links are made here.
+    /// Whether sign-in links are accepted.
     pub links: bool,
-    /// The path to go on with.
+    /// Path to go to after signing in.
     pub return_to: String,
 }
 
 /// An identity provider.
 #[derive(Clone, Debug)]
 pub struct ProviderChoice {
-    /// Its name in addresses.
+    /// Name in paths.
     pub name: String,
-    /// What people call it.
+    /// Name on the button.
     pub label: String,
 }
 
-/// The step to a provider's own page, on another origin. `form-action 'self'` keeps a form from being redirected there,
-/// so this page leads there by itself.
+/// The step to a provider's own page, on another origin. The page refreshes to the provider's address: a redirect would
+/// be blocked by `form-action 'self'`, which browsers apply to redirects of forms as well.
 #[derive(Clone, Debug, Template)]
 #[template(path = "leaving.html")]
 pub struct LeavingPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// What people call the place.
+    /// The provider's label.
     pub label: String,
-    /// Its address.
+    /// Address at the provider.
     pub url: String,
-    /// Whether the person is signing out there, and not in.
+    /// Whether the user is signing out at the provider, rather than in.
     pub signing_out: bool,
 }
 
-/// The question that a sign-in link asks, so that opening it alone, as previews of messages do, uses nothing up. The
-/// answer is a form sent to the page's own address.
+/// The confirmation before a sign-in link is redeemed, so that link previews do not use it up. The form is submitted to
+/// the page's own address.
 #[derive(Clone, Debug, Template)]
 #[template(path = "link.html")]
 pub struct LinkPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
-    /// Who would be signed in.
+    /// Email address of the user that the link signs in.
     pub email: String,
-    /// To which organization.
+    /// Name of the organization.
     pub org: String,
-    /// Until when the link works.
+    /// When the link expires.
     pub expires: Timestamp,
 }
 
-/// The end.
+/// The page after signing out.
 #[derive(Clone, Debug, Template)]
 #[template(path = "signed_out.html")]
 pub struct SignedOutPage {
-    /// What is around it.
+    /// Page frame.
     pub layout: Layout,
 }

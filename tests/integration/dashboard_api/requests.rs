@@ -55,7 +55,7 @@ fn what_is_not_understood_is_named() {
     };
     for (path, code, words) in [
         ("/keys?offset=3".to_owned(), "invalid_parameter", "`offset`"),
-        (format!("/keys/{id}/uses?limit=1&limit=2"), "invalid_parameter", "`limit` comes twice"),
+        (format!("/keys/{id}/uses?limit=1&limit=2"), "invalid_parameter", "`limit` is given twice"),
         (format!("/keys/{id}/uses?limit=ten"), "invalid_parameter", "`limit`"),
         (format!("/keys/{id}/uses?limit=0"), "invalid_limit", "1 to 200"),
         (format!("/keys/{id}/uses?refused=yes"), "invalid_parameter", "`refused`"),

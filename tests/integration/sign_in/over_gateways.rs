@@ -193,7 +193,7 @@ fn without_redis_every_page_says_so_and_all_is_well_afterwards() {
     for path in ["/settings", "/settings/keys", "/settings/keys/new", "/settings/sessions", "/settings/sign-in"] {
         let page = visitor.open(path);
         rig::assert_refused(&page, 503);
-        assert!(page.header("retry-after").is_some() && text(&page).contains("state does not answer"), "{path}");
+        assert!(page.header("retry-after").is_some() && text(&page).contains("state is unavailable"), "{path}");
     }
     for path in ["/settings/sign-out", "/settings/org", "/settings/keys/new", "/settings/sign-in/corp"] {
         rig::assert_refused(&visitor.submit(path, &[("name", "x")]), 503);

@@ -67,8 +67,7 @@ impl Served {
     pub fn refusal(&self, request_id: &str) -> String {
         let line = until("the log says why", || {
             let log = self.log();
-            let mut lines =
-                log.lines().filter(|line| line.contains(request_id) && line.contains("a sign-in was refused"));
+            let mut lines = log.lines().filter(|line| line.contains(request_id) && line.contains("sign-in refused"));
             lines.next().map(|line| (line.to_owned(), lines.count()))
         });
         assert_eq!(line.1, 0, "it is logged more than once: {}", line.0);

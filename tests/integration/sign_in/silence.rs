@@ -34,7 +34,7 @@ fn a_whole_run_at_level_trace_holds_nothing_secret() {
     sign_in_by_link(&served, &mut secrets);
 
     let log = served.log();
-    for said in ["TRACE", "DEBUG", "somebody signed in", "somebody signed in by a link", "a sign-in was refused"] {
+    for said in ["TRACE", "DEBUG", "user signed in", "user signed in with a link", "sign-in refused"] {
         assert!(log.contains(said), "the log is not of the whole run: no {said}");
     }
     let metrics = text(&Client::connect(served.admin).get("/metrics", ""));

@@ -1,0 +1,70 @@
+//! The forms that rotate and revoke a key.
+
+use super::{HandlerResult, PageContext, render_form};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{Issuance, NavEntry, Overlap, RevokePage, RotatePage};
+use crate::dashboard::response;
+use crate::management::{Key, ManagementError};
+
+impl PageContext<'_> {
+    pub(super) async fn show_rotate_key(&self, id: &str, error: Option<String>) -> HandlerResult {
+        let key = self.unrevoked_key(id).await?;
+        let has_error = error.is_some();
+        let page = RotatePage {
+            layout: self.layout(NavEntry::Keys).await?,
+            id: key.id.to_string(),
+            name: key.name,
+            owner: key.email,
+            overlap: Overlap::None,
+            error,
+        };
+        render_form(&page, has_error)
+    }
+
+    pub(super) async fn rotate_key(&self, id: &str) -> HandlerResult {
+        let Some(overlap) = Overlap::from_value(self.request.form().field("overlap")) else {
+            return self.show_rotate_key(id, Some("Choose one of these.".to_owned())).await;
+        };
+        let duration = Some(overlap.duration());
+        let rotated = self.management.rotate_key(&self.actor, Self::key_id(id)?, duration, self.request.now).await?;
+        let until = rotated.key.previous_until.filter(|_| overlap != Overlap::None);
+        let issuance = Issuance::Rotated(until.map(|until| self.timestamp(until)));
+        self.show_new_key(&rotated, issuance).await
+    }
+
+    pub(super) async fn show_revoke_key(&self, id: &str, error: Option<String>) -> HandlerResult {
+        let key = self.unrevoked_key(id).await?;
+        let report = self.key_activity(vec![key.id]).await?;
+        let activity = report.as_ref().and_then(|report| report.keys.get(&key.id));
+        let has_error = error.is_some();
+        let page = RevokePage {
+            layout: self.layout(NavEntry::Keys).await?,
+            id: key.id.to_string(),
+            last_use: self.last_use(&key, activity),
+            name: key.name,
+            owner: key.email,
+            error,
+        };
+        render_form(&page, has_error)
+    }
+
+    /// Revokes a key whose name was typed to confirm it: a revocation cannot be undone.
+    pub(super) async fn revoke_key(&self, id: &str) -> HandlerResult {
+        let key = self.unrevoked_key(id).await?;
+        if self.request.form().field("name") != key.name {
+            let error = "This is not the key's name. Type it exactly as it is shown.".to_owned();
+            return self.show_revoke_key(id, Some(error)).await;
+        }
+        self.management.revoke_key(&self.actor, key.id, self.request.now).await?;
+        Ok(response::see_other(&format!("{}/keys/{}?done=revoked", self.base, key.id)))
+    }
+
+    /// The key with this id.
+    ///
+    /// # Errors
+    /// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
+    async fn unrevoked_key(&self, id: &str) -> Result<Key, DashboardError> {
+        let key = self.management.show_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
+        if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
+    }
+}

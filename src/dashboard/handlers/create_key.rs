@@ -1,0 +1,87 @@
+//! The form that creates a key, and the page that shows a new secret once.
+
+use super::{HandlerResult, PageContext, render, render_form};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{CreatePage, Issuance, NavEntry, NewKeyPage, OwnerChoice, OwnerInput};
+use crate::management::{ManagementError, NewKey, User};
+use crate::secret::Secret;
+
+/// Users in the list of owners at most. In larger organizations the owner's address is typed.
+const MAX_CHOICES: usize = 200;
+
+impl PageContext<'_> {
+    pub(super) async fn show_create_key(&self) -> HandlerResult {
+        self.create_form("", &self.user.user.id.to_string(), None, None).await
+    }
+
+    /// The form with these values, and with the errors in them.
+    async fn create_form(
+        &self,
+        name: &str,
+        owner: &str,
+        name_error: Option<String>,
+        owner_error: Option<String>,
+    ) -> HandlerResult {
+        let layout = self.layout(NavEntry::Keys).await?;
+        let owner = self.owner_input(owner).await?;
+        let has_error = name_error.is_some() || owner_error.is_some();
+        render_form(&CreatePage { layout, name: name.to_owned(), owner, name_error, owner_error }, has_error)
+    }
+
+    /// The form's field for the owner. Only admins may choose another owner than themselves.
+    async fn owner_input(&self, selected: &str) -> Result<OwnerInput, DashboardError> {
+        if !self.user.is_admin() {
+            return Ok(OwnerInput::Fixed);
+        }
+        let users = self.management.list_users(&self.actor, &self.org(), self.request.now).await?;
+        let mut users: Vec<User> = users.into_iter().filter(|user| user.removed.is_none()).collect();
+        if users.len() > MAX_CHOICES {
+            let email = users.into_iter().find(|user| user.id.to_string() == selected).map(|user| user.email);
+            return Ok(OwnerInput::Text(email.unwrap_or_else(|| selected.to_owned())));
+        }
+        users.sort_by(|a, b| a.email.cmp(&b.email));
+        let choice = |user: User| {
+            let value = user.id.to_string();
+            OwnerChoice { selected: value == selected, value, label: user.email }
+        };
+        Ok(OwnerInput::Select(users.into_iter().map(choice).collect()))
+    }
+
+    pub(super) async fn create_key(&self) -> HandlerResult {
+        let form = self.request.form();
+        let own_id = self.user.user.id.to_string();
+        let (name, owner) = (form.field("name"), form.field("owner"));
+        // A member's form has no field for the owner.
+        let owner = if owner.is_empty() { &own_id } else { owner };
+        match self.management.create_key(&self.actor, &self.org(), owner, name, self.request.now).await {
+            Ok(created) => self.show_new_key(&created, Issuance::Created).await,
+            Err(ManagementError::InvalidName) => {
+                let error = "Enter a name of 1 to 100 characters, without control characters.".to_owned();
+                self.create_form(name, owner, Some(error), None).await
+            }
+            Err(ManagementError::NoUser(_)) => {
+                let error = "This organization has no user with this address.".to_owned();
+                self.create_form(name, owner, None, Some(error)).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The only page that shows a key in the clear.
+    pub(super) async fn show_new_key(&self, created: &NewKey, issuance: Issuance) -> HandlerResult {
+        let NewKey { api_key, key } = created;
+        let owner = self.management.explain_key(&self.actor, key.id, self.request.now).await?.user;
+        // The example is a request that the owner is permitted to make.
+        let url = self.curl_examples.url_for(&owner.permissions);
+        let curl_command = format!("curl -i -H 'Authorization: Bearer {}' '{url}'", api_key.expose());
+        render(&NewKeyPage {
+            layout: self.layout(NavEntry::Keys).await?,
+            issuance,
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            api_key: Secret::new(api_key.expose().to_owned()),
+            curl_command: Secret::new(curl_command),
+        })
+    }
+}

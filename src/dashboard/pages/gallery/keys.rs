@@ -1,0 +1,77 @@
+//! The table of keys.
+
+use super::*;
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    render([
+        ("keys", &keys(rows(), 8)),
+        ("keys-many", &second_of_three_pages()),
+        ("keys-found", &filtered(rows()[..2].to_vec())),
+        ("keys-not-found", &filtered(vec![])),
+        ("keys-empty", &keys(vec![], 0)),
+        ("keys-empty-member", &member_without_keys()),
+        ("keys-suspended", &KeysPage { suspended: true, ..keys(rows()[7..].to_vec(), 1) }),
+    ])
+}
+
+fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, state: KeyState) -> KeyRow {
+    KeyRow {
+        id: format!("aC3{:06}", number * 7919 % 1_000_000),
+        name: name.into(),
+        owner: owner.into(),
+        is_own: owner.starts_with("ada"),
+        created: ago(number * 3 * DAY + 5 * HOUR),
+        state,
+        activity: (number != 6).then(|| activity(if last_use.is_none() { 0 } else { number })),
+        last_use,
+    }
+}
+
+pub(in super::super) fn rows() -> Vec<KeyRow> {
+    use KeyState::{Active, OrgSuspended, OwnerRemoved, Revoked};
+    let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
+    let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None });
+    let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
+    vec![
+        row(1, "Nightly report", ada, last_use(184, Some("python-requests/2.32.3")), Active),
+        row(2, "CI pipeline", grace, last_use(9, Some("curl/8.5.0")), Active),
+        row(3, "Laptop", ada, None, Active),
+        row(4, LONG, "a.person.with.a.rather.long.name@subsidiary.department.acme.example", unrecorded, Active),
+        row(5, "Отчёты · 集計 · نسخة", grace, last_use(26 * HOUR, Some(FIREFOX)), Revoked),
+        row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), OwnerRemoved),
+        row(7, HOSTILE, grace, Some(LastUseCell { time: ago(3 * HOUR), source: Some(v6) }), Active),
+        row(9, "Partner feed", grace, last_use(40 * DAY, Some("Java-http-client/21.0.2")), OrgSuspended),
+    ]
+}
+
+pub(in super::super) fn keys(rows: Vec<KeyRow>, total: u64) -> KeysPage {
+    let paging = Paging::new(1, total, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
+    let layout = layout(NavEntry::Keys, true);
+    let (filter, gateway) = (KeyFilter::default(), Some("gateway-1".into()));
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, matching: total, total, paging, gateway }
+}
+
+fn second_of_three_pages() -> KeysPage {
+    let row = |number: u64| {
+        row(
+            number,
+            &format!("Service {number}"),
+            "grace@acme.example",
+            last_use(number * 999, Some("curl/8.5.0")),
+            KeyState::Active,
+        )
+    };
+    let mut page = keys((26..51).map(row).collect(), 60);
+    page.paging = Paging::new(2, 60, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
+    page.layout.notice = Some(format!("The key {HOSTILE} is revoked."));
+    page
+}
+
+fn filtered(rows: Vec<KeyRow>) -> KeysPage {
+    let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyState::Revoked) };
+    KeysPage { matching: rows.len() as u64, filter, ..keys(rows, 60) }
+}
+
+fn member_without_keys() -> KeysPage {
+    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, ..keys(vec![], 0) }
+}
