@@ -1,6 +1,7 @@
 //! Permit of an admitted request, of either variant of the state.
 
-use super::{embedded, redis};
+use super::embedded;
+use super::redis::slots::Permit as RedisPermit;
 
 /// A slot of an organization, released on drop.
 #[derive(Debug)]
@@ -8,5 +9,5 @@ pub enum Permit {
     /// Slot counted in memory.
     Embedded(embedded::Permit),
     /// Slot counted in Redis.
-    Redis(redis::Permit),
+    Redis(RedisPermit),
 }

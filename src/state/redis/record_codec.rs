@@ -1,4 +1,4 @@
-//! The records as Redis has them: hashes of texts, and their live parts, packed.
+//! Decodes records from Redis: hashes of texts, with one packed field `live` for the part that scripts change.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -6,52 +6,53 @@ use std::time::Duration;
 
 use redis::{FromRedisValue as _, Value};
 
-use super::client::CommandError;
 use crate::clock::Micros;
 use crate::identity::Permission;
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::packed::unpack;
 use crate::state::{Key, Org, Session, User};
 
-/// Which version of a record: 8 characters at random, new with every change of anything but the live part. Being
-/// random, a version never comes back with another content, also not when the data was lost and made again.
-pub(super) type Version = [u8; 8];
+/// Version of a record: 8 random characters, replaced on every change of anything but the live part. Being random, a
+/// version never comes back with another content, not even when data was lost and written again.
+pub(crate) type Version = [u8; 8];
 
-/// The fields of a hash.
-pub(super) struct Fields(HashMap<String, Vec<u8>>);
+/// Fields of a hash.
+pub(crate) struct Fields(HashMap<String, Vec<u8>>);
 
-/// An organization's record.
-pub(super) struct StoredOrg {
-    pub(super) org: Org,
-    pub(super) version: Version,
+/// Record of an organization.
+pub(crate) struct StoredOrg {
+    pub(crate) org: Org,
+    pub(crate) version: Version,
 }
 
-/// A key's record.
-pub(super) struct StoredKey {
-    pub(super) key: Key,
-    pub(super) digest: KeyDigest,
-    /// The digest before the last rotation, when there was an overlap.
-    pub(super) previous: Option<KeyDigest>,
-    /// What its user may do.
-    pub(super) permissions: Vec<Permission>,
-    /// Its user was removed.
-    pub(super) user_removed: bool,
-    pub(super) live: Live,
+/// Record of a key.
+pub(crate) struct StoredKey {
+    pub(crate) key: Key,
+    pub(crate) digest: KeyDigest,
+    /// The digest before the last rotation, if that had an overlap.
+    pub(crate) previous: Option<KeyDigest>,
+    /// Permissions of its user.
+    pub(crate) permissions: Vec<Permission>,
+    /// Whether its user was removed.
+    pub(crate) user_removed: bool,
+    pub(crate) live: Live,
 }
 
-/// A key's live part: what decisions change.
-pub(super) struct Live {
-    pub(super) version: Version,
-    pub(super) bucket: Bucket,
-    /// The `per` that the bucket's level is measured in, in microseconds.
-    pub(super) per_us: u64,
+/// Live part of a key: the part that decisions change.
+pub(crate) struct Live {
+    pub(crate) version: Version,
+    pub(crate) bucket: Bucket,
+    /// The `per` in which the bucket's level is measured, in microseconds.
+    pub(crate) per_us: u64,
 }
 
 impl Fields {
-    /// From the answer to `HGETALL`; none when there is no such hash.
-    pub(super) fn read(answer: Value) -> Result<Option<Self>, CommandError> {
-        let fields = HashMap::<String, Vec<u8>>::from_redis_value(answer).map_err(|_| CommandError::UnexpectedReply)?;
+    /// Decodes the reply to `HGETALL`; `None` when there is no such hash.
+    pub(crate) fn decode(reply: Value) -> Result<Option<Self>, CommandError> {
+        let fields = HashMap::<String, Vec<u8>>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
         Ok((!fields.is_empty()).then_some(Self(fields)))
     }
 
@@ -88,7 +89,7 @@ impl Fields {
         self.0.get("live").map(Vec::as_slice).ok_or(CommandError::UnexpectedReply)
     }
 
-    pub(super) fn org(&self) -> Result<StoredOrg, CommandError> {
+    pub(crate) fn org(&self) -> Result<StoredOrg, CommandError> {
         let org = Org {
             id: self.required("id")?,
             tag: self.required("tag")?,
@@ -100,7 +101,7 @@ impl Fields {
         Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
     }
 
-    pub(super) fn user(&self) -> Result<User, CommandError> {
+    pub(crate) fn user(&self) -> Result<User, CommandError> {
         Ok(User {
             id: self.required("id")?,
             org: self.required("org")?,
@@ -111,8 +112,8 @@ impl Fields {
         })
     }
 
-    pub(super) fn key(&self) -> Result<StoredKey, CommandError> {
-        let (live, last_used, uses) = live(self.live()?)?;
+    pub(crate) fn key(&self) -> Result<StoredKey, CommandError> {
+        let (live, last_used, uses) = decode_live(self.live()?)?;
         let key = Key {
             id: self.required("id")?,
             org: self.required("org")?,
@@ -138,7 +139,7 @@ impl Fields {
         })
     }
 
-    pub(super) fn session(&self) -> Result<Session, CommandError> {
+    pub(crate) fn session(&self) -> Result<Session, CommandError> {
         let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
         let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Session { chosen: self.required("chosen")?, seen: Micros(self.required("seen")?), ..session })
@@ -151,24 +152,25 @@ impl Fields {
     }
 }
 
-/// A key's live part, when it was last used, and how often.
-fn live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
+/// Decodes the live part of a key: bucket and version, time of the last use, number of uses.
+fn decode_live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
     let (version, numbers) = packed.split_first_chunk().ok_or(CommandError::UnexpectedReply)?;
     let [level, at, per_us, uses, used] = unpack(numbers).ok_or(CommandError::UnexpectedReply)?;
     let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, per_us };
     Ok((live, Some(Micros(used)).filter(|used| used.0 > 0), uses))
 }
 
-/// Integers that were packed as little-endian doubles, which are exact below 2^53.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the scripts give integers from 0 to 2^53")]
-pub(super) fn unpack<const N: usize>(packed: &[u8]) -> Option<[u64; N]> {
-    let (chunks, rest) = packed.as_chunks::<8>();
-    let chunks: &[[u8; 8]; N] = chunks.try_into().ok()?;
-    rest.is_empty().then(|| chunks.map(|chunk| f64::from_le_bytes(chunk) as u64))
-}
-
-/// Appends an integer as a little-endian double.
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53, and what is beyond is as good as forever")]
-pub(super) fn pack(packed: &mut Vec<u8>, number: u64) {
-    packed.extend_from_slice(&(number as f64).to_le_bytes());
+/// A version that no record had before: 47 random bits as 8 letters and digits.
+///
+/// # Errors
+/// The operating system provides no randomness.
+pub(crate) fn new_version() -> Result<String, getrandom::Error> {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut random = getrandom::u64()?;
+    let mut letter = || {
+        let letter = LETTERS[usize::try_from(random % 62).unwrap_or_default()];
+        random /= 62;
+        char::from(letter)
+    };
+    Ok((0..8).map(|_| letter()).collect())
 }

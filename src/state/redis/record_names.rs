@@ -1,42 +1,36 @@
-//! The names of the records, and where a Cluster places them.
+//! Names of the records in Redis, and their hash slots on a Cluster.
 //!
 //! | record | name | type |
 //! |---|---|---|
-//! | organization, with its slots and their holders | `P:{tag}:org` | hash |
+//! | organization, with its slots and their leases | `P:{tag}:org` | hash |
 //! | its users and keys, in the order of their creation | `P:{tag}:users`, `P:{tag}:keys` | lists of ids |
 //! | its email addresses | `P:{tag}:emails` | hash to user ids |
 //! | user | `P:{tag}:user:ID` | hash |
 //! | a user's keys | `P:{tag}:user:ID:keys` | set of ids |
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
-//! | uses that were decided without Redis and paid since | `P:{tag}:debts` | hash that expires |
+//! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
 //! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
-//! | which key has, or had, a digest | `P:digest:HEX` | hash: the key's id, and when it was claimed |
-//! | the gateways that live | `P:{gateways}` | hash |
+//! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
+//! | live gateways | `P:{gateways}` | hash |
 //! | web session | `P:session:HEX` | hash that expires |
-//! | the digests of sessions, by their ids | `P:{sessions}:digests` | hash |
-//! | when sessions end | `P:{sessions}:ends` | sorted set of ids |
+//! | digests of sessions by session id | `P:{sessions}:digests` | hash |
+//! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //!
-//! `P` is the configured prefix. A key's id begins with the organization's tag, so everything that one decision or one
-//! change reads and writes is in one slot, found before anything is looked up; organizations spread over all slots.
+//! `P` is the configured prefix. A key's id begins with the organization's tag. So everything that one decision or one
+//! change reads and writes is in one hash slot, which is known before anything is looked up; organizations spread over
+//! all hash slots.
 
+use super::client::hash_slot;
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::session::TokenDigest;
 
-/// The slots of a Cluster.
-const SLOTS: u16 = 16384;
-
-/// The names of the records of one deployment.
+/// Names of the records of one deployment.
 #[derive(Clone, Debug)]
-pub(super) struct RecordNames {
+pub(crate) struct RecordNames {
     prefix: Box<str>,
-}
-
-/// The slot that a Cluster places a hash tag in: CRC-16/XMODEM modulo 16384 (Redis Cluster specification).
-pub(super) fn hash_slot(hash_tag: &str) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(hash_tag.as_bytes()) % SLOTS
 }
 
 impl RecordNames {
@@ -44,51 +38,51 @@ impl RecordNames {
         Self { prefix: prefix.into() }
     }
 
-    pub(super) fn org(&self, tag: OrgTag) -> String {
-        self.of(tag, "org")
+    pub(crate) fn org(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "org")
     }
 
-    pub(super) fn users(&self, tag: OrgTag) -> String {
-        self.of(tag, "users")
+    pub(crate) fn users(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "users")
     }
 
-    pub(super) fn keys(&self, tag: OrgTag) -> String {
-        self.of(tag, "keys")
+    pub(crate) fn keys(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "keys")
     }
 
-    pub(super) fn emails(&self, tag: OrgTag) -> String {
-        self.of(tag, "emails")
+    pub(crate) fn emails(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "emails")
     }
 
-    pub(super) fn debts(&self, tag: OrgTag) -> String {
-        self.of(tag, "debts")
+    pub(super) fn reported_uses(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "debts")
     }
 
-    pub(super) fn user(&self, tag: OrgTag, user: UserId) -> String {
-        self.of(tag, &format!("user:{user}"))
+    pub(crate) fn user(&self, tag: OrgTag, user: UserId) -> String {
+        self.of_org(tag, &format!("user:{user}"))
     }
 
-    pub(super) fn keys_of(&self, tag: OrgTag, user: UserId) -> String {
-        self.of(tag, &format!("user:{user}:keys"))
+    pub(crate) fn keys_of(&self, tag: OrgTag, user: UserId) -> String {
+        self.of_org(tag, &format!("user:{user}:keys"))
     }
 
-    pub(super) fn key(&self, key: KeyId) -> String {
-        self.of(key.tag(), &format!("key:{}", key.as_str()))
+    pub(crate) fn key(&self, key: KeyId) -> String {
+        self.of_org(key.tag(), &format!("key:{}", key.as_str()))
     }
 
-    pub(super) fn digest(&self, digest: &KeyDigest) -> String {
+    pub(crate) fn digest(&self, digest: &KeyDigest) -> String {
         format!("{}:digest:{}", self.prefix, hex(digest.as_bytes()))
     }
 
-    pub(super) fn orgs(&self) -> String {
+    pub(crate) fn orgs(&self) -> String {
         format!("{}:{{orgs}}:list", self.prefix)
     }
 
-    pub(super) fn tags(&self) -> String {
+    pub(crate) fn tags(&self) -> String {
         format!("{}:{{orgs}}:tags", self.prefix)
     }
 
-    pub(super) fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         format!("{}:{{orgs}}:names", self.prefix)
     }
 
@@ -112,27 +106,32 @@ impl RecordNames {
         format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
     }
 
-    /// Written by whoever connects, to see whether writing works; it expires.
+    /// Written on every connect, to check that writing works and is fast enough; it expires.
     pub(super) fn probe(&self) -> String {
         format!("{}:probe", self.prefix)
     }
 
-    fn of(&self, tag: OrgTag, rest: &str) -> String {
+    fn of_org(&self, tag: OrgTag, rest: &str) -> String {
         format!("{}:{{{}}}:{rest}", self.prefix, tag.as_str())
     }
 }
 
-/// The slot of the records of all organizations.
-pub(super) fn orgs_slot() -> u16 {
+/// The hash slot of all records of an organization.
+pub(crate) fn org_slot(tag: OrgTag) -> u16 {
+    hash_slot(tag.as_str())
+}
+
+/// The hash slot of the list of organizations.
+pub(crate) fn orgs_slot() -> u16 {
     hash_slot("orgs")
 }
 
-/// The slot of the gateways.
+/// The hash slot of the gateways.
 pub(super) fn gateways_slot() -> u16 {
     hash_slot("gateways")
 }
 
-/// The slot of the index of sessions.
+/// The hash slot of the index of sessions.
 pub(super) fn sessions_slot() -> u16 {
     hash_slot("sessions")
 }
@@ -143,7 +142,7 @@ pub(super) fn token_digest(hex: &str) -> Option<TokenDigest> {
 }
 
 /// A digest as 64 hexadecimal digits.
-pub(super) fn hex(digest: &[u8; 32]) -> String {
+pub(crate) fn hex(digest: &[u8; 32]) -> String {
     digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }
 
@@ -152,18 +151,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_as_a_cluster_computes_them() {
-        // `CLUSTER KEYSLOT 123456789` and the example of the specification.
-        assert_eq!(hash_slot("123456789"), 0x31C3);
-        assert_eq!(hash_slot("foo"), 12182);
-    }
-
-    #[test]
-    fn all_of_an_organization_has_its_tag() {
-        let record_names = RecordNames::new("p");
+    fn records_of_an_organization_have_its_tag_as_hash_tag() {
+        let names = RecordNames::new("p");
         let tag = OrgTag::generate().unwrap();
         let key = KeyId::generate(tag).unwrap();
-        assert_eq!(record_names.org(tag), format!("p:{{{}}}:org", tag.as_str()));
-        assert!(record_names.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
+        assert_eq!(names.org(tag), format!("p:{{{}}}:org", tag.as_str()));
+        assert!(names.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
     }
 }

@@ -1,118 +1,97 @@
-//! How the Redis state is set up.
+//! Settings of the Redis state.
 
-use std::fmt;
 use std::time::Duration;
 
+use super::client::{ConnectionSettings, Durability, Login, Servers};
+use super::record_names::RecordNames;
+use crate::clock::Micros;
 use crate::quota::Quota;
-use crate::secret::Secret;
 use crate::state::Defaults;
 use crate::tls::ClientSettings;
 
-/// How the Redis state is set up. `config/keygate.yaml` says what each is for.
+/// Settings of the Redis state. `config/keygate.yaml` describes each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the servers are.
+    /// Addresses of the servers.
     pub servers: Servers,
-    /// Who we are to the servers.
+    /// Credentials for the servers.
     pub login: Login,
-    /// Who we are to the sentinels.
+    /// Credentials for the sentinels.
     pub sentinel_login: Login,
-    /// The number of the database; 0 on a Cluster.
+    /// Number of the database; 0 on a Cluster.
     pub database: u16,
-    /// Encrypted connections, to servers and sentinels.
+    /// TLS to servers and sentinels; plain TCP when `None`.
     pub tls: Option<ClientSettings>,
-    /// The beginning of the names of all keys: deployments with different ones share a Redis without meeting.
+    /// Prefix of the names of all Redis keys. Deployments with different prefixes can share a Redis.
     pub prefix: String,
-    /// The quota of keys without one of their own.
+    /// Quota of keys without one of their own.
     pub quota: Quota,
-    /// The concurrency of organizations without one of their own.
+    /// Concurrency limit of organizations without one of their own.
     pub concurrent: u32,
-    /// How long a decision may take.
+    /// Time-out of a decision.
     pub deadline: Duration,
-    /// How long a gateway that is not heard of keeps its slots.
+    /// Time without a heartbeat after which the slots of a gateway are free again. At least 4 times `deadline`.
     pub lease: Duration,
-    /// What becomes of requests while Redis is away.
+    /// Decisions while Redis is unavailable.
     pub on_unavailable: OnUnavailable,
-    /// When a change is acknowledged.
+    /// Replication that a change needs before it is acknowledged.
     pub durability: Durability,
-    /// Whose time decisions are made at.
+    /// Clock of the decisions.
     pub clock: Clock,
 }
 
-impl Settings {
-    /// The limits of those who have none of their own.
-    pub(in crate::state) fn defaults(&self) -> Defaults {
-        Defaults { quota: self.quota, concurrent: self.concurrent }
-    }
-}
-
-/// Where the servers are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Servers {
-    /// One server, or one node of a Cluster by which the others are found.
-    Single(Address),
-    /// Whatever the sentinels say is the primary of a service.
-    Sentinel {
-        /// The sentinels; at least one.
-        sentinels: Vec<Address>,
-        /// The name under which they watch it.
-        service: String,
-    },
-    /// Nodes of a Cluster, by which all others are found; at least one.
-    Cluster(Vec<Address>),
-}
-
-/// A host and its port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address {
-    /// A name or an IP address, without brackets.
-    pub host: String,
-    /// The TCP port.
-    pub port: u16,
-}
-
-/// Who we are to a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Login {
-    /// The ACL user; none for the default one.
-    pub user: Option<String>,
-    /// The password; none when the server asks for none.
-    pub password: Option<Secret>,
-}
-
-/// What becomes of requests while Redis is away.
+/// Decisions while Redis is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnavailable {
-    /// All are refused.
+    /// All requests are refused.
     Deny,
-    /// Keys that Redis vouched for within this time are admitted against a local share of their limits.
+    /// Keys that Redis confirmed recently are admitted against this gateway's share of their limits.
     KnownKeys {
-        /// How long ago at most.
+        /// Maximum age of the confirmation.
         max_staleness: Duration,
     },
 }
 
-/// When a change is acknowledged: when the primary and this many replicas have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Durability {
-    /// How many; 0 for the primary alone.
-    pub replicas: u32,
-    /// How long to wait for them.
-    pub timeout: Duration,
-}
-
-/// Whose time decisions are made at.
+/// Clock of the decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The Redis server's. Gateways whose clocks differ agree, because none is asked.
+    /// The Redis server's. Gateways with different clocks agree, because none of theirs is used.
     Server,
-    /// The asker's ([`crate::state::DecideRequest::now`]): for traces whose times are part of them.
+    /// The caller's ([`crate::state::DecideRequest::now`]): for replayed traces that contain their times.
     Caller,
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+impl Settings {
+    /// Limits of keys and organizations without limits of their own.
+    pub(in crate::state) fn defaults(&self) -> Defaults {
+        Defaults { quota: self.quota, concurrent: self.concurrent }
+    }
+
+    /// Settings of the connections.
+    pub(super) fn connections(&self) -> ConnectionSettings {
+        ConnectionSettings {
+            servers: self.servers.clone(),
+            login: self.login.clone(),
+            sentinel_login: self.sentinel_login.clone(),
+            database: self.database,
+            tls: self.tls.clone(),
+            deadline: self.deadline,
+            // A reply that comes later is of no use: the lease has to be renewed by then.
+            late_reply_timeout: self.lease / 2,
+            probe_key: RecordNames::new(&self.prefix).probe(),
+        }
+    }
+
+    /// The argument by which a script gets its time: 0 for the server's own, else `now`, in microseconds.
+    pub(super) fn script_time(&self, now: Micros) -> u64 {
+        match self.clock {
+            Clock::Server => 0,
+            Clock::Caller => now.0,
+        }
+    }
+
+    /// The lease in microseconds, as the scripts take it.
+    pub(super) fn lease_micros(&self) -> u64 {
+        u64::try_from(self.lease.as_micros()).unwrap_or(u64::MAX)
     }
 }

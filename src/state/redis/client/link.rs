@@ -1,10 +1,11 @@
-//! A link: one connection to one server, and whether it works.
+//! A link: one connection to one server, its state, and its circuit breaker.
 //!
-//! - While it is down, commands fail at once. A task makes a new connection, with pauses that grow and are jittered.
-//! - It goes down when the connection breaks, when the server says that it is not the one to ask, and when several
-//!   answers in a row are late: that is the breaker. It comes up when a new connection is fit and quick (`connect`).
-//! - A command without an answer is waited for beyond its deadline, so that its effects become known; when the
-//!   connection ends first, it is lost.
+//! - While it is down, commands fail at once. The task in `reconnect` opens a new connection with back-off.
+//! - It goes down when the connection breaks, when the server reports that it cannot serve (a replica, or no writes),
+//!   and when several replies in a row are late: that is the circuit breaker. It comes up when a new connection has
+//!   passed all checks of `connect`, the latency of a write among them.
+//! - A late reply is still awaited, so that the effect of its command becomes known; if the connection ends first, the
+//!   reply is lost.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,95 +13,63 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+use redis::{RedisResult, Value};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::connect::{ConnectError, Connected, Connector, Driver, Target};
-use super::failure::{CommandError, is_disorder, is_routine, is_unfit, takes_no_writes};
-use crate::state::redis::settings::Durability;
+use super::command_error::{CommandError, is_routing, is_wrong_server, rejects_writes, suggests_new_topology};
+use super::connect::{Connector, Target};
+use super::dial::{ConnectError, Driver};
+use super::request::CommandRequest;
 
-/// Commands without an answer on one link. At 100,000 decisions a second and the default deadline, all that can be
-/// answered in time.
-const WAITING: usize = 4096;
-/// Late answers in a row that open the breaker: one or two come with a fork or a page fault.
-const LATE: u32 = 5;
-/// How long nothing may be said before a link is asked whether it lives: as soon as an operator wants to know.
-const SILENCE: Duration = Duration::from_secs(1);
-/// How often it is asked before it is taken for dead: one answer may be late with a fork or a page fault.
-const PINGS: u32 = 3;
-/// The first pause before connecting again, and the longest. The longest keeps the promise to be back within 2 s, also
-/// when the server came back right after an attempt that took all its patience.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(400));
+/// Commands in flight on one link. At 100,000 decisions a second and the default deadline: all that can be answered in
+/// time.
+const MAX_IN_FLIGHT: usize = 4096;
+/// Late replies in a row that open the breaker. One or two come with a fork or a page fault of the server.
+const BREAKER_THRESHOLD: u32 = 5;
 
 /// One connection to one server.
-pub(super) struct Link {
-    connector: Connector,
-    current: Mutex<Option<Current>>,
-    waiting: AtomicUsize,
-    /// The server refused the last command for a reason that was logged.
+pub(super) struct ServerLink {
+    pub(super) connector: Connector,
+    current: Mutex<Option<LiveConnection>>,
+    pub(super) in_flight: AtomicUsize,
+    /// The last command was refused for a reason that was logged: one log line for a streak of refusals.
     refusing: AtomicBool,
-    status: watch::Sender<Status>,
+    pub(super) status: watch::Sender<LinkStatus>,
 }
 
 /// The connection while it works.
-struct Current {
-    connection: MultiplexedConnection,
-    /// Which connection this is: a failure of an earlier one must not take it down.
-    number: u64,
-    /// Late answers in a row.
-    late: u32,
-    /// Answers in time.
-    answers: u64,
-    _driver: Driver,
+pub(super) struct LiveConnection {
+    pub(super) connection: MultiplexedConnection,
+    /// Number of this connection: an error of an earlier one must not take it down.
+    pub(super) number: u64,
+    /// Late replies in a row.
+    pub(super) late: u32,
+    /// Replies in time.
+    pub(super) replies: u64,
+    pub(super) _driver: Driver,
 }
 
+/// State of a link.
 #[derive(Clone)]
-enum Status {
+pub(super) enum LinkStatus {
+    /// No attempt to connect has ended yet.
     Connecting,
     Up,
+    /// With the error of the last attempt to connect, if it was down before that.
     Down(Option<Arc<ConnectError>>),
 }
 
-/// A command, and how it is to be sent.
-#[derive(Clone, Copy)]
-pub(super) struct Message<'a> {
-    pub(super) command: &'a Cmd,
-    /// To a node that has its key already, though not yet its slot.
-    pub(super) asking: bool,
-    /// Whether to wait for replicas: on the same connection, which is the one whose writes they confirm.
-    pub(super) durability: Option<Durability>,
-}
+/// Counts one command in flight; uncounted on drop.
+struct InFlight<'a>(&'a AtomicUsize);
 
-impl Message<'_> {
-    fn is_plain(&self) -> bool {
-        !self.asking && self.durability.is_none()
-    }
-
-    fn pipeline(&self) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(3);
-        if self.asking {
-            pipeline.add_command(cmd("ASKING"));
-        }
-        pipeline.add_command(self.command.clone());
-        if let Some(durability) = self.durability {
-            let milliseconds = u64::try_from(durability.timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-            pipeline.cmd("WAIT").arg(durability.replicas).arg(milliseconds);
-        }
-        pipeline
-    }
-}
-
-/// A command that waits; counted.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Link {
+impl ServerLink {
     pub(super) fn new(connector: Connector) -> Self {
-        let (status, _) = watch::channel(Status::Connecting);
+        let (status, _) = watch::channel(LinkStatus::Connecting);
         Self {
             connector,
             current: Mutex::new(None),
-            waiting: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             refusing: AtomicBool::new(false),
             status,
         }
@@ -114,60 +83,65 @@ impl Link {
         self.current().is_some()
     }
 
-    /// Waits for the end of the first attempt to connect.
-    pub(super) async fn reached(&self) -> Result<(), Arc<ConnectError>> {
+    /// Waits until the first attempt to connect has ended.
+    pub(super) async fn wait_connected(&self) -> Result<(), Arc<ConnectError>> {
         let mut status = self.status.subscribe();
-        let decided = status.wait_for(|status| !matches!(status, Status::Connecting)).await;
+        let decided = status.wait_for(|status| !matches!(status, LinkStatus::Connecting)).await;
         match decided.as_deref() {
-            Ok(Status::Down(Some(error))) => Err(Arc::clone(error)),
+            Ok(LinkStatus::Down(Some(error))) => Err(Arc::clone(error)),
             _ => Ok(()),
         }
     }
 
-    /// Sends a command, waits for its answer, and for replicas to have it, when that is wanted.
-    pub(super) async fn send(&self, message: Message<'_>) -> Result<(Value, u32), CommandError> {
-        let _waiting = self.enter()?;
+    /// Sends a command and waits for its reply. Returns the reply, and the number of replicas that confirmed it when
+    /// durability was requested.
+    pub(super) async fn send(&self, request: CommandRequest<'_>) -> Result<(Value, u32), CommandError> {
+        let _in_flight = self.begin_command()?;
         let (mut connection, number) = self.connection().ok_or(CommandError::Unreachable)?;
-        let extra = message.durability.map_or(Duration::ZERO, |durability| durability.timeout);
-        if message.is_plain() {
-            let answer = connection.send_packed_command(message.command);
-            return Ok((self.judge(number, self.answered(number, extra, answer).await)?, 0));
+        // WAIT holds the reply back for as long as the replicas may take.
+        let extra = request.durability.map_or(Duration::ZERO, |durability| durability.timeout);
+        if request.is_plain() {
+            let reply = connection.send_packed_command(request.command);
+            return Ok((self.classify_reply(number, self.await_reply(number, extra, reply).await?)?, 0));
         }
-        let pipeline = message.pipeline();
-        let first = usize::from(message.asking);
-        let answers = connection.send_packed_commands(&pipeline, first, pipeline.len() - first);
-        let mut answers = match self.answered(number, extra, answers).await? {
-            Ok(answers) => answers.into_iter(),
-            Err(error) => return self.judge(number, Ok(Err(error))).map(|answer| (answer, 0)),
+        let pipeline = request.pipeline();
+        let first = usize::from(request.asking);
+        let replies = connection.send_packed_commands(&pipeline, first, pipeline.len() - first);
+        let mut replies = match self.await_reply(number, extra, replies).await? {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => return self.classify_reply(number, Err(error)).map(|reply| (reply, 0)),
         };
-        let answer = self.judge(number, Ok(Ok(answers.next().unwrap_or(Value::Nil))))?;
-        let replicas = match answers.next() {
+        let reply = self.classify_reply(number, Ok(replies.next().unwrap_or(Value::Nil)))?;
+        let replicas = match replies.next() {
             Some(Value::Int(replicas)) => u32::try_from(replicas).unwrap_or_default(),
             _ => 0,
         };
-        Ok((answer, replicas))
+        Ok((reply, replicas))
     }
 
-    /// Waits for an answer; notes when it is late, and gives up when it is as good as lost.
-    async fn answered<T>(
+    /// Waits for a reply beyond its deadline, and counts it as late then; gives it up as lost after the time-out for
+    /// late replies.
+    async fn await_reply<T>(
         &self,
         number: u64,
         extra: Duration,
-        answer: impl Future<Output = RedisResult<T>>,
+        reply: impl Future<Output = RedisResult<T>>,
     ) -> Result<RedisResult<T>, CommandError> {
         let settings = self.connector.settings();
-        let mut answer = pin!(answer);
-        if let Ok(answer) = timeout(settings.deadline + extra, &mut answer).await {
-            self.on_time(number);
-            return Ok(answer);
+        let mut reply = pin!(reply);
+        if let Ok(reply) = timeout(settings.deadline + extra, &mut reply).await {
+            self.count_reply(number);
+            return Ok(reply);
         }
-        self.late(number);
-        timeout(settings.lease / 2, answer).await.map_err(|_| CommandError::Lost(None))
+        self.count_late_reply(number);
+        timeout(settings.late_reply_timeout, reply).await.map_err(|_| CommandError::Lost(None))
     }
 
-    fn judge(&self, number: u64, answered: Result<RedisResult<Value>, CommandError>) -> Result<Value, CommandError> {
-        let error = match answered?.and_then(Value::extract_error) {
+    /// Turns an error reply into a [`CommandError`], and takes the link down when the error says that it is of no use.
+    fn classify_reply(&self, number: u64, reply: RedisResult<Value>) -> Result<Value, CommandError> {
+        let error = match reply.and_then(Value::extract_error) {
             Ok(value) => {
+                // Read before written: the flag is false nearly always, and all threads' commands pass here.
                 if self.refusing.load(Ordering::Relaxed) {
                     self.refusing.store(false, Ordering::Relaxed);
                 }
@@ -176,155 +150,81 @@ impl Link {
             Err(error) => error,
         };
         let broken = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
-        let useless = takes_no_writes(&error) && !self.connector.common.is_cluster();
-        if broken || useless || is_unfit(&error) {
-            self.take_down(number, &error);
-        } else if !is_routine(&error) && !self.refusing.swap(true, Ordering::Relaxed) {
-            tracing::warn!(server = %self, %error, "the shared state refuses commands");
+        // On a Cluster the other nodes may still accept writes, and this one is asked again for its own hash slots.
+        let read_only = rejects_writes(&error) && !self.connector.shared.is_cluster();
+        if broken || read_only || is_wrong_server(&error) {
+            self.mark_down(number, &error);
+        } else if !is_routing(&error) && !self.refusing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(server = %self, %error, "Redis refuses commands");
         }
-        if is_disorder(&error) {
-            self.connector.common.topology_changed();
+        if suggests_new_topology(&error) {
+            self.connector.shared.topology_changed();
         }
+        // A broken connection leaves open whether the command ran; an error reply says that it did not.
         Err(if broken { CommandError::Lost(Some(error)) } else { CommandError::Refused(error) })
     }
 
-    fn enter(&self) -> Result<Waiting<'_>, CommandError> {
-        let waiting = Waiting(&self.waiting);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING { Ok(waiting) } else { Err(CommandError::Overloaded) }
+    fn begin_command(&self) -> Result<InFlight<'_>, CommandError> {
+        let guard = InFlight(&self.in_flight);
+        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        if before < MAX_IN_FLIGHT { Ok(guard) } else { Err(CommandError::Overloaded) }
     }
 
     fn connection(&self) -> Option<(MultiplexedConnection, u64)> {
         self.current().as_ref().map(|current| (current.connection.clone(), current.number))
     }
 
-    fn on_time(&self, number: u64) {
+    pub(super) fn count_reply(&self, number: u64) {
         if let Some(current) = self.current().as_mut().filter(|current| current.number == number) {
             current.late = 0;
-            current.answers += 1;
+            current.replies += 1;
         }
     }
 
-    fn late(&self, number: u64) {
+    /// Opens the breaker at the threshold.
+    fn count_late_reply(&self, number: u64) {
         let mut guard = self.current();
         let Some(current) = guard.as_mut().filter(|current| current.number == number) else { return };
         current.late += 1;
-        if current.late >= LATE {
+        if current.late >= BREAKER_THRESHOLD {
             *guard = None;
             drop(guard);
-            tracing::warn!(server = %self, "the shared state answers too late: not asking it until it is quick again");
-            self.status.send_replace(Status::Down(None));
+            tracing::warn!(
+                server = %self,
+                "{BREAKER_THRESHOLD} replies of Redis in a row were late: commands fail at once until a new connection \
+                 is fast enough"
+            );
+            self.status.send_replace(LinkStatus::Down(None));
         }
     }
 
-    fn take_down(&self, number: u64, error: impl std::fmt::Display) {
+    /// Takes the link down, unless another connection has replaced this one.
+    pub(super) fn mark_down(&self, number: u64, error: impl std::fmt::Display) {
         let mut guard = self.current();
         if guard.as_ref().is_some_and(|current| current.number == number) {
             *guard = None;
             drop(guard);
-            tracing::warn!(server = %self, %error, "the connection to the shared state is lost");
-            self.status.send_replace(Status::Down(None));
+            tracing::warn!(server = %self, %error, "lost the connection to Redis; reconnecting");
+            self.status.send_replace(LinkStatus::Down(None));
         }
     }
 
-    /// Connects, and connects again whenever the connection is gone, for as long as the task lives.
-    pub(super) async fn keep(self: Arc<Self>) {
-        let mut last = None;
-        for number in 1.. {
-            let Connected { connection, driver, process } = self.connect().await;
-            if last.replace(process.clone()).is_some_and(|last| last != process) {
-                self.connector.common.succeeded();
-            }
-            let ended = driver.ended();
-            *self.current() = Some(Current { connection, number, late: 0, answers: 0, _driver: driver });
-            self.status.send_replace(Status::Up);
-            tracing::debug!(server = %self, "connected to the shared state");
-            self.connector.common.topology_changed();
-            let mut status = self.status.subscribe();
-            tokio::select! {
-                // The sender is ours: it is not gone.
-                _ = status.wait_for(|status| !matches!(status, Status::Up)) => {}
-                () = ended.notified() => self.take_down(number, "the server closed it"),
-                () = self.watch(number) => self.take_down(number, "the server is silent"),
-            }
-            self.connector.common.topology_changed();
-        }
-    }
-
-    /// Sees to it that a connection over which nothing is said still works; returns when it does not.
-    async fn watch(&self, number: u64) {
-        let mut answers = 0;
-        loop {
-            sleep(SILENCE).await;
-            let Some((mut connection, said)) = self.current().as_ref().map(|now| (now.connection.clone(), now.answers))
-            else {
-                return;
-            };
-            // What waits finds out by itself, and may wait for replicas as long as it said.
-            if std::mem::replace(&mut answers, said) != said || self.waiting.load(Ordering::Relaxed) > 0 {
-                continue;
-            }
-            let (ping, mut tries) = (cmd("PING"), 0);
-            let deadline = self.connector.settings().deadline;
-            while !matches!(timeout(deadline, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
-                tries += 1;
-                if tries == PINGS {
-                    return;
-                }
-            }
-            self.on_time(number);
-        }
-    }
-
-    /// Tries until it succeeds. One message for a streak of failures.
-    async fn connect(&self) -> Connected {
-        let (mut pause, longest) = PAUSES;
-        let mut told = None;
-        loop {
-            match self.connector.connect().await {
-                Ok(connected) => {
-                    if told.is_some() {
-                        tracing::info!(server = %self, "the shared state is back");
-                    }
-                    return connected;
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    if told.as_ref() != Some(&text) {
-                        let cause = std::error::Error::source(&error).map(ToString::to_string);
-                        tracing::warn!(server = %self, %error, cause, "no connection to the shared state; trying on");
-                    }
-                    told = Some(text);
-                    self.status.send_replace(Status::Down(Some(Arc::new(error))));
-                }
-            }
-            sleep(jittered(pause)).await;
-            pause = longest.min(pause * 2);
-        }
-    }
-
-    /// Nothing that holds this lock can leave it half changed: it only assigns.
-    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+    /// The lock cannot be poisoned half-way: its holders only assign.
+    pub(super) fn current(&self) -> MutexGuard<'_, Option<LiveConnection>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Half the pause and up to as much again, at random: gateways that lost their server together do not return together.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    // Without randomness the pause is as good as any.
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
-    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX))
-}
-
-impl std::fmt::Display for Link {
+impl std::fmt::Display for ServerLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.target() {
             Target::Server(address) => address.fmt(f),
-            Target::Primary => f.write_str("the primary that the sentinels name"),
+            Target::Primary => f.write_str("the primary reported by Sentinel"),
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Redis urls: where the servers are and who we are to them, in one text. Pure.
+//! Redis URLs: addresses and credentials of the servers in one text.
 //!
 //! ```text
 //! redis://[user[:password]@]host[:port][,host[:port]…][/database]
@@ -8,42 +8,40 @@
 //! and both with `rediss` for TLS. Several hosts of the first form are nodes of a Cluster, those of the second are
 //! sentinels.
 //!
-//! - No fault has a part of the url in it: a password with an unencoded `/` or `@` would be taken for something else, and
-//!   shown as that. For the same reason an `@` is taken in one place only.
+//! - No error contains a part of the URL: a password with an unencoded `/` or `@` would be parsed as another part, and
+//!   shown as that. For the same reason an `@` is accepted in one place only.
 
 use std::net::Ipv6Addr;
 
+use super::settings::{Address, Login, Servers};
 use crate::secret::Secret;
-use crate::state::redis::Address;
-use crate::state::redis::Login;
-use crate::state::redis::Servers;
 
-/// The schemes: text, whether it means TLS, whether it means sentinels.
+/// The schemes: name, TLS, Sentinel.
 const SCHEMES: [(&str, bool, bool); 4] = [
     ("redis", false, false),
     ("rediss", true, false),
     ("redis+sentinel", false, true),
     ("rediss+sentinel", true, true),
 ];
-/// Where servers listen unless told otherwise.
+/// Default port of servers.
 const SERVER_PORT: u16 = 6379;
-/// Where sentinels listen unless told otherwise.
+/// Default port of sentinels.
 const SENTINEL_PORT: u16 = 26379;
 
-/// What a url says, or several that agree.
+/// A parsed URL, or several that agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Whether connections are encrypted.
     pub tls: bool,
-    /// Where the servers are; no address twice.
+    /// Addresses of the servers; no address twice.
     pub servers: Servers,
-    /// Who we are to the servers (never to the sentinels).
+    /// Credentials for the servers (never for the sentinels).
     pub login: Login,
-    /// The number of the database; 0 on a Cluster.
+    /// Number of the database; 0 on a Cluster.
     pub database: u16,
 }
 
-/// Why a text is no Redis url, or does not go with others. Nothing of the text is in it.
+/// A text that is not a Redis URL, or does not agree with others. Contains nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum InvalidUrl {
@@ -103,17 +101,18 @@ impl std::str::FromStr for Url {
             return Err(InvalidUrl::At);
         }
         let login = login.map_or_else(|| Ok(Login::default()), parse_login)?;
-        let hosts = addresses(hosts, if sentinel { SENTINEL_PORT } else { SERVER_PORT })?;
-        let (servers, database) = if sentinel { sentinels(hosts, path)? } else { nodes(hosts, path)? };
+        let hosts = parse_addresses(hosts, if sentinel { SENTINEL_PORT } else { SERVER_PORT })?;
+        let (servers, database) = if sentinel { parse_sentinels(hosts, path)? } else { parse_nodes(hosts, path)? };
         Ok(Self { tls, servers, login, database })
     }
 }
 
 impl Url {
-    /// Adds the hosts of another url that agrees in everything else.
+    /// Adds the hosts of another URL that agrees in everything else.
     ///
     /// # Errors
-    /// [`InvalidUrl`] when it does not, or adds nothing, or makes a Cluster with a database; nothing was added then.
+    /// [`InvalidUrl`] when the other URL differs in more than hosts, repeats a host, or would make a Cluster with a
+    /// database. Nothing is added then.
     pub fn add(&mut self, other: Self) -> Result<(), InvalidUrl> {
         if (self.tls, &self.login, self.database) != (other.tls, &other.login, other.database) {
             return Err(InvalidUrl::Differs);
@@ -128,7 +127,7 @@ impl Url {
                 }
             }
             (Servers::Sentinel { .. }, _) | (_, Servers::Sentinel { .. }) => return Err(InvalidUrl::Differs),
-            (nodes, more) => Servers::Cluster(union(nodes.addresses(), more.addresses())?),
+            (nodes, more) => Servers::Cluster(union(nodes.into_addresses(), more.into_addresses())?),
         };
         if matches!(servers, Servers::Cluster(_)) && self.database != 0 {
             return Err(InvalidUrl::ClusterDatabase);
@@ -139,7 +138,7 @@ impl Url {
 }
 
 impl Servers {
-    fn addresses(self) -> Vec<Address> {
+    fn into_addresses(self) -> Vec<Address> {
         match self {
             Self::Single(address) => vec![address],
             Self::Cluster(addresses) | Self::Sentinel { sentinels: addresses, .. } => addresses,
@@ -157,38 +156,38 @@ fn union(mut addresses: Vec<Address>, more: Vec<Address>) -> Result<Vec<Address>
     Ok(addresses)
 }
 
-/// What is behind the hosts of a single server or a Cluster: nothing, or a database.
-fn nodes(mut hosts: Vec<Address>, path: &str) -> Result<(Servers, u16), InvalidUrl> {
-    let database = database(path)?;
+/// Parses the path of a URL of servers: empty, or a database.
+fn parse_nodes(mut hosts: Vec<Address>, path: &str) -> Result<(Servers, u16), InvalidUrl> {
+    let database = parse_database(path)?;
     if hosts.len() == 1 {
         return Ok((Servers::Single(hosts.remove(0)), database));
     }
     if database == 0 { Ok((Servers::Cluster(hosts), 0)) } else { Err(InvalidUrl::ClusterDatabase) }
 }
 
-/// What is behind the hosts of sentinels: a service, and perhaps a database.
-fn sentinels(sentinels: Vec<Address>, path: &str) -> Result<(Servers, u16), InvalidUrl> {
+/// Parses the path of a URL of sentinels: a service, and optionally a database.
+fn parse_sentinels(sentinels: Vec<Address>, path: &str) -> Result<(Servers, u16), InvalidUrl> {
     let (service, rest) = path.split_once('/').unwrap_or((path, ""));
     if service.is_empty() {
         return Err(InvalidUrl::NoService);
     }
-    // What Sentinel itself takes for a name.
+    // The characters that Sentinel itself accepts in a name.
     if !service.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c)) {
         return Err(InvalidUrl::Service);
     }
-    Ok((Servers::Sentinel { sentinels, service: service.to_owned() }, database(rest)?))
+    Ok((Servers::Sentinel { sentinels, service: service.to_owned() }, parse_database(rest)?))
 }
 
-fn database(text: &str) -> Result<u16, InvalidUrl> {
-    if text.is_empty() { Ok(0) } else { number(text).ok_or(InvalidUrl::Database) }
+fn parse_database(text: &str) -> Result<u16, InvalidUrl> {
+    if text.is_empty() { Ok(0) } else { parse_number(text).ok_or(InvalidUrl::Database) }
 }
 
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, InvalidUrl> {
-    hosts.split(',').try_fold(Vec::new(), |found, host| union(found, vec![address(host, port)?]))
+fn parse_addresses(hosts: &str, port: u16) -> Result<Vec<Address>, InvalidUrl> {
+    hosts.split(',').try_fold(Vec::new(), |found, host| union(found, vec![parse_address(host, port)?]))
 }
 
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn address(text: &str, default: u16) -> Result<Address, InvalidUrl> {
+/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
+fn parse_address(text: &str, default: u16) -> Result<Address, InvalidUrl> {
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(bracketed) => {
             let (host, port) = bracketed.ok_or(InvalidUrl::Brackets)?;
@@ -198,38 +197,39 @@ fn address(text: &str, default: u16) -> Result<Address, InvalidUrl> {
         }
         None => match text.split_once(':') {
             Some((_, port)) if port.contains(':') => return Err(InvalidUrl::Brackets),
-            Some((host, port)) => (name(host)?, Some(port)),
-            None => (name(text)?, None),
+            Some((host, port)) => (parse_host(host)?, Some(port)),
+            None => (parse_host(text)?, None),
         },
     };
-    let port = port.map_or(Some(default), number).filter(|port| *port != 0).ok_or(InvalidUrl::Port)?;
+    let port = port.map_or(Some(default), parse_number).filter(|port| *port != 0).ok_or(InvalidUrl::Port)?;
     Ok(Address { host, port })
 }
 
-fn name(host: &str) -> Result<String, InvalidUrl> {
+fn parse_host(host: &str) -> Result<String, InvalidUrl> {
     let plain = !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
     if plain { Ok(host.to_ascii_lowercase()) } else { Err(InvalidUrl::Host) }
 }
 
-/// A number without a sign.
-fn number(text: &str) -> Option<u16> {
+/// Parses a number without a sign.
+fn parse_number(text: &str) -> Option<u16> {
     text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// `user`, `user:password` or `:password`, percent-encoded. The password begins at the first colon.
+/// Parses `user`, `user:password` or `:password`, percent-encoded. The password begins at the first colon.
 fn parse_login(text: &str) -> Result<Login, InvalidUrl> {
     let (user, password) = match text.split_once(':') {
         Some((_, "")) => return Err(InvalidUrl::Login),
-        Some((user, password)) => (user, Some(Secret::new(decoded(password)?))),
+        Some((user, password)) => (user, Some(Secret::new(percent_decode(password)?))),
         None if text.is_empty() => return Err(InvalidUrl::Login),
         None => (text, None),
     };
-    let user = if user.is_empty() { None } else { Some(decoded(user)?) };
+    let user = if user.is_empty() { None } else { Some(percent_decode(user)?) };
     Ok(Login { user, password })
 }
 
-/// Percent-decoded (RFC 3986 section 2.1). The buffer never grows, so that no copy of a secret stays behind.
-fn decoded(text: &str) -> Result<String, InvalidUrl> {
+/// Percent-decodes (RFC 3986 section 2.1). The buffer has its full capacity from the start: growing would leave a copy
+/// of a secret behind in freed memory.
+fn percent_decode(text: &str) -> Result<String, InvalidUrl> {
     let digit = |at: Option<u8>| at.and_then(|c| char::from(c).to_digit(16)).and_then(|digit| u8::try_from(digit).ok());
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_schemes_and_their_ports() {
+    fn schemes_have_their_tls_and_default_ports() {
         let url = parse("redis://cache").unwrap();
         let none = login(None, None);
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_urls_have_their_error() {
         use InvalidUrl as No;
         let cases: &[(No, &[&str])] = &[
             (No::Scheme, &["", "h", "h:6379", "http://h", "redis+cluster://h", "unix:///run/redis", "://h"]),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_agree_are_one() {
+    fn urls_that_agree_are_merged() {
         let joined = |texts: &[&str]| {
             let mut urls = texts.iter().map(|text| parse(text).unwrap());
             let mut first = urls.next().unwrap();
@@ -372,7 +372,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_written_is_read(
+        fn url_parts_survive_formatting_and_parsing(
             hosts in prop::collection::hash_set(some_address(), 1..5),
             user in prop::option::of(".{1,12}"),
             password in prop::option::of(".{1,12}"),
@@ -403,7 +403,7 @@ mod tests {
         }
 
         #[test]
-        fn a_password_is_never_shown_however_it_is_written(
+        fn password_is_never_in_an_error(
             scheme in prop::sample::select(vec!["redis", "rediss", "redis+sentinel", "REDIS", "http", ""]),
             (user, before, after) in (".{0,6}", "[ -~]{0,6}|.{0,3}", "[ -~]{0,6}|.{0,3}"),
             rest in "[a-z0-9:,/@]{0,12}|.{0,6}",
@@ -413,7 +413,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_and_no_more(text in "(redis(s|[+]sentinel)?://)?([ -~]{0,30}|.{0,20})") {
+        fn garbage_does_not_panic(text in "(redis(s|[+]sentinel)?://)?([ -~]{0,30}|.{0,20})") {
             drop(parse(&text));
         }
     }

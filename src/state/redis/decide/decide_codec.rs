@@ -1,132 +1,132 @@
-//! The one question of a decision and its answer, as `decide.lua` packs them.
+//! Arguments and replies of `decide.lua`.
 
 use redis::Value;
 
+use super::key_cache::CachedKey;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
-use crate::state::redis::decide::key_cache::CachedKey;
-use crate::state::redis::record_codec::{Fields, StoredKey, StoredOrg, pack, unpack};
-use crate::state::redis::settings::{Clock, Settings};
-use crate::state::redis::slots::slot_report::PendingReport;
+use crate::state::redis::packed::{pack, unpack};
+use crate::state::redis::record_codec::{Fields, StoredKey, StoredOrg};
+use crate::state::redis::settings::Settings;
+use crate::state::redis::slots::PendingReport;
 
-/// The codes that are no refusal.
+/// Code of an admission.
 const ADMITTED: u64 = 0;
+/// Code of a reply: Redis has no lease entry of this generation.
 const UNREGISTERED: u64 = 9;
-/// A verdict that only looks where the key stands; what is refused for no reason takes nothing.
-const LOOK: u64 = 10;
+/// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
+const STATUS_ONLY: u64 = 10;
+/// Length of the packed argument: two versions and twelve numbers.
+const REQUEST_LENGTH: usize = 8 * 14;
 
-/// What is to be decided about a key.
+/// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
-pub(in crate::state::redis) enum Verdict {
-    /// The records allow it.
+pub(super) enum Evaluation {
+    /// The records allow the request.
     Allowed,
-    /// They refuse it.
+    /// The records refuse it.
     Refused(Refusal),
-    /// It is only asked where the key stands.
-    Look,
+    /// There is no request: only the rate-limit status is read.
+    StatusOnly,
 }
 
-/// What Redis answers.
-pub(in crate::state::redis) enum Answer {
-    /// Decided, as of the versions that were named.
+/// Reply of the script.
+pub(super) enum DecideReply {
+    /// A decision, based on the versions in the request.
     Decided(Decided),
-    /// There are other versions, or none were named.
+    /// The records have other versions than those in the request; these are the current records.
     Stale(Box<(StoredKey, StoredOrg)>),
     /// There is no such key.
     Unknown,
-    /// Redis does not know this gateway's lease.
+    /// Redis has no lease entry of this gateway in this generation.
     Unregistered,
 }
 
-/// A decision.
-pub(in crate::state::redis) struct Decided {
-    /// None when a token and a slot were taken.
-    pub(in crate::state::redis) refusal: Option<Refusal>,
-    pub(in crate::state::redis) level: u64,
-    /// The slots that are taken.
-    pub(in crate::state::redis) taken: u32,
-    /// Those of them that this gateway holds, as Redis counts them: not yet without what is being released.
+/// A decision of Redis.
+pub(super) struct Decided {
+    /// `None` when a token and a slot were taken.
+    pub(super) refusal: Option<Refusal>,
+    /// Level of the bucket.
+    pub(super) level: u64,
+    /// Slots of the organization that are taken.
+    pub(super) taken: u32,
+    /// Those of them that this gateway holds, as Redis counts them: releases in flight are still included.
     held: u32,
-    pub(in crate::state::redis) uses: u64,
+    /// Uses of the key, this one included if it was admitted.
+    pub(super) uses: u64,
 }
 
-/// The question when nothing is known: it is answered with the records.
-pub(in crate::state::redis) fn encode_read() -> Vec<u8> {
-    vec![0; 8 * 14]
+/// The argument that matches no version, so that the script returns the records.
+pub(super) fn encode_read() -> Vec<u8> {
+    vec![0; REQUEST_LENGTH]
 }
 
-/// The question about a key as it is known.
-pub(in crate::state::redis) fn encode_request(
+/// The argument for a decision about a cached key. `unreported` is the total of its unreported uses.
+pub(super) fn encode_request(
     settings: &Settings,
-    known: &CachedKey,
-    verdict: Verdict,
-    owed: u64,
+    key: &CachedKey,
+    evaluation: Evaluation,
+    unreported: u64,
     report: Option<&PendingReport>,
     now: Micros,
 ) -> Vec<u8> {
-    let verdict = match verdict {
-        Verdict::Allowed => ADMITTED,
-        Verdict::Refused(refusal) => {
+    let code = match evaluation {
+        Evaluation::Allowed => ADMITTED,
+        Evaluation::Refused(refusal) => {
             refusal.row().redis_code.expect("records refuse only for reasons that have a code")
         }
-        Verdict::Look => LOOK,
+        Evaluation::StatusOnly => STATUS_ONLY,
     };
-    let quota = known.quota;
-    let (released, generation, fresh) =
-        report.map_or((0, 0, true), |report| (report.released, report.generation, report.fresh));
-    let mut packed = Vec::with_capacity(8 * 14);
-    packed.extend_from_slice(&known.key_version);
-    packed.extend_from_slice(&known.org_version);
+    let quota = key.quota;
+    // Without a report nothing is acquired, and the script looks at none of the three.
+    let (released, generation, may_register) =
+        report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
+    let mut packed = Vec::with_capacity(REQUEST_LENGTH);
+    packed.extend_from_slice(&key.key_version);
+    packed.extend_from_slice(&key.org_version);
     let numbers = [
-        verdict,
-        known.valid_until().0,
+        code,
+        key.valid_until().0,
         u64::from(quota.requests),
         quota.per_micros(),
         Bucket::full(quota, now).level,
-        u64::from(known.concurrent),
-        owed,
+        u64::from(key.concurrent),
+        unreported,
         u64::from(released),
-        u64::try_from(settings.lease.as_micros()).unwrap_or(u64::MAX),
+        settings.lease_micros(),
         generation,
-        u64::from(fresh),
-        chosen(settings, now),
+        u64::from(may_register),
+        settings.script_time(now),
     ];
     numbers.into_iter().for_each(|number| pack(&mut packed, number));
     packed
 }
 
-/// The time that a script is to take for now; 0 for the server's.
-pub(in crate::state::redis) fn chosen(settings: &Settings, now: Micros) -> u64 {
-    match settings.clock {
-        Clock::Server => 0,
-        Clock::Caller => now.0,
-    }
-}
-
-impl Answer {
-    pub(in crate::state::redis) fn read(value: Value) -> Result<Self, CommandError> {
-        match value {
-            Value::BulkString(packed) => Self::packed(&packed),
+impl DecideReply {
+    /// Decodes a reply: packed numbers for a decision, the two records for stale versions.
+    pub(super) fn decode(reply: Value) -> Result<Self, CommandError> {
+        match reply {
+            Value::BulkString(packed) => Self::decode_packed(&packed),
             Value::Array(records) => {
                 let [key, org]: [Value; 2] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
-                let key = Fields::read(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
-                let org = Fields::read(org)?.ok_or(CommandError::UnexpectedReply)?.org()?;
+                let key = Fields::decode(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
+                let org = Fields::decode(org)?.ok_or(CommandError::UnexpectedReply)?.org()?;
                 Ok(Self::Stale(Box::new((key, org))))
             }
             _ => Err(CommandError::UnexpectedReply),
         }
     }
 
-    fn packed(packed: &[u8]) -> Result<Self, CommandError> {
+    fn decode_packed(packed: &[u8]) -> Result<Self, CommandError> {
         let [code, level, taken, uses, held] = unpack(packed).ok_or(CommandError::UnexpectedReply)?;
         let refusal = match code {
             ADMITTED => None,
             UNREGISTERED => return Ok(Self::Unregistered),
-            // A look: what the refusal is does not matter.
-            LOOK => Some(Refusal::Unknown),
+            // Any refusal will do: only the numbers of the reply are used.
+            STATUS_ONLY => Some(Refusal::Unknown),
             code => match Refusal::from_redis(code).ok_or(CommandError::UnexpectedReply)? {
                 Refusal::Unknown => return Ok(Self::Unknown),
                 refusal => Some(refusal),
@@ -138,20 +138,15 @@ impl Answer {
 }
 
 impl Decided {
-    /// Where the key stands. What the others hold Redis knows best, and what this gateway holds it knows itself.
-    pub(in crate::state::redis) fn rate_limit_status(&self, known: &CachedKey) -> RateLimitStatus {
-        let in_flight = self.taken.saturating_sub(self.held).saturating_add(known.lease.held());
-        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, known.quota, known.concurrent, in_flight)
+    /// The rate-limit status. Redis knows best what other gateways hold; this gateway knows best what it holds itself.
+    pub(super) fn rate_limit_status(&self, key: &CachedKey) -> RateLimitStatus {
+        let in_flight = self.taken.saturating_sub(self.held).saturating_add(key.lease.held());
+        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight)
     }
 }
 
-/// Where a key with this bucket stands.
-pub(in crate::state::redis) fn rate_limit_status(
-    bucket: Bucket,
-    quota: Quota,
-    concurrent: u32,
-    in_flight: u32,
-) -> RateLimitStatus {
+/// The rate-limit status of a key with this bucket.
+pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> RateLimitStatus {
     RateLimitStatus {
         quota,
         remaining: bucket.remaining(quota),

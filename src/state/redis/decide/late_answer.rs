@@ -1,39 +1,42 @@
-//! What becomes of a question whose answer was late, when the request was admitted without it.
+//! Reconciles a decision whose Redis reply arrived after the request had been admitted locally.
 //!
-//! If Redis admitted it too, that is the one use that counts; if not, Redis is to be told of the provisional one. Who
-//! comes to know it last, the request or the task that waits for the answer, sees to it.
+//! If Redis admitted the request too, that is the one use that counts. If it did not, the local use has to be reported.
+//! The request and the task that awaits the late reply finish in either order; the one that comes last knows both
+//! results and decides.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Nobody waits for an answer: there is no question on its way.
-const OPEN: u8 = 0;
-/// A task waits for it.
-const FOLLOWED: u8 = 1;
-/// It ran, and took a token.
+/// No reply is awaited: the decide call never got as far as being sent, or its reply came in time.
+const NO_CALL: u8 = 0;
+/// A task awaits the late reply.
+const PENDING: u8 = 1;
+/// The script ran and took a token.
 const RAN: u8 = 2;
-/// It took none, as far as can be known.
-const DID_NOT: u8 = 3;
-/// The request was admitted without it.
-const ADMITTED: u8 = 4;
+/// The script took no token, as far as can be known.
+const DID_NOT_RUN: u8 = 3;
+/// The request was admitted locally.
+const ADMITTED_LOCALLY: u8 = 4;
 
-/// Shared by the request and the task.
+/// State that the request and the awaiting task share.
 #[derive(Debug, Default)]
-pub(in crate::state::redis) struct LateAnswer(AtomicU8);
+pub(super) struct LateAnswer(AtomicU8);
 
 impl LateAnswer {
-    /// A task waits for the answer now.
-    pub(in crate::state::redis) fn mark_pending(&self) {
-        self.0.store(FOLLOWED, Ordering::Release);
+    /// Notes that a task awaits the reply from now on.
+    pub(super) fn mark_pending(&self) {
+        self.0.store(PENDING, Ordering::Release);
     }
 
-    /// The answer came, or never will; whether a provisional use is to be told of.
-    pub(in crate::state::redis) fn complete(&self, ran: bool) -> bool {
-        self.0.swap(if ran { RAN } else { DID_NOT }, Ordering::AcqRel) == ADMITTED && !ran
+    /// Notes that the reply arrived, or never will. Returns whether the task has to report the local use.
+    pub(super) fn complete(&self, ran: bool) -> bool {
+        let before = self.0.swap(if ran { RAN } else { DID_NOT_RUN }, Ordering::AcqRel);
+        before == ADMITTED_LOCALLY && !ran
     }
 
-    /// The request was admitted without Redis; whether its use is to be told of, as far as can be known now.
-    pub(in crate::state::redis) fn admit_locally(&self) -> bool {
-        matches!(self.0.swap(ADMITTED, Ordering::AcqRel), OPEN | DID_NOT)
+    /// Notes that the request was admitted locally. Returns whether the request has to report the local use.
+    pub(super) fn admit_locally(&self) -> bool {
+        // While the reply is pending the task decides, when it knows whether Redis counted the use.
+        matches!(self.0.swap(ADMITTED_LOCALLY, Ordering::AcqRel), NO_CALL | DID_NOT_RUN)
     }
 }
 
@@ -41,8 +44,8 @@ impl LateAnswer {
 mod tests {
     use super::*;
 
-    /// Whether a use is told of, by the request and by the task.
-    fn told(ran: bool, request_first: bool) -> (bool, bool) {
+    /// Whether the request, and whether the task, reports the use.
+    fn reports(ran: bool, request_first: bool) -> (bool, bool) {
         let late_answer = LateAnswer::default();
         late_answer.mark_pending();
         if request_first {
@@ -55,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn a_use_is_told_of_once_when_redis_did_not_take_it_and_never_when_it_did() {
-        assert_eq!(told(true, true), (false, false));
-        assert_eq!(told(true, false), (false, false));
-        assert_eq!(told(false, true), (false, true));
-        assert_eq!(told(false, false), (true, false));
-        assert!(LateAnswer::default().admit_locally(), "there was no question");
+    fn local_use_is_reported_once_if_redis_did_not_count_it_and_never_if_it_did() {
+        assert_eq!(reports(true, true), (false, false));
+        assert_eq!(reports(true, false), (false, false));
+        assert_eq!(reports(false, true), (false, true));
+        assert_eq!(reports(false, false), (true, false));
+        assert!(LateAnswer::default().admit_locally(), "there was no call");
     }
 }

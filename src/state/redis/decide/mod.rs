@@ -1,7 +1,21 @@
-//! Deciding requests: the optimistic call, the key cache, and what happens while Redis is away.
+//! Decisions: one script on the server for each request, with a cache that saves reading records first.
+//!
+//! - The decision is optimistic. The gateway evaluates its cached records, and `decide.lua` commits the result only if
+//!   their versions are still current; otherwise it returns the records, and the gateway decides again.
+//! - The cache never authorizes: every decision carries the versions it was made from, and Redis rejects stale ones.
+//! - A decision has a deadline. A reply that comes later is reconciled (`late_answer`), so that neither a slot nor a
+//!   token is lost or counted twice.
+//! - While Redis is unavailable, recently confirmed keys may be admitted offline (`offline`), if so configured.
+//!
+//! Read `decider` first, then `decide_call`.
 
-pub(super) mod call;
-pub(super) mod decide_codec;
-pub(super) mod key_cache;
-pub(super) mod late_answer;
-pub(super) mod offline;
+mod offline;
+mod decider;
+mod decide_call;
+mod shared;
+mod decide_codec;
+mod key_cache;
+mod usage;
+mod late_answer;
+
+pub(super) use decider::Decider;

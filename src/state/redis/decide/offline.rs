@@ -1,122 +1,121 @@
-//! Deciding without Redis, while it is away: keys that it vouched for a short while ago, against this gateway's share.
+//! Deciding while Redis is unavailable: recently confirmed keys are admitted against this gateway's share.
 //!
-//! - The share is the limit divided by the number of gateways that lived when Redis was last heard: of the bucket as it
-//!   was then, of what flows in, of the burst, and of the concurrency. So all gateways together stay within the limits,
-//!   as long as no slots were held unevenly when Redis went away. Where a burst or a concurrency is smaller than the
-//!   number of gateways, the share is nothing.
-//! - What a key was told by its records is what counts: a revocation made meanwhile is not seen. `max_staleness` bounds
-//!   for how long.
-//! - Redis is told of the uses when it is back, once each, and not of those that it admitted itself with an answer that
-//!   was late. Only an answer that was lost leaves it unknown: that use is told of, which errs on the side of the limit.
+//! - The share is the limit divided by the number of gateways that were live when Redis last answered: of the bucket as
+//!   it was then, of the refill, of the burst, and of the concurrency. So all gateways together stay within the limits,
+//!   unless slots were held unevenly when Redis became unavailable. Where a burst or a concurrency limit is smaller than
+//!   the number of gateways, the share is 0.
+//! - The cached records decide: a revocation made meanwhile is not seen. `max_staleness` bounds for how long.
+//! - The uses are reported to Redis once it is available again, each once, except those that Redis admitted itself with
+//!   a late reply (`late_answer`). If that reply was lost, this is unknown: the use is reported, which errs on the side
+//!   of the limit.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use super::decide_codec::rate_limit_status;
+use super::decider::Decider;
+use super::key_cache::CachedKey;
+use super::late_answer::LateAnswer;
+use super::usage::UsageState;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
-use crate::state::redis::Redis;
-use crate::state::redis::decide::decide_codec::rate_limit_status;
-use crate::state::redis::decide::key_cache::{CachedKey, UsageState};
-use crate::state::redis::decide::late_answer::LateAnswer;
 use crate::state::redis::settings::OnUnavailable;
-use crate::state::redis::slots::lease::Permit;
-use crate::state::{Admitted, DecideRequest, Decision, Permit as AnyPermit};
+use crate::state::redis::slots::Permit;
+use crate::state::{Admitted, DecideRequest, Decision, Permit as StatePermit};
 
-impl Redis {
-    /// Decides without Redis; none when that is not to be.
-    pub(in crate::state::redis) fn provisional(
+impl Decider {
+    /// Decides without Redis; `None` when the settings or the age of the cached key forbid it.
+    pub(super) fn decide_offline(
         &self,
-        ask: &DecideRequest<'_>,
+        request: &DecideRequest<'_>,
         late_answer: Option<&LateAnswer>,
     ) -> Option<Decision> {
         let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else { return None };
-        let known = self.shared.known.get(ask.digest)?;
-        let seen = known.usage.told().seen;
-        if seen.after(max_staleness) < ask.now {
+        let key = self.shared.cache.lookup_offline(request.digest)?;
+        let confirmed = key.usage.state().confirmed;
+        if confirmed.after(max_staleness) < request.now {
             return None;
         }
-        let refusal = known.refuses(ask).or((known.valid_until() <= ask.now).then_some(Refusal::Expired));
-        let principal = Some(Arc::clone(&known.principal));
+        let expired = key.valid_until() <= request.now;
+        let refusal = key.refusal(request).or(expired.then_some(Refusal::Expired));
+        let principal = Arc::clone(&key.principal);
         if let Some(refusal) = refusal {
-            return Some(Decision::Denied { refusal, principal, rate_limit: None });
+            return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
-        let gateways = self.shared.gateways.load(Ordering::Relaxed).max(1);
-        Some(match self.take_share(&known, gateways, ask.now) {
+        let gateways = self.shared.slots.live_gateways();
+        Some(match take_share(&key, gateways, request.now) {
             Ok((permit, rate_limit, number)) => {
+                // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
-                    self.shared.record_unreported(&known);
+                    self.shared.record_unreported(&key);
                 }
-                let permit = AnyPermit::Redis(permit);
-                let principal = Arc::clone(&known.principal);
+                let permit = StatePermit::Redis(permit);
                 Decision::Admitted(Admitted { principal, rate_limit, number, permit, provisional: true })
             }
-            Err((refusal, rate_limit)) => Decision::Denied { refusal, principal, rate_limit: Some(rate_limit) },
+            Err((refusal, rate_limit)) => {
+                Decision::Denied { refusal, principal: Some(principal), rate_limit: Some(rate_limit) }
+            }
         })
-    }
-
-    /// Takes a token and a slot of this gateway's share, or says which is missing.
-    fn take_share(
-        &self,
-        known: &Arc<CachedKey>,
-        gateways: u32,
-        now: Micros,
-    ) -> Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)> {
-        let quota = share_of(known.quota, gateways);
-        let concurrent = known.concurrent / gateways;
-        let mut told = known.usage.told();
-        let bucket = share(&told, known.quota, gateways).refilled(quota, now);
-        let status_with = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, known.lease.held());
-        let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status_with(bucket)))?;
-        let permit = known.lease.take_provisionally(concurrent);
-        let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status_with(bucket)))?;
-        told.share = Some(taken);
-        let number = told.uses + told.debt.owed() + 1;
-        Ok((permit, status_with(taken), number))
     }
 }
 
-/// The quota of one of so many gateways. A token takes as many times longer to flow in, which leaves the level of a
-/// bucket the number that it is.
-fn share_of(quota: Quota, gateways: u32) -> Quota {
+/// Takes a token and a slot of this gateway's share. Fails with the refusal by which one is missing.
+fn take_share(
+    key: &CachedKey,
+    gateways: u32,
+    now: Micros,
+) -> Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)> {
+    let quota = quota_share(key.quota, gateways);
+    let concurrent = key.concurrent / gateways;
+    let mut state = key.usage.state();
+    let bucket = bucket_share(&state, key.quota, gateways).refilled(quota, now);
+    let status = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, key.lease.held());
+    let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status(bucket)))?;
+    let permit = key.lease.acquire_offline(concurrent);
+    let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status(bucket)))?;
+    // Stored only now: without a slot no token is taken.
+    state.share = Some(taken);
+    let number = state.uses + state.unreported.pending() + 1;
+    Ok((permit, status(taken), number))
+}
+
+/// The quota of one of so many gateways. A token takes as many times longer to flow in, so that a bucket level has the
+/// same unit in the share as in the whole.
+fn quota_share(quota: Quota, gateways: u32) -> Quota {
     Quota { per: quota.per.saturating_mul(gateways), burst: quota.burst / gateways, ..quota }
 }
 
-/// The bucket of this gateway: the one it has already, or its part of what Redis last told.
-fn share(told: &UsageState, quota: Quota, gateways: u32) -> Bucket {
-    let part = || {
-        let full = Bucket::full(share_of(quota, gateways), told.bucket.at).level;
-        let bucket = told.bucket.charged(quota, told.debt.owed());
+/// The bucket of this gateway: the one of the present outage, or at its begin a part of what Redis last reported.
+fn bucket_share(state: &UsageState, quota: Quota, gateways: u32) -> Bucket {
+    let first = || {
+        let full = Bucket::full(quota_share(quota, gateways), state.bucket.at).level;
+        let bucket = state.bucket.charged(quota, state.unreported.pending());
         Bucket { level: bucket.level.min(full), ..bucket }
     };
-    told.share.unwrap_or_else(part)
+    state.share.unwrap_or_else(first)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::usage::UnreportedUses;
     use super::*;
-    use crate::state::redis::decide::key_cache::UnreportedUses;
 
     const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40 };
     const NOW: Micros = Micros(1_800_000_000_000_000);
 
     fn tokens(level: u64, gateways: u32, after: Duration) -> u32 {
-        let told = UsageState {
-            bucket: Bucket { level, at: NOW },
-            uses: 0,
-            seen: NOW,
-            share: None,
-            debt: UnreportedUses::default(),
-        };
-        let quota = share_of(QUOTA, gateways);
-        share(&told, QUOTA, gateways).refilled(quota, NOW.after(after)).remaining(quota)
+        let bucket = Bucket { level, at: NOW };
+        let unreported = UnreportedUses::default();
+        let state = UsageState { bucket, uses: 0, confirmed: NOW, share: None, unreported };
+        let quota = quota_share(QUOTA, gateways);
+        bucket_share(&state, QUOTA, gateways).refilled(quota, NOW.after(after)).remaining(quota)
     }
 
     #[test]
-    fn the_shares_add_up_to_no_more_than_the_whole() {
+    fn shares_add_up_to_no_more_than_the_whole() {
         let full = Bucket::full(QUOTA, NOW).level;
         for gateways in 1..50 {
             assert!(tokens(full, gateways, Duration::ZERO) * gateways <= 40);

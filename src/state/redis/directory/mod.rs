@@ -1,6 +1,33 @@
-//! Organizations, users, keys, sessions and tickets, and their changes.
+//! The directory: organizations, users, keys, sessions and tickets.
+//!
+//! - A change is optimistic: it reads, then commits a [`Transaction`] that checks what was read and writes everything,
+//!   or nothing, by one script in one hash slot. When a check fails, another writer was faster, and the change begins
+//!   anew.
+//! - Names of organizations and digests of keys are unique over all hash slots. They are claimed before the record is
+//!   written, and given back if it is not; a claim without a record that is older than [`CLAIM_LIFETIME`] may be taken
+//!   over.
+//! - Every change can be repeated without harm, so one whose reply was lost is tried again, for a while.
+//! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
+//!
+//! Read `change` first, then one of `orgs`, `users`, `keys`, `sessions`.
 
-pub(super) mod read;
-pub(super) mod live_sessions;
-pub(super) mod changes;
-pub(super) mod revocations;
+mod change;
+mod orgs;
+mod users;
+mod keys;
+mod digest_claim;
+mod sessions;
+mod session_lookup;
+mod tickets;
+mod records;
+mod record_fields;
+mod revocations;
+mod commit_error;
+mod transaction;
+
+pub(super) use commit_error::CommitError;
+pub(super) use digest_claim::CLAIM_LIFETIME;
+pub(super) use record_fields::{joined, key_fields, org_fields, user_fields};
+pub(super) use records::{Directory, DirectoryShared};
+pub(super) use revocations::Revocations;
+pub(super) use transaction::{Check, CommitResult, Transaction};

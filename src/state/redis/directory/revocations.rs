@@ -1,100 +1,123 @@
-//! The revocations that this gateway has acknowledged, of keys and sessions, to be asserted again.
+//! Replay of revocations: final refusals that this process has acknowledged are written again to a new primary.
 //!
-//! Replication is asynchronous: a primary that is lost takes along what its replicas have not got yet, and the one that
-//! follows it admits a revoked key, or finds an ended session. So every server, before a first connection to it serves, is told the revocations of this
-//! process once more. They are final, so that telling them again never undoes what somebody else has changed since.
+//! Replication is asynchronous. A primary that is lost takes along what its replicas have not got yet, and the one that
+//! follows it would admit a revoked key, or find an ended session. So the revocations of this process are written to
+//! every server before a first connection to it serves anything else. Being final, they can be repeated without
+//! undoing what another gateway has changed since.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::Pipeline;
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError};
 
+use super::transaction::{Check, Transaction};
 use crate::clock::Micros;
 use crate::key::KeyId;
 use crate::session::TokenDigest;
-use crate::state::redis::client::script::Scripts;
-use crate::state::redis::client::{Common, ConnectError};
-use crate::state::redis::directory::changes::Transaction;
+use crate::state::redis::client::OnConnect;
 use crate::state::redis::record_names::RecordNames;
+use crate::state::redis::scripts::Scripts;
 
-/// How many are kept, the newest. Enough for more than can be revoked in the seconds that a failover loses, and few
-/// enough to be told within a fraction of a second.
-const KEPT: usize = 10_000;
-/// How many servers are remembered as told; beyond that, some are told again.
+/// Revocations to keep, the newest ones. More than can be made in the seconds that a fail-over loses, and few enough to
+/// be written in a fraction of a second.
+const CAPACITY: usize = 10_000;
+/// Servers to remember as up to date. When there are more, some get the revocations once more.
 const SERVERS: usize = 100;
-/// How many are told in one round trip.
-const AT_ONCE: usize = 500;
+/// Revocations written in one round trip.
+const BATCH: usize = 500;
 
-/// What was acknowledged.
-#[derive(Debug, Default)]
+/// Revocations that this process has acknowledged.
 pub(in crate::state::redis) struct Revocations {
+    names: RecordNames,
+    scripts: Arc<Scripts>,
     kept: Mutex<VecDeque<Revocation>>,
-    /// The servers that were told: they have what was kept then, and acknowledged what came since.
-    told: Mutex<HashSet<String>>,
+    /// Incarnations that have all revocations: those kept at their first connection were replayed, and the later ones
+    /// they acknowledged themselves.
+    replayed: Mutex<HashSet<String>>,
 }
 
-/// Something that is refused for good.
+/// A final refusal.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::state::redis) enum Revocation {
-    /// A key.
+pub(super) enum Revocation {
+    /// Of a key.
     Key {
         key: KeyId,
-        /// The field that says so: `revoked`, or `removed` of its user.
+        /// The field that refuses it: `revoked`, or `removed` for its user.
         field: &'static str,
         at: Micros,
     },
-    /// A session that was ended.
+    /// Of a session.
     Session(TokenDigest),
 }
 
 impl Revocations {
-    /// Remembers one that was acknowledged.
-    pub(in crate::state::redis) fn add(&self, revocation: Revocation) {
+    pub(in crate::state::redis) fn new(names: RecordNames, scripts: Arc<Scripts>) -> Self {
+        Self { names, scripts, kept: Mutex::default(), replayed: Mutex::default() }
+    }
+
+    /// Remembers an acknowledged revocation.
+    pub(super) fn add(&self, revocation: Revocation) {
         let mut kept = self.kept();
-        if kept.len() == KEPT {
+        if kept.len() == CAPACITY {
             kept.pop_front();
         }
         kept.push_back(revocation);
     }
 
-    /// Tells a server all of them, once for each process with its history. What is not this server's, on a Cluster, it
-    /// refuses by itself, and what it has already it leaves as it is.
-    pub(in crate::state::redis) async fn assert(
-        &self,
-        common: &Common,
-        process: &str,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), ConnectError> {
+    /// Writes all revocations, unless this incarnation has them. On a Cluster, the server refuses those of other hash
+    /// slots by itself.
+    async fn replay(&self, incarnation: &str, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
         let kept: Vec<Revocation> = self.kept().iter().copied().collect();
-        if kept.is_empty() || self.told().contains(process) {
-            self.note(process);
+        if kept.is_empty() || self.replayed().contains(incarnation) {
+            self.mark_replayed(incarnation);
             return Ok(());
         }
-        let (record_names, scripts) = (RecordNames::new(&common.settings.prefix), Scripts::new());
-        connection.send_packed_command(&scripts.commit.load()).await?;
-        for some in kept.chunks(AT_ONCE) {
-            let mut pipeline = Pipeline::with_capacity(some.len());
-            for revocation in some {
-                let Some(transaction) = transaction(&record_names, *revocation) else { continue };
-                pipeline.add_command(transaction.by_digest(&scripts.commit));
+        connection.send_packed_command(&self.scripts.commit.load()).await?;
+        for batch in kept.chunks(BATCH) {
+            let mut pipeline = Pipeline::with_capacity(batch.len());
+            for revocation in batch {
+                // Without randomness there is no new version for the record: the others are written all the same.
+                let Some(transaction) = self.transaction(*revocation) else { continue };
+                pipeline.add_command(transaction.by_digest(&self.scripts.commit));
             }
             connection.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
         }
-        self.note(process);
+        self.mark_replayed(incarnation);
         Ok(())
     }
 
-    fn note(&self, process: &str) {
-        let mut told = self.told();
-        if told.len() >= SERVERS {
-            told.clear();
+    /// The write of a revocation, which changes nothing where the record has it already.
+    fn transaction(&self, revocation: Revocation) -> Option<Transaction<()>> {
+        let mut transaction = Transaction::new(0);
+        match revocation {
+            Revocation::Key { key, field, at } => {
+                let record = transaction.record(self.names.key(key));
+                transaction.check(Check::Present(record), ());
+                transaction.check(Check::NoField(record, field), ());
+                transaction.set_field(record, field, &at.0.to_string());
+                transaction.replace_version(record).ok()?;
+            }
+            Revocation::Session(digest) => {
+                let record = transaction.record(self.names.session(&digest));
+                transaction.check(Check::Present(record), ());
+                transaction.delete(record);
+            }
         }
-        told.insert(process.to_owned());
+        Some(transaction)
     }
 
-    fn told(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mark_replayed(&self, incarnation: &str) {
+        let mut replayed = self.replayed();
+        if replayed.len() >= SERVERS {
+            replayed.clear();
+        }
+        replayed.insert(incarnation.to_owned());
+    }
+
+    fn replayed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<Revocation>> {
@@ -102,22 +125,12 @@ impl Revocations {
     }
 }
 
-/// The change that makes it so, where it is not so yet.
-fn transaction(record_names: &RecordNames, revocation: Revocation) -> Option<Transaction> {
-    let mut transaction = Transaction::new(0);
-    match revocation {
-        Revocation::Key { key, field, at } => {
-            let record = transaction.record(record_names.key(key));
-            transaction.check(("present", record));
-            transaction.check(("none", record, field));
-            transaction.write(("set", record, field, at.0.to_string()));
-            transaction.stamp(record).ok()?;
-        }
-        Revocation::Session(digest) => {
-            let record = transaction.record(record_names.session(&digest));
-            transaction.check(("present", record));
-            transaction.write(("drop", record));
-        }
+impl OnConnect for Revocations {
+    fn on_connect<'a>(
+        &'a self,
+        incarnation: &'a str,
+        connection: &'a mut MultiplexedConnection,
+    ) -> BoxFuture<'a, Result<(), RedisError>> {
+        Box::pin(self.replay(incarnation, connection))
     }
-    Some(transaction)
 }

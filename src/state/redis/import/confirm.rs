@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use super::{ImportError, Importer};
 use crate::state::OrgExport;
-use crate::state::redis::directory::changes::CommitResult;
-use crate::state::redis::record_names;
+use crate::state::redis::client::hash_slot;
+use crate::state::redis::directory::{Check, CommitResult};
+use crate::state::redis::record_names::{org_slot, orgs_slot};
 
 /// A field of an imported record, to be written once more with the value that it has.
 pub struct Confirmation {
@@ -30,7 +31,7 @@ impl Importer<'_> {
         }
         let fields = self.fields_by_slot(orgs).into_iter();
         let mut writes: Vec<_> = fields.map(|(slot, field)| Confirmation { slot, field }).collect();
-        if !self.0.shared.common.is_cluster() {
+        if !self.0.client.is_cluster() {
             writes.truncate(1);
         }
         writes
@@ -38,17 +39,17 @@ impl Importer<'_> {
 
     /// One field in each hash slot that has imported records.
     fn fields_by_slot(&self, orgs: &[&OrgExport]) -> BTreeMap<u16, Field> {
-        let record_names = &self.0.shared.record_names;
+        let names = &self.0.shared.names;
         let mut fields = BTreeMap::new();
         for org in orgs {
             let (id, tag) = (org.org.id.to_string(), org.org.tag);
-            let of_org = Field { record: record_names.org(tag), name: "id".into(), value: id.clone() };
-            let listing = Field { record: record_names.tags(), name: id, value: tag.as_str().into() };
-            fields.entry(record_names::hash_slot(tag.as_str())).or_insert(of_org);
-            fields.entry(record_names::orgs_slot()).or_insert(listing);
+            let of_org = Field { record: names.org(tag), name: "id".into(), value: id.clone() };
+            let listing = Field { record: names.tags(), name: id, value: tag.as_str().into() };
+            fields.entry(org_slot(tag)).or_insert(of_org);
+            fields.entry(orgs_slot()).or_insert(listing);
             for (key, digest) in org.keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
-                let record = record_names.digest(digest);
-                let slot = record_names::hash_slot(&record);
+                let record = names.digest(digest);
+                let slot = hash_slot(&record);
                 let value = key.key.id.as_str().into();
                 fields.entry(slot).or_insert_with(|| Field { record, name: "key".into(), value });
             }
@@ -65,11 +66,11 @@ impl Importer<'_> {
         let Confirmation { slot, field } = confirmation;
         let mut transaction = self.0.transaction();
         let record = transaction.record(field.record.clone());
-        transaction.check(("equal", record, &field.name, &field.value));
-        transaction.write(("set", record, &field.name, &field.value));
-        match self.0.commit(*slot, &transaction).await? {
-            CommitResult::Written(replicas) => self.0.replicated(replicas).map_err(ImportError::NotReplicated),
-            CommitResult::Failed(_) => Ok(()),
+        transaction.check(Check::Equal(record, &field.name, &field.value), ());
+        transaction.set_field(record, &field.name, &field.value);
+        match self.0.commit(*slot, transaction).await? {
+            CommitResult::Written(replicas) => self.0.check_replicated(replicas).map_err(ImportError::NotReplicated),
+            CommitResult::Failed(()) => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of an import.
 
 use crate::state::redis::client::CommandError;
-use crate::state::redis::directory::changes::CommitError;
+use crate::state::redis::directory::CommitError;
 use crate::state::{ChangeError, Unavailable};
 
 /// Reason why a step of an import did not succeed.

@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{FromRedisValue as _, cmd};
 use tokio::time::timeout;
 
-use super::client::{CommandError, ConnectError};
-use super::directory::changes::CLAIM;
+use super::client::{CommandError, ConnectError, hash_slot};
+use super::directory::{CLAIM_LIFETIME, Directory};
 use super::record_codec::{StoredKey, Version};
-use super::{FIRST, Redis, record_names};
+use super::record_names::{org_slot, orgs_slot};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
@@ -29,12 +30,15 @@ pub use confirm::Confirmation;
 pub use error::ImportError;
 pub use write::{DigestClaim, KeyWrite};
 
+/// Time to wait for the servers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Users by id, as Redis has them.
 pub type Users = HashMap<UserId, User>;
 
 /// Reads and writes single records of a Redis state.
 #[derive(Clone, Copy)]
-pub struct Importer<'a>(&'a Redis);
+pub struct Importer<'a>(&'a Directory);
 
 /// A key as Redis has it.
 pub struct ImportedKey {
@@ -72,25 +76,22 @@ pub enum DigestOwner {
     Other(KeyId),
 }
 
-impl Redis {
-    /// Returns the import functions of this state.
-    pub fn importer(&self) -> Importer<'_> {
-        Importer(self)
+impl<'a> Importer<'a> {
+    pub(super) fn new(directory: &'a Directory) -> Self {
+        Self(directory)
     }
-}
 
-impl Importer<'_> {
     /// Waits, for some seconds at most, until every server was reached.
     ///
     /// # Errors
     /// [`ConnectError`] of the last try. A server that neither answers nor fails within that time is no error.
     pub async fn ensure_reachable(&self) -> Result<(), Arc<ConnectError>> {
-        timeout(FIRST, self.0.servers.all_reached()).await.unwrap_or(Ok(()))
+        timeout(CONNECT_TIMEOUT, self.0.client.wait_connected()).await.unwrap_or(Ok(()))
     }
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.0.quota()
+        self.0.shared.defaults.load().quota
     }
 
     /// The organization with a tag.
@@ -105,7 +106,7 @@ impl Importer<'_> {
 
     /// The id, as text, of the organization with a name.
     pub async fn org_id_by_name(&self, name: &str) -> Result<Option<String>, ImportError> {
-        Ok(self.0.read_field(record_names::orgs_slot(), &self.0.shared.record_names.names(), name).await?)
+        Ok(self.0.read_field(orgs_slot(), &self.0.shared.names.names(), name).await?)
     }
 
     /// A user of the organization with a tag.
@@ -115,8 +116,8 @@ impl Importer<'_> {
 
     /// The id, as text, of the user of an organization with an email address.
     pub async fn user_id_by_email(&self, tag: OrgTag, email: &str) -> Result<Option<String>, ImportError> {
-        let emails = self.0.shared.record_names.emails(tag);
-        Ok(self.0.read_field(record_names::hash_slot(tag.as_str()), &emails, email).await?)
+        let emails = self.0.shared.names.emails(tag);
+        Ok(self.0.read_field(org_slot(tag), &emails, email).await?)
     }
 
     /// One key.
@@ -127,10 +128,10 @@ impl Importer<'_> {
     /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
     /// written.
     pub async fn digest_owner(&self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, ImportError> {
-        let name = self.0.shared.record_names.digest(digest);
+        let name = self.0.shared.names.digest(digest);
         let mut get = cmd("HMGET");
         get.arg(&name).arg("key").arg("at");
-        let claim = self.0.servers.send(record_names::hash_slot(&name), &get).await?;
+        let claim = self.0.client.send(hash_slot(&name), &get).await?;
         let claim =
             <(Option<String>, Option<u64>)>::from_redis_value(claim).map_err(|_| CommandError::UnexpectedReply)?;
         let (Some(by), at) = claim else { return Ok(DigestOwner::None) };
@@ -138,33 +139,33 @@ impl Importer<'_> {
         if by == key {
             return Ok(DigestOwner::Itself);
         }
-        let fresh = Micros(at.unwrap_or_default()).after(CLAIM) > clock::now();
+        let fresh = Micros(at.unwrap_or_default()).after(CLAIM_LIFETIME) > clock::now();
         let held = fresh || self.0.read_key(by).await?.is_some();
         Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
     }
 
     /// The list of all organizations.
     pub async fn org_ids(&self) -> Result<Vec<OrgId>, ImportError> {
-        Ok(self.0.read_ids(record_names::orgs_slot(), "LRANGE", &self.0.shared.record_names.orgs()).await?)
+        Ok(self.0.read_list(orgs_slot(), &self.0.shared.names.orgs()).await?)
     }
 
     /// The list of an organization's users.
     pub async fn user_ids(&self, tag: OrgTag) -> Result<Vec<UserId>, ImportError> {
-        let slot = record_names::hash_slot(tag.as_str());
-        Ok(self.0.read_ids(slot, "LRANGE", &self.0.shared.record_names.users(tag)).await?)
+        let slot = org_slot(tag);
+        Ok(self.0.read_list(slot, &self.0.shared.names.users(tag)).await?)
     }
 
     /// The list of an organization's keys.
     pub async fn key_ids(&self, tag: OrgTag) -> Result<Vec<KeyId>, ImportError> {
-        let slot = record_names::hash_slot(tag.as_str());
-        Ok(self.0.read_ids(slot, "LRANGE", &self.0.shared.record_names.keys(tag)).await?)
+        let slot = org_slot(tag);
+        Ok(self.0.read_list(slot, &self.0.shared.names.keys(tag)).await?)
     }
 
     /// Returns true when a key is in the set of its user's keys, which a change of the user changes too.
     pub async fn is_among_keys_of_user(&self, key: KeyId, user: UserId) -> Result<bool, ImportError> {
         let mut query = cmd("SISMEMBER");
-        query.arg(self.0.shared.record_names.keys_of(key.tag(), user)).arg(key.as_str());
-        let reply = self.0.servers.send(record_names::hash_slot(key.tag().as_str()), &query).await?;
+        query.arg(self.0.shared.names.keys_of(key.tag(), user)).arg(key.as_str());
+        let reply = self.0.client.send(org_slot(key.tag()), &query).await?;
         Ok(bool::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?)
     }
 }

@@ -6,11 +6,9 @@ use super::{ImportError, Importer, KeyVersion, Users};
 use crate::clock::{self, Micros};
 use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, OrgTag};
-use crate::state::redis::directory::changes::keys::fields as key_fields;
-use crate::state::redis::directory::changes::orgs::{fields as org_fields, written};
-use crate::state::redis::directory::changes::users::fields as user_fields;
-use crate::state::redis::directory::changes::{Transaction, joined, version};
-use crate::state::redis::record_names;
+use crate::state::redis::client::hash_slot;
+use crate::state::redis::directory::{Check, CommitError, Transaction, joined, key_fields, org_fields, user_fields};
+use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::state::{KeyExport, Org, User};
 
 /// A digest to be claimed for a key.
@@ -44,63 +42,64 @@ impl Importer<'_> {
     /// Creates the record of an organization. It is found by its tag only until [`Importer::list_orgs`] lists it.
     pub async fn create_org(&self, org: &Org) -> Result<(), ImportError> {
         let mut transaction = self.0.transaction();
-        let record = transaction.record(self.0.shared.record_names.org(org.tag));
-        transaction.check(("absent", record));
-        transaction.write(("slots", record, version()?));
+        let record = transaction.record(self.0.shared.names.org(org.tag));
+        transaction.check(Check::Absent(record), CommitError::Conflict);
+        transaction.init_org(record)?;
         transaction.set(record, &org_fields(org));
-        self.commit(record_names::hash_slot(org.tag.as_str()), &transaction).await
+        self.commit(org_slot(org.tag), transaction).await
     }
 
     /// Adds organizations to the list of all, in this order, and claims their names.
     pub async fn list_orgs(&self, orgs: impl Iterator<Item = &Org>) -> Result<(), ImportError> {
-        let record_names = &self.0.shared.record_names;
-        let names = [record_names.names(), record_names.tags(), record_names.orgs()];
+        let names = &self.0.shared.names;
+        let records = [names.names(), names.tags(), names.orgs()];
         let mut transaction = self.0.transaction();
-        let [names, tags, list] = names.map(|name| transaction.record(name));
+        let [by_name, tags, list] = records.map(|name| transaction.record(name));
         for org in orgs {
             let id = org.id.to_string();
-            transaction.check(("none", names, &org.name));
-            transaction.check(("none", tags, &id));
-            transaction.write(("set", names, &org.name, &id));
-            transaction.write(("set", tags, &id, org.tag.as_str()));
-            transaction.write(("append", list, &id));
+            transaction.check(Check::NoField(by_name, &org.name), CommitError::Conflict);
+            transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
+            transaction.set_field(by_name, &org.name, &id);
+            transaction.set_field(tags, &id, org.tag.as_str());
+            transaction.append(list, &id);
         }
-        self.commit(record_names::orgs_slot(), &transaction).await
+        self.commit(orgs_slot(), transaction).await
     }
 
     /// Creates users of an organization, in this order, and claims the email addresses of those that are not removed.
     pub async fn create_users(&self, tag: OrgTag, users: impl Iterator<Item = &User>) -> Result<(), ImportError> {
-        let record_names = &self.0.shared.record_names;
-        let names = [record_names.org(tag), record_names.emails(tag), record_names.users(tag)];
+        let names = &self.0.shared.names;
+        let records = [names.org(tag), names.emails(tag), names.users(tag)];
         let mut transaction = self.0.transaction();
-        let [org, emails, list] = names.map(|name| transaction.record(name));
-        transaction.check(("present", org));
+        let [org, emails, list] = records.map(|name| transaction.record(name));
+        transaction.check(Check::Present(org), CommitError::Conflict);
         for user in users {
-            let (id, record) = (user.id.to_string(), transaction.record(record_names.user(tag, user.id)));
-            transaction.check(("absent", record));
+            let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
+            transaction.check(Check::Absent(record), CommitError::Conflict);
             if user.removed.is_none() {
-                transaction.check(("none", emails, &user.email));
-                transaction.write(("set", emails, &user.email, &id));
+                transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);
+                transaction.set_field(emails, &user.email, &id);
             }
             transaction.set(record, &user_fields(user));
-            transaction.write(("append", list, &id));
+            transaction.append(list, &id);
         }
-        self.commit(record_names::hash_slot(tag.as_str()), &transaction).await
+        self.commit(org_slot(tag), transaction).await
     }
 
     /// Claims a digest that no key had when it was looked at.
     pub async fn claim_digest(&self, claim: DigestClaim) -> Result<(), ImportError> {
-        let name = self.0.shared.record_names.digest(&claim.digest);
-        let slot = record_names::hash_slot(&name);
+        let name = self.0.shared.names.digest(&claim.digest);
+        let slot = hash_slot(&name);
         let mut transaction = self.0.transaction();
         let record = transaction.record(name);
         match claim.abandoned_by {
-            None => transaction.check(("absent", record)),
-            Some(by) => transaction.check(("equal", record, "key", by.as_str())),
+            None => transaction.check(Check::Absent(record), CommitError::Conflict),
+            Some(by) => transaction.check(Check::Equal(record, "key", by.as_str()), CommitError::Conflict),
         }
         // The time of the claim is now: it must not count as abandoned before the key is written.
-        transaction.write(("set", record, "key", claim.key.as_str(), "at", clock::now().0.to_string()));
-        self.commit(slot, &transaction).await
+        let claimed = [("key", claim.key.as_str().to_owned()), ("at", clock::now().0.to_string())];
+        transaction.set(record, &claimed);
+        self.commit(slot, transaction).await
     }
 
     /// Writes keys of one organization, when the users of the new ones are as in `users` still.
@@ -121,10 +120,10 @@ impl Importer<'_> {
         if transaction.is_empty() {
             return Ok(());
         }
-        self.commit(record_names::hash_slot(tag.as_str()), &transaction).await
+        self.commit(org_slot(tag), transaction).await
     }
 
-    fn check_users(&self, transaction: &mut Transaction, writes: &[KeyWrite<'_>], users: &Users) {
+    fn check_users(&self, transaction: &mut Transaction<CommitError>, writes: &[KeyWrite<'_>], users: &Users) {
         let new = writes.iter().filter_map(|write| match write {
             KeyWrite::Create(export) => Some((export.key.user, export.key.id)),
             KeyWrite::CatchUp { .. } => None,
@@ -132,51 +131,58 @@ impl Importer<'_> {
         let owners: HashMap<UserId, KeyId> = new.collect();
         for (id, key) in owners {
             let Some(user) = users.get(&id) else { continue };
-            let record = transaction.record(self.0.shared.record_names.user(key.tag(), id));
-            transaction.check(("equal", record, "permissions", joined(&user.permissions)));
+            let record = transaction.record(self.0.shared.names.user(key.tag(), id));
+            transaction.check(Check::Equal(record, "permissions", &joined(&user.permissions)), CommitError::Conflict);
             match user.removed {
-                None => transaction.check(("none", record, "removed")),
-                Some(at) => transaction.check(("equal", record, "removed", at.0.to_string())),
+                None => transaction.check(Check::NoField(record, "removed"), CommitError::Conflict),
+                Some(at) => {
+                    transaction.check(Check::Equal(record, "removed", &at.0.to_string()), CommitError::Conflict)
+                }
             }
         }
     }
 
-    fn create_key(&self, transaction: &mut Transaction, export: &KeyExport, user: &User) -> Result<(), ImportError> {
+    fn create_key(
+        &self,
+        transaction: &mut Transaction<CommitError>,
+        export: &KeyExport,
+        user: &User,
+    ) -> Result<(), ImportError> {
         let KeyExport { key, digest, previous, bucket, per_us, .. } = export;
-        let (record_names, tag, id) = (&self.0.shared.record_names, key.id.tag(), key.id.as_str());
-        let names = [record_names.key(key.id), record_names.keys(tag), record_names.keys_of(tag, user.id)];
+        let (all, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
+        let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, user.id)];
         let [record, list, keys_of] = names.map(|name| transaction.record(name));
         let used = key.last_used.unwrap_or_default().0;
         let mut fields = key_fields(key, digest, &user.permissions);
-        fields.extend(previous.map(|previous| ("previous", record_names::hex(previous.as_bytes()))));
+        fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
         fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
-        transaction.check(("absent", record));
-        transaction.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
+        transaction.check(Check::Absent(record), CommitError::Conflict);
+        transaction.init_key(record, (bucket.level, bucket.at.0, *per_us, key.uses, used))?;
         transaction.set(record, &fields);
-        transaction.write(("append", list, id));
-        transaction.write(("add", keys_of, id));
+        transaction.append(list, id);
+        transaction.add(keys_of, id);
         Ok(())
     }
 
     fn catch_up(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut Transaction<CommitError>,
         export: &KeyExport,
         current: KeyVersion,
         last_used: Option<Micros>,
     ) -> Result<(), ImportError> {
         let KeyExport { key, bucket, per_us, .. } = export;
-        let record = transaction.record(self.0.shared.record_names.key(key.id));
+        let record = transaction.record(self.0.shared.names.key(key.id));
         let used = key.last_used.max(last_used).unwrap_or_default().0;
-        transaction.check(("version", record, String::from_utf8_lossy(&current.0)));
-        transaction.check(("behind", record, key.uses));
-        transaction.write(("bucket", record, version()?, bucket.level, bucket.at.0, per_us, key.uses, used));
+        transaction.check(Check::Version(record, &current.0), CommitError::Conflict);
+        transaction.check(Check::FewerUses(record, key.uses), CommitError::Conflict);
+        transaction.init_key(record, (bucket.level, bucket.at.0, *per_us, key.uses, used))?;
         Ok(())
     }
 
     /// Commits without waiting for replicas: those are waited for once, at the end.
-    async fn commit(&self, slot: u16, transaction: &Transaction) -> Result<(), ImportError> {
-        written(self.0.commit_at_once(slot, transaction).await?)?;
+    async fn commit(&self, slot: u16, transaction: Transaction<CommitError>) -> Result<(), ImportError> {
+        self.0.commit_without_replicas(slot, transaction).await?.into_replicas()?;
         Ok(())
     }
 }

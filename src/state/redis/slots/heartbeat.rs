@@ -1,9 +1,9 @@
-//! The keeper: what has to be said to Redis outside of decisions, by one task for the whole process.
+//! The heartbeat: reports about leases outside of decisions, and the registration of this gateway.
 //!
-//! - Slots that were released when no decision of their organization came along soon: within two [`TICK`]s, and within
-//!   [`HURRY`] when the organization was last seen near its limit.
-//! - That this gateway lives, a few times per lease, where it holds slots and among the gateways.
-//! - All that it holds, after an answer was lost; and the uses that were admitted while Redis was away.
+//! - Released slots are reported within two [`TICK`]s when no decision of their organization carries them sooner, and
+//!   within [`EARLY_REPORT`] when the organization was last seen near its limit.
+//! - Leases and the registration are renewed [`BEATS`] times per lease time.
+//! - Leases in doubt are resynced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,204 +13,181 @@ use futures_util::{StreamExt as _, stream};
 use redis::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::state::redis::client::{CommandError, Servers};
+use super::lease::{LeaseState, SlotLease};
+use super::slot_leases::{HoldReply, HoldReport, SlotLeases};
+use super::slot_report::PendingReport;
 
 use crate::clock;
-use crate::state::redis::Redis;
-use crate::state::redis::Shared;
-use crate::state::redis::decide::decide_codec::chosen;
-use crate::state::redis::record_codec::{pack, unpack};
+use crate::state::redis::client::{CommandError, RedisClient};
 use crate::state::redis::record_names::gateways_slot;
-use crate::state::redis::slots::lease::{HeartbeatAction, HeartbeatRound, SlotLease};
-use crate::state::redis::slots::slot_report::PendingReport;
 
-/// How often the keeper looks. A release goes along with a decision of the same organization that comes sooner, so at
-/// ten requests a second and more it costs no command of its own; and nobody misses for longer a slot that is free.
+/// Interval of visits to the active leases. A decision of the organization that comes sooner carries the releases, so
+/// at ten requests a second and more they cost no command of their own; and no free slot stays unseen for longer.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a release waits for a decision to go along with where others may wait for the slot.
-const HURRY: Duration = Duration::from_millis(2);
-/// How many leases are told of at a time.
-const AT_ONCE: usize = 256;
-/// How often Redis hears of us in a lease: two messages may be lost.
+/// Time that releases wait for a decision to carry them where others may be waiting for the slot.
+const EARLY_REPORT: Duration = Duration::from_millis(2);
+/// Leases that are reported about at a time.
+const CONCURRENT_REPORTS: usize = 256;
+/// Heartbeats per lease time: two may be lost.
 const BEATS: u32 = 3;
-/// How long the deregister may take.
-const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The codes of `hold.lua`.
-const DONE: u64 = 0;
-const UNKNOWN: u64 = 1;
-const LEFT: u64 = 2;
-const UNREGISTERED: u64 = 9;
+/// What the heartbeat has to do about a lease.
+enum HeartbeatAction {
+    /// Nothing now.
+    None,
+    /// Leave the active set: Redis has no entry, and needs none.
+    Retire,
+    /// Send the report, which also renews the lease; or deletes the entry if nothing is held.
+    Report(PendingReport, bool),
+    /// Resync.
+    Resync,
+}
 
-/// Keeps house for as long as the gateway runs.
-pub(in crate::state::redis) async fn run(shared: Arc<Shared>, servers: Servers) {
-    let redis = Redis { shared, commits: servers.clone(), servers };
-    let beat = redis.shared.settings.lease / BEATS;
-    let (mut beaten, mut looked) = (None::<Instant>, Instant::now());
-    loop {
-        if beaten.is_none_or(|at| at.elapsed() >= beat) && redis.beat(false).await.is_ok() {
-            beaten = Some(Instant::now());
+/// One round of visits to the active leases.
+#[derive(Clone, Copy)]
+struct HeartbeatRound {
+    now: Instant,
+    /// Whether it is an early round, for organizations near their limit only.
+    near_limit_only: bool,
+    /// Longest time between two renewals of a lease.
+    renew_interval: Duration,
+}
+
+/// Timing of the heartbeat from round to round.
+pub(in crate::state::redis) struct Heartbeat {
+    renew_interval: Duration,
+    /// The last registration that Redis confirmed.
+    registered: Option<Instant>,
+    /// The last round that visited all leases.
+    last_round: Instant,
+}
+
+impl Heartbeat {
+    /// A heartbeat for this lease time.
+    pub(in crate::state::redis) fn new(lease: Duration) -> Self {
+        Self { renew_interval: lease / BEATS, registered: None, last_round: Instant::now() }
+    }
+
+    /// Renews the registration of this gateway, when it is time to.
+    pub(in crate::state::redis) async fn renew_registration(&mut self, slots: &SlotLeases, client: &RedisClient) {
+        let is_due = self.registered.is_none_or(|at| at.elapsed() >= self.renew_interval);
+        if is_due && slots.register(client, false).await.is_ok() {
+            self.registered = Some(Instant::now());
         }
-        redis.flush_unreported().await;
-        let pause = if redis.shared.active.is_empty() { beat } else { TICK };
-        let pause = if beaten.is_none() { TICK } else { pause };
-        // Either is a reason to look.
-        let _ = timeout(pause, redis.shared.active.woken()).await;
-        let hurried = redis.shared.active.hurried();
-        if hurried {
-            sleep(HURRY).await;
+    }
+
+    /// Waits for the next round and carries it out.
+    pub(in crate::state::redis) async fn run_round(&mut self, slots: &SlotLeases, client: &RedisClient) {
+        // Without active leases there is only the registration to renew; a failed one is tried again soon.
+        let is_idle = slots.active.is_empty() && self.registered.is_some();
+        let pause = if is_idle { self.renew_interval } else { TICK };
+        // Both the end of the pause and a wake-up are reasons for a round.
+        let _ = timeout(pause, slots.active.wait_for_wake_up()).await;
+        if slots.active.take_early_visit() {
+            sleep(EARLY_REPORT).await;
         }
-        let all = looked.elapsed() >= TICK;
-        if all {
-            looked = Instant::now();
+        let visits_all = self.last_round.elapsed() >= TICK;
+        if visits_all {
+            self.last_round = Instant::now();
+            // Wall time is followed here because a gateway on Redis has no other task that ticks.
             clock::follow_wall();
         }
-        redis.look(HeartbeatRound { now: Instant::now(), near_limit_only: !all, beat }).await;
+        let round =
+            HeartbeatRound { now: Instant::now(), near_limit_only: !visits_all, renew_interval: self.renew_interval };
+        slots.visit_leases(client, round).await;
     }
 }
 
-impl Redis {
-    /// Looks after all leases.
-    async fn look(&self, look: HeartbeatRound) {
-        let leases = self.shared.active.all();
-        let due = leases.into_iter().map(|lease| (lease.due(look), lease));
-        let mut resting = Vec::new();
-        let due: Vec<_> = due
-            .filter_map(|(due, lease)| match due {
-                HeartbeatAction::Nothing => None,
-                HeartbeatAction::Rest => {
-                    resting.push(lease);
-                    None
-                }
-                due => Some((due, lease)),
-            })
-            .collect();
-        self.shared.active.remove(&resting);
-        stream::iter(due)
-            .for_each_concurrent(AT_ONCE, async |(due, lease)| match due {
-                HeartbeatAction::Tell(report, leaves) => self.tell(&lease, report, leaves).await,
-                // When it fails it is due again.
-                HeartbeatAction::Settle => drop(self.shared.resync(&self.servers, &lease).await),
-                HeartbeatAction::Nothing | HeartbeatAction::Rest => {}
-            })
-            .await;
-    }
-
-    /// Tells what was released, and that we live.
-    async fn tell(&self, lease: &SlotLease, report: PendingReport, leaves: bool) {
-        let shared = &self.shared;
-        match shared.hold(&self.servers, lease, None, (report.released, report.generation), leaves).await {
-            Ok(UNREGISTERED) => report.unregistered(),
-            Ok(code) => report.acknowledged(code == LEFT),
-            Err(failure) if failure.did_not_run() => report.not_sent(),
-            Err(_) => drop(report),
+impl SlotLeases {
+    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration.
+    pub(in crate::state::redis) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
+        let now = Instant::now();
+        // The first round reports the releases; only then is nothing held, and the second one deletes the entries.
+        for _ in 0..2 {
+            let round = HeartbeatRound { now, near_limit_only: false, renew_interval: Duration::ZERO };
+            self.visit_leases(client, round).await;
         }
+        self.register(client, true).await
     }
 
-    /// Says that this gateway lives, or that it leaves, and learns how many do.
-    async fn beat(&self, leaves: bool) -> Result<(), CommandError> {
-        let shared = &self.shared;
-        let lease = if leaves { 0 } else { shared.settings.lease.as_micros() };
-        let (name, lease) = (shared.record_names.gateways(), lease.to_string());
-        let arguments: [&[u8]; 2] = [&shared.holder, lease.as_bytes()];
-        let alive = self.servers.run(gateways_slot(), &shared.scripts.beat, &[name.as_bytes()], &arguments).await?;
-        if let Value::Int(alive) = alive {
-            shared.gateways.store(u32::try_from(alive).unwrap_or(u32::MAX), Ordering::Relaxed);
+    /// Registers this gateway as live, or removes the registration, and learns how many gateways are live.
+    async fn register(&self, client: &RedisClient, remove: bool) -> Result<(), CommandError> {
+        let lease = if remove { 0 } else { self.settings.lease.as_micros() };
+        let (gateways, lease) = (self.names.gateways(), lease.to_string());
+        let arguments: [&[u8]; 2] = [&self.gateway_id, lease.as_bytes()];
+        let live = client.run(gateways_slot(), &self.scripts.beat, &[gateways.as_bytes()], &arguments).await?;
+        if let Value::Int(live) = live {
+            self.gateways.store(u32::try_from(live).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Tells of the uses that were admitted while Redis was away, once it is back.
-    async fn flush_unreported(&self) {
-        if !self.servers.up() {
-            return;
-        }
-        let unreported_keys = std::mem::take(&mut *self.shared.unreported_keys());
-        let pay = async |known| {
-            // Without a record there is nobody to pay to; and more may be owed by now.
-            let gone =
-                matches!(crate::state::redis::decide::call::read_status(self, &known, clock::now()).await, Ok(None));
-            if !gone && known.usage.debt().is_some() {
-                self.shared.owe(&known);
+    async fn visit_leases(&self, client: &RedisClient, round: HeartbeatRound) {
+        let leases = self.active.all();
+        let mut retired = Vec::new();
+        let mut due = Vec::new();
+        for lease in leases {
+            match lease.next_action(round) {
+                HeartbeatAction::None => {}
+                HeartbeatAction::Retire => retired.push(lease),
+                action => due.push((action, lease)),
             }
-        };
-        stream::iter(unreported_keys).for_each_concurrent(AT_ONCE, pay).await;
+        }
+        self.active.remove(&retired);
+        stream::iter(due)
+            .for_each_concurrent(CONCURRENT_REPORTS, async |(action, lease)| match action {
+                HeartbeatAction::Report(report, deregister) => {
+                    self.send_report(client, &lease, report, deregister).await
+                }
+                // A failed resync leaves the lease in doubt: the next round tries again.
+                HeartbeatAction::Resync => drop(self.resync(client, &lease).await),
+                HeartbeatAction::None | HeartbeatAction::Retire => {}
+            })
+            .await;
     }
 
-    /// Tells Redis for the last time, with links of its own: those of the threads have ended with them.
-    pub(in crate::state::redis) async fn deregister(&self) {
-        let servers = Servers::start(&self.shared.common);
-        let redis = Self { shared: Arc::clone(&self.shared), commits: servers.clone(), servers };
-        let report = async {
-            if redis.servers.all_reached().await.is_err() {
-                return;
-            }
-            redis.flush_unreported().await;
-            let now = Instant::now();
-            // Once for what was released, once to be forgotten.
-            for _ in 0..2 {
-                redis.look(HeartbeatRound { now, near_limit_only: false, beat: Duration::ZERO }).await;
-            }
-            if let Err(error) = redis.beat(true).await {
-                tracing::debug!(%error, "the gateway leaves without a word; its lease ends by itself");
-            }
-        };
-        if timeout(FAREWELL, report).await.is_err() {
-            tracing::warn!("Redis does not take leave of this gateway; its slots are free when its lease ends");
+    async fn send_report(&self, client: &RedisClient, lease: &SlotLease, report: PendingReport, deregister: bool) {
+        let (released, generation) = (report.released, report.generation);
+        let hold = HoldReport { absolute: None, released, generation, deregister };
+        match self.send_hold(client, lease, hold).await {
+            Ok(HoldReply::Unregistered) => report.unregistered(),
+            Ok(reply) => report.acknowledged(reply == HoldReply::Deleted),
+            Err(error) if error.did_not_run() => report.not_sent(),
+            Err(_) => drop(report),
         }
     }
 }
 
-impl Shared {
-    /// Tells Redis how many slots are held, when what it counts is unknown. False when Redis has no such organization,
-    /// as after it has lost its data: then there is nothing to settle with.
-    pub(in crate::state::redis) async fn resync(
-        &self,
-        servers: &Servers,
-        lease: &Arc<SlotLease>,
-    ) -> Result<bool, CommandError> {
-        let _one_at_a_time = lease.resync.lock().await;
-        let Some(resync) = lease.begin_resync() else { return Ok(true) };
-        let (held, generation) = (resync.held, resync.generation);
-        match self.hold(servers, lease, Some(held), (0, generation), held == 0).await? {
-            DONE => lease.finish_resync(resync, false),
-            LEFT => lease.finish_resync(resync, true),
-            UNKNOWN => {
-                // Nothing held there is nothing to tell it either, should it come back.
-                if held == 0 {
-                    lease.finish_resync(resync, true);
-                }
-                return Ok(false);
-            }
-            _ => {}
+impl SlotLease {
+    /// Decides what this round does about the lease.
+    fn next_action(self: &Arc<Self>, round: HeartbeatRound) -> HeartbeatAction {
+        let mut data = self.data();
+        self.check_failovers(&mut data);
+        let is_quiet = data.commands_at_visit == data.commands;
+        if !round.near_limit_only {
+            data.commands_at_visit = data.commands;
         }
-        Ok(true)
-    }
-
-    async fn hold(
-        &self,
-        servers: &Servers,
-        lease: &SlotLease,
-        absolute: Option<u32>,
-        (released, generation): (u32, u64),
-        leaves: bool,
-    ) -> Result<u64, CommandError> {
-        let mut packed = Vec::with_capacity(48);
-        match absolute {
-            Some(held) => pack(&mut packed, u64::from(held)),
-            None => packed.extend_from_slice(&(-1.0_f64).to_le_bytes()),
-        }
-        let lease_us = u64::try_from(self.settings.lease.as_micros()).unwrap_or(u64::MAX);
-        let now = chosen(&self.settings, clock::now());
-        let numbers = [u64::from(released), lease_us, generation, u64::from(leaves), now];
-        numbers.into_iter().for_each(|number| pack(&mut packed, number));
-        let arguments: [&[u8]; 2] = [&self.holder, &packed];
-        match servers.run(lease.slot, &self.scripts.hold, &[&lease.org], &arguments).await? {
-            Value::BulkString(answer) => {
-                let [code, _taken] = unpack(&answer).ok_or(CommandError::UnexpectedReply)?;
-                Ok(code)
+        let is_renewed = round.now.duration_since(data.renewed) < round.renew_interval;
+        let report = |data: &mut _, deregister| match PendingReport::begin_locked(self, data) {
+            Some(report) => HeartbeatAction::Report(report, deregister),
+            None => HeartbeatAction::None,
+        };
+        match data.state {
+            // Early rounds are for releases; a resync waits for the next full round.
+            LeaseState::InDoubt if round.near_limit_only => HeartbeatAction::None,
+            LeaseState::InDoubt => HeartbeatAction::Resync,
+            // While decisions keep coming they carry the releases, unless others may be waiting for the slots.
+            _ if data.released > 0 && (data.near_limit || is_quiet) => report(&mut data, false),
+            _ if round.near_limit_only || is_renewed => HeartbeatAction::None,
+            LeaseState::Unregistered => {
+                data.is_active = false;
+                HeartbeatAction::Retire
             }
-            _ => Err(CommandError::UnexpectedReply),
+            LeaseState::Registered => {
+                // An organization that is idle for a renewal interval needs no entry; its next decision creates one.
+                let is_idle = data.held == 0 && data.released == 0;
+                report(&mut data, is_idle)
+            }
         }
     }
 }

@@ -1,6 +1,51 @@
-//! The lease of this gateway on the slots of an organization.
+//! The slot lease: this gateway's share of an organization's concurrency limit.
+//!
+//! An organization's record in Redis has one entry for each gateway that holds slots: the number of slots, the time of
+//! the last report, the lease time, and the *generation* of the entry. A gateway that reports nothing for its lease time
+//! loses the entry, and its slots are free again: this is how the slots of a gateway that died are given back.
+//!
+//! In this process, [`SlotLease`] counts the permits of one organization. Commands carry its changes to Redis: a decision
+//! may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
+//!
+//! # States and events
+//!
+//! `held` is the number of permits, `released` the permits given back and not yet reported, `generation` the one of the
+//! entry. *Fenced* means that Redis ignores a report, or the gateway a reply, because its generation is not the current
+//! one.
+//!
+//! | event | `Unregistered`: no entry, nothing held | `Registered`: Redis counts what is held | `InDoubt`: Redis may count something else |
+//! |---|---|---|---|
+//! | a command begins | it may create the entry | it carries `released`, which becomes 0 | none begins: resync first |
+//! | `acquired` | `Registered`, `held` + 1 | `held` + 1 | `held` + 1; the resync that follows counts it |
+//! | `acquired`, earlier generation | fenced: no permit | fenced: no permit | fenced: no permit |
+//! | `acknowledged` | unchanged | renewed; if the entry was deleted: `Unregistered`, `generation` + 1 | unchanged |
+//! | `not_sent` | `released` is restored | `released` is restored | unchanged: the resync covers the releases |
+//! | `unregistered` (no entry of this generation) | `InDoubt` | `InDoubt` | counted as another doubt |
+//! | reply lost | `InDoubt` | `InDoubt` | counted as another doubt |
+//! | fail-over of the server | unchanged: there is nothing to lose | `InDoubt` | unchanged |
+//! | offline admission | `InDoubt`, `held` + 1 | `InDoubt`, `held` + 1 | `held` + 1, counted as another doubt |
+//! | permit dropped | cannot happen | `held` - 1, `released` + 1 | `held` - 1, `released` + 1 |
+//! | resync begins | nothing to do | nothing to do | `generation` + 1, `released` = 0, `held` is sent |
+//! | resync done | unchanged | unchanged | `Registered`; if nothing was held: `Unregistered`, `generation` + 1 |
+//! | resync done, another doubt since | unchanged | unchanged | unchanged: resync again |
+//!
+//! Replies and lost replies of an earlier generation change nothing but the count of reports in flight.
+//!
+//! # Why generations
+//!
+//! When a reply is lost, the command may have run, or may still run: it can sit in a socket buffer of a broken
+//! connection. So the number that Redis counts is unknown. A resync sends the absolute number under a new generation,
+//! and `hold.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
+//! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.
 
-pub(super) mod lease;
-pub(super) mod slot_report;
-pub(super) mod active_leases;
-pub(super) mod heartbeat;
+mod heartbeat;
+mod slot_leases;
+mod slot_report;
+mod lease;
+mod active_set;
+
+pub(super) use heartbeat::Heartbeat;
+pub use lease::Permit;
+pub(super) use lease::SlotLease;
+pub(super) use slot_leases::SlotLeases;
+pub(super) use slot_report::PendingReport;

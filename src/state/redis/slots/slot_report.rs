@@ -1,104 +1,122 @@
-//! A command on its way, and what becomes of the lease it speaks for.
+//! A command in flight that reports releases of a lease and may acquire a slot.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::state::redis::slots::lease::{LeaseState, Permit, SlotLease};
+use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 
-/// A command on its way that tells of released slots and may take one.
+/// A command in flight that reports releases and may acquire a slot.
 ///
-/// Dropped without a word of what became of it, its answer is lost, and the lease unsettled.
+/// - Every outcome but a lost reply is told to it by one of the methods that consume it. Dropping it otherwise means
+///   that the reply was lost, and puts the lease in doubt.
 pub(in crate::state::redis) struct PendingReport {
     lease: Arc<SlotLease>,
-    /// Released slots that it tells of.
+    /// Releases that it reports.
     pub(in crate::state::redis) released: u32,
+    /// Generation in which it was sent.
     pub(in crate::state::redis) generation: u64,
-    /// Whether Redis is to make our lease if there is none.
-    pub(in crate::state::redis) fresh: bool,
-    /// Whether others told of released permits when this one began: Redis may hear of them after it.
-    crossed: bool,
-    /// When it began: Redis hears of us no sooner.
+    /// Whether Redis may create the entry of this gateway.
+    pub(in crate::state::redis) may_register: bool,
+    /// Whether another command that reports releases was in flight at its begin: Redis may run that one later.
+    overtakes_releases: bool,
+    /// Its begin; the lease was renewed no sooner.
     begun: Instant,
     done: bool,
 }
 
 impl PendingReport {
-    pub(in crate::state::redis) fn new(
-        lease: Arc<SlotLease>,
-        released: u32,
-        generation: u64,
-        fresh: bool,
-        crossed: bool,
-    ) -> Self {
-        Self { lease, released, generation, fresh, crossed, begun: Instant::now(), done: false }
+    /// Begins a command; `None` when the lease is in doubt and has to be resynced first.
+    pub(in crate::state::redis) fn begin(lease: &Arc<SlotLease>) -> Option<Self> {
+        Self::begin_locked(lease, &mut lease.data())
     }
 
-    /// It ran, and took a slot, with which so many of `limit` are taken: the slot. None when a settlement has begun in
-    /// the meantime, which did not count it: then Redis forgets it.
-    pub(in crate::state::redis) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
-        self.done = true;
-        let mut holding = self.lease.holding();
-        self.lease.answered(&mut holding, self.released);
-        if holding.generation != self.generation {
+    pub(super) fn begin_locked(lease: &Arc<SlotLease>, data: &mut LeaseData) -> Option<Self> {
+        lease.check_failovers(data);
+        if data.state == LeaseState::InDoubt {
             return None;
         }
-        holding.held += 1;
-        // Half of the limit: far enough from it for what the other gateways may have taken since.
-        holding.near_limit = taken.saturating_mul(2) >= limit || holding.released.saturating_mul(8) >= limit;
-        if holding.standing != LeaseState::InDoubt {
-            self.lease.registered(&mut holding, self.begun, false);
-        }
-        drop(holding);
-        Some(Permit(Arc::clone(&self.lease)))
+        data.commands += 1;
+        let released = std::mem::take(&mut data.released);
+        let overtakes_releases = data.releases_in_flight > 0;
+        data.releases_in_flight += u32::from(released > 0);
+        Some(Self {
+            lease: Arc::clone(lease),
+            released,
+            generation: data.generation,
+            may_register: data.state == LeaseState::Unregistered,
+            overtakes_releases,
+            begun: Instant::now(),
+            done: false,
+        })
     }
 
-    /// It ran and told what it had to tell, and whether it said that we leave.
-    pub(in crate::state::redis) fn acknowledged(mut self, left: bool) {
+    /// The script ran and acquired a slot, with which `taken` of `limit` slots are taken. Returns the permit, or `None`
+    /// when it is fenced: a resync that began meanwhile did not count the slot, so Redis has forgotten it.
+    pub(in crate::state::redis) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
         self.done = true;
-        let mut holding = self.lease.holding();
-        self.lease.answered(&mut holding, self.released);
-        if holding.generation == self.generation && holding.standing == LeaseState::Registered {
-            self.lease.registered(&mut holding, self.begun, left);
+        let mut data = self.lease.data();
+        self.lease.end_report(&mut data, self.released);
+        if data.generation != self.generation {
+            return None;
+        }
+        let permit = self.lease.grant(&mut data);
+        // Half of the limit leaves room for what other gateways may have acquired since; an eighth of it waiting here
+        // to be reported may already be missed by them.
+        data.near_limit = taken.saturating_mul(2) >= limit || data.released.saturating_mul(8) >= limit;
+        // A lease in doubt stays so: other commands of this generation may still be unaccounted for.
+        if data.state != LeaseState::InDoubt {
+            self.lease.mark_registered(&mut data, self.begun, false);
+        }
+        drop(data);
+        Some(permit)
+    }
+
+    /// The script ran and applied the report. `deleted` says that Redis has deleted the entry, as was requested.
+    pub(in crate::state::redis) fn acknowledged(mut self, deleted: bool) {
+        self.done = true;
+        let mut data = self.lease.data();
+        self.lease.end_report(&mut data, self.released);
+        if data.generation == self.generation && data.state == LeaseState::Registered {
+            self.lease.mark_registered(&mut data, self.begun, deleted);
         }
     }
 
-    /// It ran and took nothing, and unless it told of something, Redis did not even note that we live. Whether it may
-    /// have been too early for permits that we had given back before it.
+    /// The script ran and acquired nothing (and, if it reported no release, did not renew the lease). Returns whether
+    /// the denial may be stale because releases of this gateway were still in flight, or waiting.
     pub(in crate::state::redis) fn denied(mut self) -> bool {
-        let early = self.crossed || self.lease.holding().released > 0;
+        let may_be_stale = self.overtakes_releases || self.lease.data().released > 0;
         if self.released > 0 {
             self.acknowledged(false);
         } else {
             self.done = true;
         }
-        early
+        may_be_stale
     }
 
-    /// It did not run: what it told of is still to be told.
+    /// The script did not run: its releases are still to be reported.
     pub(in crate::state::redis) fn not_sent(mut self) {
         self.done = true;
-        let mut holding = self.lease.holding();
-        self.lease.answered(&mut holding, self.released);
-        if holding.generation == self.generation && holding.standing != LeaseState::InDoubt {
-            holding.released += self.released;
+        let mut data = self.lease.data();
+        self.lease.end_report(&mut data, self.released);
+        // In doubt, the resync that follows sends the absolute number, without these releases.
+        if data.generation == self.generation && data.state != LeaseState::InDoubt {
+            data.released += self.released;
         }
     }
 
-    /// Redis does not know us in this generation.
-    pub(in crate::state::redis) fn unregistered(mut self) {
-        self.done = true;
-        let mut holding = self.lease.holding();
-        self.lease.answered(&mut holding, self.released);
-        self.lease.forgotten(&mut holding, self.generation);
+    /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a fail-over.
+    pub(in crate::state::redis) fn unregistered(self) {
+        // What follows is the same as for a lost reply: Redis counts an unknown number.
+        drop(self);
     }
 }
 
 impl Drop for PendingReport {
     fn drop(&mut self) {
         if !self.done {
-            let mut holding = self.lease.holding();
-            self.lease.answered(&mut holding, self.released);
-            self.lease.forgotten(&mut holding, self.generation);
+            let mut data = self.lease.data();
+            self.lease.end_report(&mut data, self.released);
+            self.lease.doubt_generation(&mut data, self.generation);
         }
     }
 }

@@ -1,0 +1,144 @@
+//! The client: sends commands and scripts to the server that has their hash slot.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::sleep;
+
+use super::command_error::{CommandError, Redirect};
+use super::dial::ConnectError;
+use super::link_pool::LinkPool;
+use super::request::CommandRequest;
+use super::script::Script;
+use super::settings::Durability;
+use super::shared::ClientShared;
+use super::topology::follow_topology;
+
+/// Redirections that one command follows. More means that the nodes of the Cluster disagree.
+const MAX_REDIRECTS: usize = 4;
+/// Interval of looking whether all of a Cluster is connected, at the start.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Pause before a command is repeated whose keys are on both nodes of a slot migration.
+const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(5);
+
+/// Connections of one thread to all servers. Clones share them.
+#[derive(Clone)]
+pub(crate) struct RedisClient(Arc<LinkPool>);
+
+impl RedisClient {
+    /// Starts to connect, on the current runtime.
+    pub(crate) fn start(shared: &Arc<ClientShared>) -> Self {
+        let pool = Arc::new(LinkPool::new(Arc::clone(shared)));
+        pool.spawn(follow_topology(Arc::downgrade(&pool), Arc::clone(shared)));
+        Self(pool)
+    }
+
+    /// Waits until a server is connected (on a Cluster, one for every hash slot), or until no server could be reached.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of one of the servers.
+    pub(crate) async fn wait_connected(&self) -> Result<(), Arc<ConnectError>> {
+        let mut result = Ok(());
+        for link in self.0.all_links() {
+            result = link.wait_connected().await;
+            if result.is_ok() {
+                break;
+            }
+        }
+        result?;
+        while self.is_cluster() && !self.0.slots.load().is_complete() {
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Whether at least one server is connected.
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.all_links().iter().any(|link| link.is_up())
+    }
+
+    /// Whether the servers form a Cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.0.shared.is_cluster()
+    }
+
+    /// Runs a script on the server of its hash slot: by digest, and by its text if the server has not loaded it.
+    ///
+    /// # Errors
+    /// [`CommandError::did_not_run`] says whether it may have run.
+    pub(crate) async fn run(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<Value, CommandError> {
+        match self.send(slot, &script.by_digest(keys, arguments)).await {
+            Err(error) if error.is_no_script() => self.send(slot, &script.by_text(keys, arguments)).await,
+            result => result,
+        }
+    }
+
+    /// Runs a script, and waits for replicas to have its writes. Returns the reply and the number of replicas.
+    ///
+    /// # Errors
+    /// [`CommandError::did_not_run`] says whether it may have run.
+    pub(crate) async fn run_durably(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        durability: Durability,
+    ) -> Result<(Value, u32), CommandError> {
+        let durability = Some(durability).filter(|durability| durability.replicas > 0);
+        let by_digest = script.by_digest(keys, arguments);
+        match self.deliver(slot, CommandRequest { command: &by_digest, asking: false, durability }).await {
+            Err(error) if error.is_no_script() => {
+                let by_text = script.by_text(keys, arguments);
+                self.deliver(slot, CommandRequest { command: &by_text, asking: false, durability }).await
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a command to the server of a hash slot.
+    ///
+    /// # Errors
+    /// [`CommandError::did_not_run`] says whether it may have run.
+    pub(crate) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
+        self.deliver(slot, CommandRequest::new(command)).await.map(|(reply, _)| reply)
+    }
+
+    /// Sends a request, and follows redirections. It is sent again only after errors that say that it did not run.
+    async fn deliver(&self, slot: u16, mut request: CommandRequest<'_>) -> Result<(Value, u32), CommandError> {
+        let mut link = self.0.slots.load().link(slot).ok_or(CommandError::Unreachable)?;
+        let mut result = link.send(request).await;
+        for _ in 0..MAX_REDIRECTS {
+            let Err(error) = &result else { break };
+            match error.redirect() {
+                Some(Redirect::Moved(address)) => {
+                    request.asking = false;
+                    link = self.0.link_at(&address, &link);
+                }
+                Some(Redirect::Ask(address)) => {
+                    request.asking = true;
+                    link = self.0.link_at(&address, &link);
+                }
+                Some(Redirect::TryAgain) => sleep(TRY_AGAIN_PAUSE).await,
+                None => break,
+            }
+            result = link.send(request).await;
+        }
+        result
+    }
+}
+
+impl fmt::Debug for RedisClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let configured = &self.0.shared.settings.servers;
+        f.debug_struct("RedisClient").field("configured", configured).finish_non_exhaustive()
+    }
+}

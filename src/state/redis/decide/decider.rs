@@ -1,0 +1,216 @@
+//! The decider: decides requests, with retries, within the deadline.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::timeout;
+
+use super::decide_call::{CallOutcome, DecideCall, DecideError};
+use super::decide_codec::{DecideReply, Decided, Evaluation, encode_read};
+use super::key_cache::{CachedKey, KeyCache};
+use super::late_answer::LateAnswer;
+use super::shared::DeciderShared;
+use crate::clock::{self, Micros};
+use crate::key::KeyId;
+use crate::quota::RateLimitStatus;
+use crate::refusal::Refusal;
+use crate::state::redis::client::{CommandError, RedisClient};
+use crate::state::redis::digest_index::find_key;
+use crate::state::redis::record_codec::{StoredKey, StoredOrg};
+use crate::state::redis::record_names::org_slot;
+use crate::state::redis::scripts::Scripts;
+use crate::state::redis::settings::{OnUnavailable, Settings};
+use crate::state::redis::slots::{Permit, SlotLeases};
+use crate::state::{Admitted, DecideRequest, Decision, Defaults, Permit as StatePermit, Unavailable};
+
+/// Attempts at one decision while the records keep changing. More means that they change all the time.
+const MAX_ATTEMPTS: usize = 5;
+/// Keys whose unreported uses are reported at a time.
+const CONCURRENT_REPORTS: usize = 256;
+
+/// Decides requests, for one thread.
+pub(in crate::state::redis) struct Decider {
+    pub(super) shared: Arc<DeciderShared>,
+    client: RedisClient,
+}
+
+impl Decider {
+    /// A decider with an empty cache.
+    pub(in crate::state::redis) fn new(
+        settings: Arc<Settings>,
+        scripts: Arc<Scripts>,
+        slots: Arc<SlotLeases>,
+        defaults: Arc<ArcSwap<Defaults>>,
+        client: RedisClient,
+    ) -> Self {
+        let shared = DeciderShared::new(settings, scripts, slots, KeyCache::new(defaults));
+        Self { shared: Arc::new(shared), client }
+    }
+
+    /// The same decider with another client: for another thread.
+    pub(in crate::state::redis) fn with_client(&self, client: RedisClient) -> Self {
+        Self { shared: Arc::clone(&self.shared), client }
+    }
+
+    /// Decides one request within the deadline; offline if Redis is unavailable and the settings allow it.
+    ///
+    /// # Errors
+    /// [`Unavailable`]. When a reply was late or lost, a token may have been taken; a slot never stays taken.
+    pub(in crate::state::redis) async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
+        let settings = &self.shared.settings;
+        let may_admit_offline = matches!(settings.on_unavailable, OnUnavailable::KnownKeys { .. });
+        let late_answer = may_admit_offline.then(Arc::<LateAnswer>::default);
+        let result = timeout(settings.deadline, self.decide_with_retry(request, late_answer.as_ref())).await;
+        let unavailable = match result {
+            Ok(Ok(decision)) => return Ok(decision),
+            // Redis answered, so an offline decision would be wrong. The next request is decided normally.
+            Ok(Err(error @ DecideError::Fenced)) => return Err((&error).into()),
+            Ok(Err(error)) => (&error).into(),
+            Err(_) => Unavailable::TimedOut,
+        };
+        self.decide_offline(&request, late_answer.as_deref()).ok_or(unavailable)
+    }
+
+    /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed, takes
+    /// one more round trip.
+    async fn decide_with_retry(
+        &self,
+        request: DecideRequest<'_>,
+        late_answer: Option<&Arc<LateAnswer>>,
+    ) -> Result<Decision, DecideError> {
+        let shared = &self.shared;
+        let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None };
+        let mut cached = shared.cache.lookup(request.digest);
+        for attempt in 1..=MAX_ATTEMPTS {
+            let Some(key) = cached else {
+                cached = self.read_key(&request).await?;
+                if cached.is_none() {
+                    return Ok(unknown);
+                }
+                continue;
+            };
+            let evaluation = key.refusal(&request).map_or(Evaluation::Allowed, Evaluation::Refused);
+            let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer.cloned());
+            cached = match call.await? {
+                CallOutcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
+                CallOutcome::Refused(decided, refusal) => return Ok(denied(&key, &decided, refusal)),
+                CallOutcome::StaleDenial(decided) => {
+                    if attempt == MAX_ATTEMPTS || !self.releases_arrive(&key).await {
+                        return Ok(denied(&key, &decided, Refusal::TooManyInFlight));
+                    }
+                    Some(key)
+                }
+                CallOutcome::Stale(fresh) => Some(shared.cache.insert(request.digest, *fresh)),
+                CallOutcome::LeaseInDoubt if shared.slots.resync(&self.client, &key.lease).await? => Some(key),
+                // The organization is gone, and its keys with it.
+                CallOutcome::LeaseInDoubt => return Ok(unknown),
+                CallOutcome::Unknown => {
+                    shared.cache.remove(request.digest);
+                    None
+                }
+            };
+        }
+        Err(DecideError::Contended)
+    }
+
+    /// Waits until releases in flight have reached Redis. Those that take longer than a quarter of the deadline might as
+    /// well be taken slots.
+    async fn releases_arrive(&self, key: &CachedKey) -> bool {
+        timeout(self.shared.settings.deadline / 4, key.lease.wait_for_report()).await.is_ok()
+    }
+
+    /// Reads the key of a digest into the cache: by the id that the presented key contains, else by the digest index.
+    async fn read_key(&self, request: &DecideRequest<'_>) -> Result<Option<Arc<CachedKey>>, CommandError> {
+        let insert = |key: StoredKey, org: StoredOrg| {
+            let cached = self.shared.cached_key(request.digest, &key, &org, None);
+            self.shared.cache.insert(request.digest, cached)
+        };
+        // The id is not authenticated: only the digest says that the presented key is this one.
+        if let Some(id) = request.id
+            && let Some((key, org)) = self.read_records(id).await?
+            && (key.digest == *request.digest || key.previous == Some(*request.digest))
+        {
+            return Ok(Some(insert(key, org)));
+        }
+        let Some(id) = find_key(&self.client, &self.shared.names, request.digest).await? else { return Ok(None) };
+        Ok(self.read_records(id).await?.map(|(key, org)| insert(key, org)))
+    }
+
+    /// Reads the records of a key and its organization, in one round trip.
+    async fn read_records(&self, id: KeyId) -> Result<Option<(StoredKey, StoredOrg)>, CommandError> {
+        let shared = &self.shared;
+        let (key, org) = (shared.names.key(id), shared.names.org(id.tag()));
+        let request = encode_read();
+        let keys: [&[u8]; 2] = [key.as_bytes(), org.as_bytes()];
+        let arguments: [&[u8]; 2] = [&shared.slots.gateway_id, &request];
+        let reply = self.client.run(org_slot(id.tag()), &shared.scripts.decide, &keys, &arguments).await?;
+        match DecideReply::decode(reply)? {
+            DecideReply::Stale(records) => Ok(Some(*records)),
+            DecideReply::Unknown => Ok(None),
+            DecideReply::Decided(_) | DecideReply::Unregistered => Err(CommandError::UnexpectedReply),
+        }
+    }
+
+    /// The rate-limit status of a key. Takes nothing.
+    pub(in crate::state::redis) async fn rate_limit_status(
+        &self,
+        id: KeyId,
+        now: Micros,
+    ) -> Result<Option<RateLimitStatus>, DecideError> {
+        let Some((key, org)) = self.read_records(id).await? else { return Ok(None) };
+        let cached = self.shared.cached_key(&key.digest, &key, &org, None);
+        self.read_status(Arc::new(cached), now).await
+    }
+
+    /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing.
+    async fn read_status(&self, key: Arc<CachedKey>, now: Micros) -> Result<Option<RateLimitStatus>, DecideError> {
+        let mut key = key;
+        for _ in 0..MAX_ATTEMPTS {
+            match DecideCall::new(&self.shared, &self.client, &key, Evaluation::StatusOnly, now, None).await? {
+                CallOutcome::Refused(decided, _) => return Ok(Some(decided.rate_limit_status(&key))),
+                CallOutcome::Stale(fresh) => key = Arc::from(fresh),
+                CallOutcome::Unknown => return Ok(None),
+                CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt => {
+                    return Err(CommandError::UnexpectedReply.into());
+                }
+            }
+        }
+        Err(DecideError::Contended)
+    }
+
+    /// Reports the uses that were admitted offline, if Redis is available again.
+    pub(in crate::state::redis) async fn flush_unreported(&self) {
+        if !self.client.is_up() {
+            return;
+        }
+        let report = async |key: Arc<CachedKey>| {
+            // A key that is gone has no record to count uses in. Otherwise uses can be left: the report may have
+            // failed, or more uses may have been added meanwhile.
+            let gone = matches!(self.read_status(Arc::clone(&key), clock::now()).await, Ok(None));
+            if !gone && key.usage.unreported().is_some() {
+                self.shared.add_unreported_key(&key);
+            }
+        };
+        let keys = self.shared.take_unreported_keys();
+        stream::iter(keys).for_each_concurrent(CONCURRENT_REPORTS, report).await;
+    }
+}
+
+fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
+    Decision::Admitted(Admitted {
+        principal: Arc::clone(&key.principal),
+        rate_limit: decided.rate_limit_status(key),
+        number: decided.uses,
+        permit: StatePermit::Redis(permit),
+        provisional: false,
+    })
+}
+
+/// Callers that are not authenticated are told nothing about the key's limits.
+fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
+    use Refusal::{Expired, Revoked, Unknown, UserRemoved};
+    let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);
+    let rate_limit = authenticated.then(|| decided.rate_limit_status(key));
+    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
+}

@@ -1,0 +1,68 @@
+//! State that the deciders of all threads share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::key_cache::{CachedKey, KeyCache};
+use super::usage::CachedUsage;
+use crate::key::KeyDigest;
+use crate::state::redis::record_codec::{StoredKey, StoredOrg, new_version};
+use crate::state::redis::record_names::RecordNames;
+use crate::state::redis::scripts::Scripts;
+use crate::state::redis::settings::Settings;
+use crate::state::redis::slots::SlotLeases;
+
+/// State that the deciders of all threads share.
+pub(super) struct DeciderShared {
+    pub(super) settings: Arc<Settings>,
+    pub(super) names: RecordNames,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) slots: Arc<SlotLeases>,
+    pub(super) cache: KeyCache,
+    /// Keys with uses that were admitted offline and have not been reported.
+    unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
+}
+
+impl DeciderShared {
+    pub(super) fn new(settings: Arc<Settings>, scripts: Arc<Scripts>, slots: Arc<SlotLeases>, cache: KeyCache) -> Self {
+        let names = RecordNames::new(&settings.prefix);
+        Self { settings, names, scripts, slots, cache, unreported_keys: Mutex::default() }
+    }
+
+    /// A cache entry from records, under the default limits in force.
+    pub(super) fn cached_key(
+        &self,
+        digest: &KeyDigest,
+        key: &StoredKey,
+        org: &StoredOrg,
+        usage: Option<Arc<CachedUsage>>,
+    ) -> CachedKey {
+        let lease = self.slots.lease_of(org.org.tag);
+        CachedKey::new(self.cache.defaults(), self.names.key(key.key.id), digest, (key, org), lease, usage)
+    }
+
+    /// Records a use that was admitted offline, to be reported.
+    pub(super) fn record_unreported(&self, key: &Arc<CachedKey>) {
+        // Without randomness there is no name to report it under: the use is not counted.
+        let Some(name) = new_version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
+            return;
+        };
+        // The first unreported use enters the key into the list; later ones find it there.
+        if key.usage.add_unreported(name) == 1 {
+            self.add_unreported_key(key);
+        }
+    }
+
+    /// Enters a key into the list of those with unreported uses.
+    pub(super) fn add_unreported_key(&self, key: &Arc<CachedKey>) {
+        self.unreported_keys().push(Arc::clone(key));
+    }
+
+    /// Takes all keys with unreported uses out of the list.
+    pub(super) fn take_unreported_keys(&self) -> Vec<Arc<CachedKey>> {
+        std::mem::take(&mut *self.unreported_keys())
+    }
+
+    fn unreported_keys(&self) -> MutexGuard<'_, Vec<Arc<CachedKey>>> {
+        self.unreported_keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,97 @@
+//! The mutable part of a cached key: its bucket as Redis last reported it, and uses that Redis has not counted yet.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::clock::{self, Micros};
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::redis::record_codec::StoredKey;
+
+/// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version.
+pub(super) struct CachedUsage(Mutex<UsageState>);
+
+/// - `bucket` is measured in the quota in force.
+#[derive(Clone, Copy)]
+pub(super) struct UsageState {
+    pub(super) bucket: Bucket,
+    /// Uses that Redis has counted.
+    pub(super) uses: u64,
+    /// When Redis last confirmed the key, by this gateway's clock.
+    pub(super) confirmed: Micros,
+    /// Bucket of this gateway's share while Redis is unavailable; `None` while it is available.
+    pub(super) share: Option<Bucket>,
+    pub(super) unreported: UnreportedUses,
+}
+
+/// Uses that were admitted offline, to be reported to Redis.
+///
+/// - Redis is sent the total under a name that is used for nothing else, and counts what is more than it had under that
+///   name. So a report whose reply was lost can be repeated, and no use counts twice.
+#[derive(Clone, Copy, Default)]
+pub(super) struct UnreportedUses {
+    /// The name. Once all is reported, the next uses begin with another one: what Redis stores of this one expires.
+    pub(super) name: [u8; 8],
+    /// Uses under this name.
+    pub(super) total: u64,
+    /// How many of them Redis has counted.
+    pub(super) reported: u64,
+}
+
+impl UnreportedUses {
+    /// Uses that Redis has not counted.
+    pub(super) fn pending(self) -> u64 {
+        self.total - self.reported
+    }
+}
+
+impl CachedUsage {
+    /// From the key's record; its bucket is converted to the quota in force.
+    pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
+        Self(Mutex::new(UsageState {
+            bucket: key.live.bucket.converted(key.live.per_us, quota),
+            uses: key.key.uses,
+            confirmed: clock::now(),
+            share: None,
+            unreported: UnreportedUses::default(),
+        }))
+    }
+
+    /// Notes a reply of Redis.
+    pub(super) fn confirm(&self, level: u64, uses: u64, now: Micros) {
+        let mut state = self.state();
+        state.bucket = Bucket { level, at: now };
+        state.uses = uses;
+        state.confirmed = now;
+        // Redis is back: the next outage begins with a new share.
+        state.share = None;
+    }
+
+    /// The uses to report, if there are any.
+    pub(super) fn unreported(&self) -> Option<UnreportedUses> {
+        Some(self.state().unreported).filter(|uses| uses.pending() > 0)
+    }
+
+    /// Notes that Redis has counted the uses of a report.
+    pub(super) fn mark_reported(&self, report: UnreportedUses) {
+        let mut state = self.state();
+        // A late reply may concern an earlier name, or an earlier total than another reply.
+        if state.unreported.name == report.name {
+            state.unreported.reported = state.unreported.reported.max(report.total);
+        }
+    }
+
+    /// Adds a use that Redis has not counted. Returns how many these are now. `name` is used if it is the first one.
+    pub(super) fn add_unreported(&self, name: [u8; 8]) -> u64 {
+        let mut state = self.state();
+        if state.unreported.pending() == 0 {
+            state.unreported = UnreportedUses { name, total: 0, reported: 0 };
+        }
+        state.unreported.total += 1;
+        state.unreported.pending()
+    }
+
+    /// The lock cannot be poisoned half-way: its holders only assign.
+    pub(super) fn state(&self) -> MutexGuard<'_, UsageState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

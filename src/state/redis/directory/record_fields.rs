@@ -1,0 +1,86 @@
+//! Fields of the records, as they are written. `record_codec` decodes them.
+
+use crate::clock::Micros;
+use crate::identity::Permission;
+use crate::key::KeyDigest;
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
+use crate::state::redis::record_names::hex;
+use crate::state::{Key, Org, Session, User};
+
+/// Fields of an organization's record, but for its live part.
+pub(in crate::state::redis) fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("id", org.id.to_string()),
+        ("tag", org.tag.as_str().to_owned()),
+        ("name", org.name.clone()),
+        ("created", org.created.0.to_string()),
+        ("suspended", u8::from(org.suspended).to_string()),
+    ];
+    fields.extend(org.concurrent.map(|concurrent| ("concurrent", concurrent.to_string())));
+    fields
+}
+
+/// Fields of a user's record.
+pub(in crate::state::redis) fn user_fields(user: &User) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("id", user.id.to_string()),
+        ("org", user.org.to_string()),
+        ("email", user.email.clone()),
+        ("permissions", joined(&user.permissions)),
+        ("created", user.created.0.to_string()),
+    ];
+    fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
+    fields
+}
+
+/// Fields of a key's record, but for its live part.
+pub(in crate::state::redis) fn key_fields(
+    key: &Key,
+    digest: &KeyDigest,
+    permissions: &[Permission],
+) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("id", key.id.as_str().to_owned()),
+        ("org", key.org.to_string()),
+        ("user", key.user.to_string()),
+        ("name", key.name.clone()),
+        ("imported", u8::from(key.imported).to_string()),
+        ("created", key.created.0.to_string()),
+        ("digest", hex(digest.as_bytes())),
+        ("permissions", joined(permissions)),
+    ];
+    let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
+    fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
+    fields.extend(key.quota.into_iter().flat_map(quota_fields));
+    fields.extend(key.session_quota_key.then(|| ("seat", "1".to_owned())));
+    fields
+}
+
+/// Fields of a session's record.
+pub(super) fn session_fields(session: &Session) -> Vec<(&'static str, String)> {
+    let record = serde_json::to_string(session).expect("a session is text, numbers and lists of them");
+    vec![
+        ("id", session.id.to_string()),
+        ("record", record),
+        ("chosen", session.chosen.to_string()),
+        ("seen", session.seen.0.to_string()),
+    ]
+}
+
+/// Fields of a key's own quota.
+pub(super) fn quota_fields(quota: Quota) -> [(&'static str, String); 3] {
+    let Quota { requests, per, burst } = quota;
+    [("requests", requests.to_string()), ("per", per.as_secs().to_string()), ("burst", burst.to_string())]
+}
+
+/// A quota as the scripts compute with it.
+pub(super) fn quota_numbers(quota: Quota) -> serde_json::Value {
+    let capacity = Bucket::full(quota, Micros(0)).level;
+    serde_json::json!({ "requests": quota.requests, "per": quota.per_micros(), "capacity": capacity })
+}
+
+/// Permissions as they are stored: separated by commas.
+pub(in crate::state::redis) fn joined(permissions: &[Permission]) -> String {
+    permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,274 @@
+//! Reads of records and lists, and the commit of transactions.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use redis::{FromRedisValue as _, Value, cmd};
+
+use super::commit_error::CommitError;
+use super::revocations::Revocations;
+use super::transaction::{CommitResult, Transaction};
+use crate::clock;
+use crate::identity::{OrgId, UserId};
+use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::state::redis::client::{CommandError, RedisClient, Script};
+use crate::state::redis::digest_index;
+use crate::state::redis::record_codec::{Fields, StoredKey};
+use crate::state::redis::record_names::{RecordNames, org_slot, orgs_slot};
+use crate::state::redis::scripts::Scripts;
+use crate::state::redis::settings::Settings;
+use crate::state::{ChangeError, Defaults, Key, Org, User};
+
+/// Records that are read at a time.
+const CONCURRENT_READS: usize = 256;
+
+/// The directory, for one thread.
+pub(in crate::state::redis) struct Directory {
+    pub(in crate::state::redis) shared: Arc<DirectoryShared>,
+    pub(in crate::state::redis) client: RedisClient,
+    /// Client of the commits. It has links of its own when commits wait for replicas, because WAIT blocks everything
+    /// behind it on the connection.
+    commit_client: RedisClient,
+}
+
+/// State that the directories of all threads share.
+pub(in crate::state::redis) struct DirectoryShared {
+    /// As at the start; the limits in `defaults` can change.
+    pub(in crate::state::redis) settings: Arc<Settings>,
+    pub(in crate::state::redis) names: RecordNames,
+    scripts: Arc<Scripts>,
+    pub(super) revocations: Arc<Revocations>,
+    pub(in crate::state::redis) defaults: Arc<ArcSwap<Defaults>>,
+    /// Held by a commit that waits for replicas.
+    committing: tokio::sync::Mutex<()>,
+}
+
+impl DirectoryShared {
+    pub(in crate::state::redis) fn new(
+        settings: Arc<Settings>,
+        scripts: Arc<Scripts>,
+        revocations: Arc<Revocations>,
+        defaults: Arc<ArcSwap<Defaults>>,
+    ) -> Self {
+        let names = RecordNames::new(&settings.prefix);
+        Self { settings, names, scripts, revocations, defaults, committing: tokio::sync::Mutex::default() }
+    }
+}
+
+impl Directory {
+    /// A directory that reads with one client and commits with another.
+    pub(in crate::state::redis) fn new(
+        shared: Arc<DirectoryShared>,
+        client: RedisClient,
+        commit_client: RedisClient,
+    ) -> Self {
+        Self { shared, client, commit_client }
+    }
+
+    /// The same directory for another thread.
+    pub(in crate::state::redis) fn with_client(&self, client: RedisClient) -> Self {
+        // Commits that wait for replicas stay on the first thread's links, which no decision uses.
+        let waits = self.shared.settings.durability.replicas > 0;
+        let commit_client = if waits { self.commit_client.clone() } else { client.clone() };
+        Self { shared: Arc::clone(&self.shared), client, commit_client }
+    }
+
+    /// All organizations, in the order of their creation.
+    pub(in crate::state::redis) async fn list_orgs(&self) -> Result<Vec<Org>, CommandError> {
+        let ids: Vec<OrgId> = self.read_list(orgs_slot(), &self.shared.names.orgs()).await?;
+        read_each(ids.into_iter().map(async |id| self.find_org(id).await)).await
+    }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
+    pub(in crate::state::redis) async fn list_users(&self, org: OrgId) -> Result<Vec<User>, CommandError> {
+        let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
+        let ids: Vec<UserId> = self.read_list(org_slot(tag), &self.shared.names.users(tag)).await?;
+        read_each(ids.into_iter().map(async |id| self.read_user(tag, id).await)).await
+    }
+
+    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
+    pub(in crate::state::redis) async fn list_keys(&self, org: OrgId) -> Result<Vec<Key>, CommandError> {
+        let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
+        let ids: Vec<KeyId> = self.read_list(org_slot(tag), &self.shared.names.keys(tag)).await?;
+        let keys = ids.into_iter().map(async |id| {
+            let key = self.read_key(id).await?.map(|stored| stored.key);
+            Ok(key.filter(|key| !key.session_quota_key))
+        });
+        read_each(keys).await
+    }
+
+    /// The key that has, or had, a digest.
+    pub(in crate::state::redis) async fn find_key(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
+        let id = digest_index::find_key(&self.client, &self.shared.names, digest).await?;
+        let Some(id) = id else { return Ok(None) };
+        // A claim without a record is no key.
+        Ok(self.read_key(id).await?.map(|stored| stored.key.id))
+    }
+
+    /// The tag of an organization.
+    pub(in crate::state::redis) async fn find_tag(&self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
+        let tag = self.read_field(orgs_slot(), &self.shared.names.tags(), &org.to_string()).await?;
+        tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
+    }
+
+    /// The tag of an organization, for a change that needs one.
+    pub(super) async fn require_tag(&self, org: OrgId) -> Result<OrgTag, CommitError> {
+        Ok(self.find_tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
+    }
+
+    /// One organization.
+    pub(in crate::state::redis) async fn find_org(&self, id: OrgId) -> Result<Option<Org>, CommandError> {
+        match self.find_tag(id).await? {
+            Some(tag) => self.read_org(tag).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The user of an organization with an email address, unless removed.
+    pub(in crate::state::redis) async fn find_user_by_email(
+        &self,
+        org: OrgId,
+        email: &str,
+    ) -> Result<Option<User>, CommandError> {
+        let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
+        let id = self.read_field(org_slot(tag), &self.shared.names.emails(tag), email).await?;
+        let Some(id) = id else { return Ok(None) };
+        let user = self.read_user(tag, id.parse().map_err(|_| CommandError::UnexpectedReply)?).await?;
+        Ok(user.filter(|user| user.removed.is_none()))
+    }
+
+    /// An organization and one of its users.
+    pub(in crate::state::redis) async fn read_member(
+        &self,
+        org: OrgId,
+        user: UserId,
+    ) -> Result<Option<(Org, User)>, CommandError> {
+        let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
+        let (org, user) = (self.read_org(tag).await?, self.read_user(tag, user).await?);
+        Ok(org.zip(user))
+    }
+
+    pub(in crate::state::redis) async fn read_org(&self, tag: OrgTag) -> Result<Option<Org>, CommandError> {
+        let fields = self.read_fields(org_slot(tag), &self.shared.names.org(tag)).await?;
+        fields.map(|fields| fields.org().map(|stored| stored.org)).transpose()
+    }
+
+    pub(in crate::state::redis) async fn read_user(
+        &self,
+        tag: OrgTag,
+        user: UserId,
+    ) -> Result<Option<User>, CommandError> {
+        let fields = self.read_fields(org_slot(tag), &self.shared.names.user(tag, user)).await?;
+        fields.map(|fields| fields.user()).transpose()
+    }
+
+    pub(in crate::state::redis) async fn read_key(&self, key: KeyId) -> Result<Option<StoredKey>, CommandError> {
+        let fields = self.read_fields(org_slot(key.tag()), &self.shared.names.key(key)).await?;
+        fields.map(|fields| fields.key()).transpose()
+    }
+
+    /// All fields of a hash; `None` when there is no such hash.
+    pub(super) async fn read_fields(&self, slot: u16, name: &str) -> Result<Option<Fields>, CommandError> {
+        let mut query = cmd("HGETALL");
+        query.arg(name);
+        Fields::decode(self.client.send(slot, &query).await?)
+    }
+
+    /// One field of a hash.
+    pub(in crate::state::redis) async fn read_field(
+        &self,
+        slot: u16,
+        name: &str,
+        field: &str,
+    ) -> Result<Option<String>, CommandError> {
+        let mut query = cmd("HGET");
+        query.arg(name).arg(field);
+        let value = self.client.send(slot, &query).await?;
+        Option::<String>::from_redis_value(value).map_err(|_| CommandError::UnexpectedReply)
+    }
+
+    /// The ids in a list.
+    pub(in crate::state::redis) async fn read_list<T: FromStr>(
+        &self,
+        slot: u16,
+        name: &str,
+    ) -> Result<Vec<T>, CommandError> {
+        let mut query = cmd("LRANGE");
+        query.arg(name).arg(0).arg(-1);
+        parse_ids(self.client.send(slot, &query).await?)
+    }
+
+    /// The keys of a user.
+    pub(super) async fn read_keys_of(&self, tag: OrgTag, user: UserId) -> Result<Vec<KeyId>, CommandError> {
+        let mut query = cmd("SMEMBERS");
+        query.arg(self.shared.names.keys_of(tag, user));
+        parse_ids(self.client.send(org_slot(tag), &query).await?)
+    }
+
+    /// An empty transaction at this time.
+    pub(in crate::state::redis) fn transaction<F>(&self) -> Transaction<F> {
+        Transaction::new(self.shared.settings.script_time(clock::now()))
+    }
+
+    /// Commits a transaction, and waits for no replica.
+    pub(in crate::state::redis) async fn commit_without_replicas<F>(
+        &self,
+        slot: u16,
+        transaction: Transaction<F>,
+    ) -> Result<CommitResult<F>, CommandError> {
+        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        let reply = self.client.run(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
+        transaction.into_result(&reply, 0)
+    }
+
+    /// Commits a transaction, and waits for as many replicas as are configured.
+    pub(in crate::state::redis) async fn commit<F>(
+        &self,
+        slot: u16,
+        transaction: Transaction<F>,
+    ) -> Result<CommitResult<F>, CommandError> {
+        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        let (reply, replicas) = self.run_durably(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
+        transaction.into_result(&reply, replicas)
+    }
+
+    /// Runs the script that takes a ticket, and waits for as many replicas as are configured.
+    pub(super) async fn run_take(&self, slot: u16, name: &str) -> Result<(Value, u32), CommandError> {
+        self.run_durably(slot, &self.shared.scripts.take, &[name.as_bytes()], &[]).await
+    }
+
+    /// Runs a script that writes, and waits for as many replicas as are configured. Returns how many have its writes.
+    async fn run_durably(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<(Value, u32), CommandError> {
+        let durability = self.shared.settings.durability;
+        // One commit at a time: another one on the same connection would wait behind its WAIT, and look late.
+        let _alone = if durability.replicas > 0 { Some(self.shared.committing.lock().await) } else { None };
+        self.commit_client.run_durably(slot, script, keys, arguments, durability).await
+    }
+
+    /// Checks that as many replicas as are configured have a change.
+    pub(in crate::state::redis) fn check_replicated(&self, reached: u32) -> Result<(), ChangeError> {
+        let wanted = self.shared.settings.durability.replicas;
+        if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
+    }
+}
+
+fn parse_ids<T: FromStr>(reply: Value) -> Result<Vec<T>, CommandError> {
+    let ids = Vec::<String>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+    ids.into_iter().map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).collect()
+}
+
+/// Carries out many reads, some at a time, and keeps their order. Records that are gone are left out.
+async fn read_each<T>(
+    reads: impl Iterator<Item = impl Future<Output = Result<Option<T>, CommandError>>>,
+) -> Result<Vec<T>, CommandError> {
+    let found: Vec<Option<T>> = stream::iter(reads).buffered(CONCURRENT_READS).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}

@@ -1,0 +1,253 @@
+//! An optimistic transaction on records of one hash slot, as `commit.lua` executes it: everything is checked, then
+//! everything is written, or nothing.
+
+use redis::{Cmd, Value};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::state::redis::client::{CommandError, Script};
+use crate::state::redis::record_codec::{Version, new_version};
+
+/// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
+pub(in crate::state::redis) struct Transaction<F> {
+    /// Names of the records, which checks and writes refer to.
+    records: Vec<String>,
+    checks: Vec<serde_json::Value>,
+    /// The failure of each check.
+    failures: Vec<F>,
+    writes: Vec<serde_json::Value>,
+    /// The time for the writes, in microseconds; 0 for the server's.
+    now: u64,
+}
+
+/// A record of a transaction: its number, from 1.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+pub(in crate::state::redis) struct Record(usize);
+
+/// A condition on a record.
+#[derive(Clone, Copy)]
+pub(in crate::state::redis) enum Check<'a> {
+    /// The record exists.
+    Present(Record),
+    /// The record does not exist.
+    Absent(Record),
+    /// The field has this value.
+    Equal(Record, &'a str, &'a str),
+    /// The field does not exist.
+    NoField(Record, &'a str),
+    /// The field does not exist, or has this value.
+    Free(Record, &'a str, &'a str),
+    /// The set has so many members.
+    Size(Record, usize),
+    /// The live part has this version.
+    Version(Record, &'a Version),
+    /// The key has fewer uses.
+    FewerUses(Record, u64),
+}
+
+/// Result of a transaction.
+pub(in crate::state::redis) enum CommitResult<F> {
+    /// Everything is written, and so many replicas have confirmed it (0 when none was waited for).
+    Written(u32),
+    /// This is the failure of the first check that did not hold; nothing was written.
+    Failed(F),
+}
+
+impl<F> Transaction<F> {
+    /// An empty transaction. `now` is the time for its writes, in microseconds; 0 for the server's.
+    pub(in crate::state::redis) fn new(now: u64) -> Self {
+        Self { records: Vec::new(), checks: Vec::new(), failures: Vec::new(), writes: Vec::new(), now }
+    }
+
+    /// Adds a record.
+    pub(in crate::state::redis) fn record(&mut self, name: String) -> Record {
+        self.records.push(name);
+        Record(self.records.len())
+    }
+
+    /// Adds a check, with the failure to return when it does not hold.
+    pub(in crate::state::redis) fn check(&mut self, check: Check<'_>, failure: F) {
+        self.checks.push(check.json());
+        self.failures.push(failure);
+    }
+
+    /// Sets fields of a hash.
+    pub(in crate::state::redis) fn set(&mut self, record: Record, fields: &[(&str, String)]) {
+        let mut write = vec![json!("set"), json!(record)];
+        for (name, value) in fields {
+            write.extend([json!(name), json!(value)]);
+        }
+        self.writes.push(serde_json::Value::Array(write));
+    }
+
+    /// Sets one field of a hash.
+    pub(in crate::state::redis) fn set_field(&mut self, record: Record, field: &str, value: &str) {
+        self.write(("set", record, field, value));
+    }
+
+    /// Removes fields of a hash.
+    pub(in crate::state::redis) fn unset(&mut self, record: Record, fields: &[&str]) {
+        let mut write = vec![json!("unset"), json!(record)];
+        write.extend(fields.iter().map(|field| json!(field)));
+        self.writes.push(serde_json::Value::Array(write));
+    }
+
+    /// Appends a value to a list.
+    pub(in crate::state::redis) fn append(&mut self, record: Record, value: &str) {
+        self.write(("append", record, value));
+    }
+
+    /// Adds a member to a set.
+    pub(in crate::state::redis) fn add(&mut self, record: Record, member: &str) {
+        self.write(("add", record, member));
+    }
+
+    /// Deletes a record.
+    pub(in crate::state::redis) fn delete(&mut self, record: Record) {
+        self.write(("drop", record));
+    }
+
+    /// Makes a record expire at a time, in milliseconds since the Unix epoch.
+    pub(in crate::state::redis) fn expire(&mut self, record: Record, at: u64) {
+        self.write(("expire", record, at));
+    }
+
+    /// Adds a member to a sorted set, by a score.
+    pub(in crate::state::redis) fn add_scored(&mut self, record: Record, score: u64, member: &str) {
+        self.write(("rank", record, score, member));
+    }
+
+    /// Removes a member of a sorted set.
+    pub(in crate::state::redis) fn remove_scored(&mut self, record: Record, member: &str) {
+        self.write(("unrank", record, member));
+    }
+
+    /// Removes at most `count` members of a sorted set whose score is in the past, and the fields of these names from
+    /// the hash `index`.
+    pub(in crate::state::redis) fn sweep(&mut self, ends: Record, index: Record, count: usize) {
+        self.write(("sweep", ends, index, count));
+    }
+
+    /// Writes the live part of a new key: a version and (bucket level, bucket time, `per`, uses, time of the last use).
+    pub(in crate::state::redis) fn init_key(
+        &mut self,
+        record: Record,
+        (level, at, per, uses, used): (u64, u64, u64, u64, u64),
+    ) -> Result<(), getrandom::Error> {
+        self.write(("bucket", record, new_version()?, level, at, per, uses, used));
+        Ok(())
+    }
+
+    /// Writes the live part of a new organization: a version, and no slots taken.
+    pub(in crate::state::redis) fn init_org(&mut self, record: Record) -> Result<(), getrandom::Error> {
+        self.write(("slots", record, new_version()?));
+        Ok(())
+    }
+
+    /// Replaces the version of a record, so that no decision is made from the old one any more.
+    pub(in crate::state::redis) fn replace_version(&mut self, record: Record) -> Result<(), getrandom::Error> {
+        self.write(("stamp", record, new_version()?));
+        Ok(())
+    }
+
+    /// Converts a key's bucket from one quota to another. The tokens that it has at this moment stay.
+    pub(in crate::state::redis) fn convert_quota(
+        &mut self,
+        record: Record,
+        from: &serde_json::Value,
+        to: &serde_json::Value,
+    ) {
+        self.write(("quota", record, from, to));
+    }
+
+    /// Whether it would neither check nor write anything.
+    pub(in crate::state::redis) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn write(&mut self, write: impl Serialize) {
+        self.writes.push(json!(write));
+    }
+
+    /// The call of the script, for a server that has loaded it.
+    pub(super) fn by_digest(&self, commit: &Script) -> Cmd {
+        commit.by_digest(&self.keys(), &[self.json().as_bytes()])
+    }
+
+    /// The names of the records, as the keys of the script.
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
+        self.records.iter().map(|name| name.as_bytes()).collect()
+    }
+
+    /// The argument of the script.
+    pub(super) fn json(&self) -> String {
+        json!({ "checks": self.checks, "writes": self.writes, "now": self.now }).to_string()
+    }
+
+    /// Decodes the reply of the script: 0, or the number of the first check that failed, from 1.
+    pub(super) fn into_result(mut self, reply: &Value, replicas: u32) -> Result<CommitResult<F>, CommandError> {
+        match reply {
+            Value::Int(0) => Ok(CommitResult::Written(replicas)),
+            Value::Int(number) => {
+                let index = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+                let index = index.filter(|index| *index < self.failures.len()).ok_or(CommandError::UnexpectedReply)?;
+                Ok(CommitResult::Failed(self.failures.swap_remove(index)))
+            }
+            _ => Err(CommandError::UnexpectedReply),
+        }
+    }
+}
+
+impl Check<'_> {
+    /// The check on the wire: its name in `commit.lua`, then its arguments.
+    fn json(self) -> serde_json::Value {
+        match self {
+            Self::Present(record) => json!(("present", record)),
+            Self::Absent(record) => json!(("absent", record)),
+            Self::Equal(record, field, value) => json!(("equal", record, field, value)),
+            Self::NoField(record, field) => json!(("none", record, field)),
+            Self::Free(record, field, value) => json!(("free", record, field, value)),
+            Self::Size(record, count) => json!(("size", record, count)),
+            Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
+            Self::FewerUses(record, uses) => json!(("behind", record, uses)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_check_returns_its_own_failure() {
+        let failed = |number| {
+            let mut transaction = Transaction::new(0);
+            let record = transaction.record("r".into());
+            transaction.check(Check::Present(record), "missing");
+            transaction.check(Check::NoField(record, "f"), "taken");
+            transaction.into_result(&Value::Int(number), 2)
+        };
+        assert!(matches!(failed(0), Ok(CommitResult::Written(2))));
+        assert!(matches!(failed(1), Ok(CommitResult::Failed("missing"))));
+        assert!(matches!(failed(2), Ok(CommitResult::Failed("taken"))));
+        assert!(failed(3).is_err());
+        assert!(failed(-1).is_err());
+    }
+
+    #[test]
+    fn transaction_has_the_wire_format_of_the_script() {
+        let mut transaction = Transaction::new(7);
+        let (org, keys) = (transaction.record("o".into()), transaction.record("k".into()));
+        transaction.check(Check::Equal(org, "id", "x"), ());
+        transaction.check(Check::Version(org, b"abcdefgh"), ());
+        transaction.set(org, &[("name", "n".into())]);
+        transaction.unset(org, &["a", "b"]);
+        transaction.append(keys, "key");
+        transaction.expire(keys, 5);
+        let json: serde_json::Value = serde_json::from_str(&transaction.json()).unwrap();
+        let checks = json!([["equal", 1, "id", "x"], ["version", 1, "abcdefgh"]]);
+        let writes = json!([["set", 1, "name", "n"], ["unset", 1, "a", "b"], ["append", 2, "key"], ["expire", 2, 5]]);
+        assert_eq!(json, json!({ "checks": checks, "writes": writes, "now": 7 }));
+    }
+}

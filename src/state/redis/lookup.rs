@@ -1,0 +1,108 @@
+//! Lookups: reads of the directory and of rate limits, each within the time-out for reads.
+
+use super::Redis;
+use super::unavailable::read;
+use crate::clock::Micros;
+use crate::identity::{OrgId, SessionId, UserId};
+use crate::key::{KeyDigest, KeyId};
+use crate::quota::RateLimitStatus;
+use crate::session::TokenDigest;
+use crate::state::{Key, Org, Session, Unavailable, User};
+
+impl Redis {
+    /// All organizations, in the order of their creation.
+    ///
+    /// # Errors
+    /// [`Unavailable`], as of all reads.
+    pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
+        read(self.directory.list_orgs()).await
+    }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
+        read(self.directory.list_users(org)).await
+    }
+
+    /// One organization.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn org(&self, id: OrgId) -> Result<Option<Org>, Unavailable> {
+        read(self.directory.find_org(id)).await
+    }
+
+    /// The user with an email address. See [`crate::state::State::user_by_email`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Unavailable> {
+        read(self.directory.find_user_by_email(org, email)).await
+    }
+
+    /// An organization and one of its users. See [`crate::state::State::member`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
+        read(self.directory.read_member(org, user)).await
+    }
+
+    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
+        read(self.directory.list_keys(org)).await
+    }
+
+    /// The key that has, or had, this digest.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
+        read(self.directory.find_key(digest)).await
+    }
+
+    /// One key.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
+        Ok(read(self.directory.read_key(id)).await?.map(|stored| stored.key))
+    }
+
+    /// The rate-limit status of a key. Takes nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
+        read(self.decider.rate_limit_status(id, now)).await
+    }
+
+    /// The live session with this digest. See [`crate::state::State::session`].
+    ///
+    /// # Errors
+    /// [`Unavailable`], within the deadline of decisions.
+    pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
+        self.directory.use_session(digest, now).await
+    }
+
+    /// The live session with this id. See [`crate::state::State::session_by_id`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
+        read(self.directory.find_session(id, now)).await
+    }
+
+    /// All live sessions, oldest first. See [`crate::state::State::sessions`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn sessions(&self, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        read(self.directory.list_sessions(now)).await
+    }
+}

@@ -1,0 +1,58 @@
+//! The background task of the process: heartbeat, and reports of uses that were admitted offline.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::client::{ClientShared, RedisClient};
+use super::decide::Decider;
+use super::slots::{Heartbeat, SlotLeases};
+
+/// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The background task. All threads share it.
+#[derive(Clone)]
+pub(super) struct Maintenance(Arc<Mutex<Option<JoinHandle<()>>>>);
+
+impl Maintenance {
+    /// Starts the task on the current runtime. `decider` has a client of its own, so that no decision waits behind a
+    /// report.
+    pub(super) fn start(slots: Arc<SlotLeases>, decider: Decider, client: RedisClient, lease: Duration) -> Self {
+        let task = tokio::spawn(async move {
+            let mut heartbeat = Heartbeat::new(lease);
+            loop {
+                heartbeat.renew_registration(&slots, &client).await;
+                decider.flush_unreported().await;
+                heartbeat.run_round(&slots, &client).await;
+            }
+        });
+        Self(Arc::new(Mutex::new(Some(task))))
+    }
+
+    /// Ends the task. Returns false if it was ended before.
+    pub(super) fn stop(&self) -> bool {
+        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.inspect(JoinHandle::abort).is_some()
+    }
+}
+
+/// Reports everything and deregisters this gateway, over new links: those of the threads have ended with them.
+pub(super) async fn deregister(slots: &SlotLeases, decider: &Decider, client_shared: &Arc<ClientShared>) {
+    let client = RedisClient::start(client_shared);
+    let decider = decider.with_client(client.clone());
+    let deregister = async {
+        if client.wait_connected().await.is_err() {
+            return;
+        }
+        decider.flush_unreported().await;
+        if let Err(error) = slots.deregister(&client).await {
+            tracing::debug!(%error, "cannot deregister from Redis; the registration expires with the lease");
+        }
+    };
+    if timeout(DEREGISTER_TIMEOUT, deregister).await.is_err() {
+        tracing::warn!("timed out deregistering from Redis; slots are released when the lease expires");
+    }
+}

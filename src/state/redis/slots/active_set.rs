@@ -1,0 +1,65 @@
+//! The set of items that a background task visits, and the signals that wake the task.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Items to visit.
+pub(super) struct ActiveSet<T> {
+    items: Mutex<Vec<Arc<T>>>,
+    early_visit: AtomicBool,
+    wake_up: Notify,
+}
+
+impl<T> ActiveSet<T> {
+    pub(super) fn new() -> Self {
+        Self { items: Mutex::default(), early_visit: AtomicBool::new(false), wake_up: Notify::new() }
+    }
+
+    /// Adds an item, and wakes the task, which sleeps long while the set is empty.
+    pub(super) fn add(&self, item: Arc<T>) {
+        self.items().push(item);
+        self.wake_up.notify_one();
+    }
+
+    /// Wakes the task before its regular interval.
+    pub(super) fn request_early_visit(&self) {
+        if !self.early_visit.swap(true, Ordering::AcqRel) {
+            self.wake_up.notify_one();
+        }
+    }
+
+    /// Whether an early visit was requested since the last call.
+    pub(super) fn take_early_visit(&self) -> bool {
+        self.early_visit.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) async fn wait_for_wake_up(&self) {
+        self.wake_up.notified().await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items().is_empty()
+    }
+
+    /// A copy of the set.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.items().clone()
+    }
+
+    /// Removes these items, each once: an item that became active again was added a second time, behind, and stays.
+    pub(super) fn remove(&self, inactive: &[Arc<T>]) {
+        if inactive.is_empty() {
+            return;
+        }
+        let mut inactive: HashSet<*const T> = inactive.iter().map(Arc::as_ptr).collect();
+        self.items().retain(|item| !inactive.remove(&Arc::as_ptr(item)));
+    }
+
+    /// The lock cannot be poisoned half-way: its holders only push and remove.
+    fn items(&self) -> MutexGuard<'_, Vec<Arc<T>>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

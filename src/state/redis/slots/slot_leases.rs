@@ -1,0 +1,164 @@
+//! All slot leases of this process, and the reports about them outside of decisions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use redis::Value;
+use rustc_hash::FxBuildHasher;
+
+use super::active_set::ActiveSet;
+use super::lease::SlotLease;
+use crate::clock;
+use crate::key::OrgTag;
+use crate::state::redis::client::{CommandError, RedisClient};
+use crate::state::redis::packed::{pack, unpack};
+use crate::state::redis::record_names::RecordNames;
+use crate::state::redis::scripts::Scripts;
+use crate::state::redis::settings::Settings;
+
+/// The slot leases of this process, shared by all its threads.
+pub(in crate::state::redis) struct SlotLeases {
+    pub(super) settings: Arc<Settings>,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) names: RecordNames,
+    /// Field of this process in the records of organizations and gateways; no other process has the same.
+    pub(in crate::state::redis) gateway_id: Box<[u8]>,
+    leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
+    /// Leases that the heartbeat visits.
+    pub(super) active: Arc<ActiveSet<SlotLease>>,
+    /// Live gateways, by the reply to the last heartbeat.
+    pub(super) gateways: AtomicU32,
+    /// Fail-overs of the servers so far, counted by the client.
+    failovers: Arc<AtomicU64>,
+}
+
+/// Reply of `hold.lua`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum HoldReply {
+    /// The report was applied, and the lease renewed.
+    Done,
+    /// There is no such organization; nothing was changed.
+    NoOrg,
+    /// The report was applied, and the entry deleted, as nothing was held.
+    Deleted,
+    /// There is no entry of this generation; nothing was changed.
+    Unregistered,
+}
+
+/// Arguments of `hold.lua`.
+pub(super) struct HoldReport {
+    /// Slots held, which begins a generation; `None` when only releases are reported.
+    pub(super) absolute: Option<u32>,
+    pub(super) released: u32,
+    pub(super) generation: u64,
+    /// Whether to delete the entry if nothing is held.
+    pub(super) deregister: bool,
+}
+
+impl SlotLeases {
+    /// No leases, for the gateway with this id.
+    pub(in crate::state::redis) fn new(
+        settings: Arc<Settings>,
+        scripts: Arc<Scripts>,
+        gateway_id: Box<[u8]>,
+        failovers: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            names: RecordNames::new(&settings.prefix),
+            settings,
+            scripts,
+            gateway_id,
+            leases: DashMap::with_hasher(FxBuildHasher),
+            active: Arc::new(ActiveSet::new()),
+            gateways: AtomicU32::new(1),
+            failovers,
+        }
+    }
+
+    /// The lease on the slots of an organization.
+    pub(in crate::state::redis) fn lease_of(&self, tag: OrgTag) -> Arc<SlotLease> {
+        let lease = self.leases.entry(tag).or_insert_with(|| {
+            let (active, failovers) = (Arc::clone(&self.active), Arc::clone(&self.failovers));
+            Arc::new(SlotLease::new(&self.names, tag, active, failovers))
+        });
+        Arc::clone(&lease)
+    }
+
+    /// Permits that exist, of all organizations.
+    pub(in crate::state::redis) fn in_flight(&self) -> u64 {
+        self.leases.iter().map(|lease| u64::from(lease.held())).sum()
+    }
+
+    /// Live gateways when Redis last answered a heartbeat; at least 1.
+    pub(in crate::state::redis) fn live_gateways(&self) -> u32 {
+        self.gateways.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Sends the absolute number of slots held under a new generation, if the lease is in doubt. Returns false when
+    /// Redis has no such organization, as after it has lost its data.
+    pub(in crate::state::redis) async fn resync(
+        &self,
+        client: &RedisClient,
+        lease: &Arc<SlotLease>,
+    ) -> Result<bool, CommandError> {
+        let _one_at_a_time = lease.resync.lock().await;
+        // Another caller may have resynced the lease while this one waited for the lock.
+        let Some(resync) = lease.begin_resync() else { return Ok(true) };
+        let (held, generation) = (resync.held, resync.generation);
+        let report = HoldReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
+        match self.send_hold(client, lease, report).await? {
+            HoldReply::Done => lease.finish_resync(resync, false),
+            HoldReply::Deleted => lease.finish_resync(resync, true),
+            HoldReply::NoOrg => {
+                // With nothing held there is nothing to report either, should the organization come back.
+                if held == 0 {
+                    lease.finish_resync(resync, true);
+                }
+                return Ok(false);
+            }
+            // Redis has a later generation already. The lease stays in doubt, and the next resync counts on from here.
+            HoldReply::Unregistered => {}
+        }
+        Ok(true)
+    }
+
+    /// Runs `hold.lua`.
+    pub(super) async fn send_hold(
+        &self,
+        client: &RedisClient,
+        lease: &SlotLease,
+        report: HoldReport,
+    ) -> Result<HoldReply, CommandError> {
+        let mut packed = Vec::with_capacity(48);
+        match report.absolute {
+            Some(held) => pack(&mut packed, u64::from(held)),
+            None => packed.extend_from_slice(&(-1.0_f64).to_le_bytes()),
+        }
+        let numbers = [
+            u64::from(report.released),
+            self.settings.lease_micros(),
+            report.generation,
+            u64::from(report.deregister),
+            self.settings.script_time(clock::now()),
+        ];
+        numbers.into_iter().for_each(|number| pack(&mut packed, number));
+        let arguments: [&[u8]; 2] = [&self.gateway_id, &packed];
+        let reply = client.run(lease.hash_slot, &self.scripts.hold, &[&lease.org_record], &arguments).await?;
+        HoldReply::decode(&reply).ok_or(CommandError::UnexpectedReply)
+    }
+}
+
+impl HoldReply {
+    fn decode(reply: &Value) -> Option<Self> {
+        let Value::BulkString(packed) = reply else { return None };
+        let [code, _taken] = unpack(packed)?;
+        match code {
+            0 => Some(Self::Done),
+            1 => Some(Self::NoOrg),
+            2 => Some(Self::Deleted),
+            9 => Some(Self::Unregistered),
+            _ => None,
+        }
+    }
+}
