@@ -1,10 +1,10 @@
--- beat: a gateway says that it lives, or that it leaves.
+-- beat: the heartbeat of a gateway, or its deregistration.
 --
--- KEYS[1]  the gateways, a hash: name to (when it was last heard of, its lease), in microseconds
+-- KEYS[1]  the gateways, a hash: name to (time of the last heartbeat, lease time), in microseconds
 -- ARGV[1]  the gateway's name
--- ARGV[2]  its lease; 0 when it leaves
+-- ARGV[2]  its lease time; 0 deregisters it
 --
--- Result: how many gateways live.
+-- Result: the number of live gateways.
 
 assert(#KEYS == 1 and #ARGV == 2, 'beat takes 1 key and 2 arguments')
 
@@ -15,14 +15,15 @@ if lease > 0 then
 else
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
-local alive = 0
+local live = 0
 local gateways = redis.call('HGETALL', KEYS[1])
 for i = 1, #gateways, 2 do
-  local heard, its_lease = struct.unpack('<dd', gateways[i + 1])
-  if math.abs(now - heard) > its_lease then
+  local last_beat, its_lease = struct.unpack('<dd', gateways[i + 1])
+  -- The distance in both directions: a heartbeat far in the future is from before the clock was set back.
+  if math.abs(now - last_beat) > its_lease then
     redis.call('HDEL', KEYS[1], gateways[i])
   else
-    alive = alive + 1
+    live = live + 1
   end
 end
-return alive
+return live

@@ -1,9 +1,9 @@
--- The token bucket, line by line as src/state/bucket.rs has it: all numbers are integers below 2^53, exact in a double.
+-- The token bucket, line by line as in src/state/bucket.rs. All numbers are integers below 2^53, exact in a double.
 
--- A time this much before the bucket's own is a reading that came late; an earlier one is a clock that was set back.
+-- A time at most this much before the bucket's own is a late reading; an earlier one means that the clock was set back.
 local REORDERED = 1000000
 
--- What is in the bucket at `now`, and the bucket's time then.
+-- The level at `now`, and the bucket's new time.
 local function refilled(level, at, requests, capacity, now)
   if now < at then
     if at - now > REORDERED then at = now end
@@ -14,8 +14,8 @@ local function refilled(level, at, requests, capacity, now)
   return level + inflow, now
 end
 
--- The level measured in another `per`, rounded down. With a remainder below `was` the product may be beyond 2^53, so
--- it is divided while it is built up bit by bit.
+-- The level converted from one `per` to another, rounded down. The product of the remainder (below `was`) and `per` can
+-- exceed 2^53, so it is divided while it is built up bit by bit.
 local function converted(level, was, per, capacity)
   local whole = math.floor(level / was)
   local part = level - whole * was
@@ -32,7 +32,7 @@ local function converted(level, was, per, capacity)
   return math.min(whole * per + quotient, capacity)
 end
 
--- The server's time in microseconds, unless the asker chose one.
+-- The time in microseconds: the server's, unless the caller chose one.
 local function time(chosen)
   if chosen ~= 0 then return chosen end
   local parts = redis.call('TIME')

@@ -1,22 +1,25 @@
--- commit: a change to the directory, all or nothing: what it was made from is checked, then everything is written.
+-- commit: an optimistic transaction. Checks that the records are as they were read, then writes everything, or nothing.
 --
--- KEYS     the records it checks and writes, all of one slot
--- ARGV[1]  JSON: {"checks": [[what, key, …], …], "writes": [[what, key, …], …], "now": chosen time or 0}, where a key
---          is an index into KEYS
+-- KEYS     the records that it checks and writes, all of one hash slot
+-- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}, where a key is
+--          an index into KEYS
 --
 -- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "size" key count (of a set)
---         "free" key field value (the field is absent, or has this value already)
---         "version" key version (of its live part) | "behind" key uses (it has fewer)
+--         "free" key field value     the field is absent, or has this value already
+--         "version" key version      of its live part
+--         "behind" key uses          the key has fewer uses
 -- Writes: "set" key field value … | "unset" key field … | "append" key value | "add" key value | "drop" key
---         "expire" key time    forgotten then, in milliseconds since the Unix epoch
+--         "expire" key time          expiry, in milliseconds since the Unix epoch
 --         "rank" key score value | "unrank" key value     of a sorted set
---         "sweep" key index count   so many values of a sorted set by time that is over, and these fields of a hash
---         "bucket" key version level at per uses used   a new key's live part
---         "slots" key version                           a new organization's live part
---         "stamp" key version                           another version of either, the rest of the live part kept
---         "quota" key {requests, per, capacity} of both the old and the new quota; the tokens of this moment stay
+--         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
+--                                    of these names from a hash
+--         "bucket" key version level at per uses used     the live part of a new key
+--         "slots" key version        the live part of a new organization
+--         "stamp" key version        another version; the rest of the live part is kept
+--         "quota" key old new        converts the bucket; {requests, per, capacity} of the old and the new quota. The
+--                                    tokens of this moment stay
 --
--- Result: 0 when it is done, else the number of the first check that failed; nothing was written then.
+-- Result: 0 when everything is written, else the number of the first check that failed, from 1; nothing was written.
 
 assert(#KEYS >= 1 and #ARGV == 1, 'commit takes its keys and 1 argument')
 

@@ -1,64 +1,68 @@
--- decide: one request, all or nothing.
+-- decide: decides one request, all or nothing.
 --
--- KEYS[1]  the key's record, a hash; `live` is (version, level, at, per, uses, last used)
--- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, when a lease may end), and holders
--- KEYS[3]  only with a debt: the debts that were paid, a hash that expires a day after the last of them
--- ARGV[1]  the holder's field in KEYS[2]
--- ARGV[2]  the question: two versions and twelve integers, packed as the `unpack` below names them
--- ARGV[3]  only with a debt: its name
+-- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use)
+-- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease); and the leases
+-- KEYS[3]  only with unreported uses: the reported ones, a hash that expires a day after the last report
+-- ARGV[1]  the gateway's field in KEYS[2]
+-- ARGV[2]  the request: two versions and twelve integers, packed as the `unpack` below names them
+-- ARGV[3]  only with unreported uses: the name under which they are reported
 --
--- The asker has read both records before and says which versions of them it knows: what never changes within a version
--- (digests, revocation, user, permissions, suspension, limits) it has judged itself, and its verdict is part of the
--- question. So nothing of it is parsed here, and yet it holds at this very moment, or the answer is `stale`.
+-- The gateway has read both records before and sends their versions. What never changes within a version (digests,
+-- revocation, user, permissions, suspension, limits) it has evaluated itself, and the result is part of the request. So
+-- none of it is parsed here, and yet it is current at this very moment, or the reply is `stale`.
 --
--- A verdict other than `admitted` is a refusal by the records, or only a look (10): no slot is taken, and none settled.
+-- A code other than `admitted` in the request is a refusal by the records, or a read of the status (10): no slot is
+-- taken, and none needs a valid lease.
 --
--- Result: (code, level, slots taken, uses, slots the asker holds) packed, or for `stale` a table of both records.
--- Guarantee: everything is checked, then everything is written; a refusal writes nothing but what the asker settles
--- with it: slots it has released, and tokens it owes; what was counted anew; and the bucket's time, when the clock was set back: otherwise an
--- empty bucket would stand still until the old time is reached. A debt is a number of uses that only grows, so that it
--- can be told any number of times, also late, and what is told is paid once.
+-- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), or, for `stale`, both records.
+--
+-- Guarantee: everything is checked, then everything is written. A refusal writes only
+--   - what the gateway reports with the request: released slots, and uses that it admitted offline;
+--   - slots that were counted anew;
+--   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
+-- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
-assert((#KEYS == 2 or #KEYS == 3) and #ARGV == #KEYS, 'decide takes 2 keys and 2 arguments, or with a debt 3 and 3')
+assert((#KEYS == 2 or #KEYS == 3) and #ARGV == #KEYS, 'decide takes 2 keys and 2 arguments, or 3 and 3 with uses to report')
 
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
-local key_version, org_version, verdict, valid_until, requests, per, capacity, limit, owed, released, lease, epoch,
-  fresh, chosen = unpack('<c8c8dddddddddddd', ARGV[2])
+local key_version, org_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
+  generation, may_register, chosen = unpack('<c8c8dddddddddddd', ARGV[2])
 
 local live = call('HGET', KEYS[1], 'live')
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
 if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
 local version, level, at, was, uses, used = unpack('<c8ddddd', live)
-local its_version, taken, ends = unpack('<c8dd', org[1])
+local its_version, taken, first_end = unpack('<c8dd', org[1])
 if version ~= key_version or its_version ~= org_version then
   return { call('HGETALL', KEYS[1]), call('HGETALL', KEYS[2]) }
 end
 
+-- The lease of this gateway. One of another generation is fenced: this command was sent before a resync.
 local now = time(chosen)
-local held, heard, its_lease, its_epoch = 0, 0, 0, epoch
+local held, reported, its_lease, its_generation = 0, 0, 0, generation
 if org[2] then
-  held, heard, its_lease, its_epoch = unpack('<dddd', org[2])
-elseif fresh == 0 then
-  its_epoch = -1
+  held, reported, its_lease, its_generation = unpack('<dddd', org[2])
+elseif may_register == 0 then
+  its_generation = -1
 end
-if verdict == ADMITTED and its_epoch ~= epoch then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
+if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
 
-if now >= valid_until and verdict ~= REVOKED then verdict = EXPIRED end
+if now >= valid_until and code ~= REVOKED then code = EXPIRED end
 if was ~= per then level = converted(level, was, per, capacity) end
 local before = at
 level, at = refilled(level, at, requests, capacity, now)
-local set_back = at < before and verdict ~= REVOKED and verdict ~= EXPIRED and verdict ~= USER_REMOVED
-if owed > 0 then
-  local told = owed
-  owed = math.max(0, told - (call('HGET', KEYS[3], ARGV[3]) or 0))
-  if owed > 0 then
-    call('HSET', KEYS[3], ARGV[3], string.format('%.0f', told))
+local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
+if unreported > 0 then
+  local total = unreported
+  unreported = math.max(0, total - (call('HGET', KEYS[3], ARGV[3]) or 0))
+  if unreported > 0 then
+    call('HSET', KEYS[3], ARGV[3], string.format('%.0f', total))
     call('EXPIRE', KEYS[3], 86400)
   end
-  level, uses, used = math.max(0, level - owed * per), uses + owed, math.max(used, now)
+  level, uses, used = math.max(0, level - unreported * per), uses + unreported, math.max(used, now)
 end
 local counted = released > 0
 if counted then
@@ -66,31 +70,34 @@ if counted then
   taken, held = taken - released, held - released
 end
 
-if verdict == ADMITTED then
+if code == ADMITTED then
   if level < per then
-    verdict = RATE_LIMITED
+    code = RATE_LIMITED
   elseif taken >= limit then
-    if now >= ends or (ends > now + lease and ends < NEVER) then
+    -- Count anew if a lease may have expired, or if `first_end` is too far away, as after the clock was set back.
+    if now >= first_end or (first_end > now + lease and first_end < NEVER) then
       local held_by_others
-      held_by_others, ends = others(KEYS[2], ARGV[1], now)
+      held_by_others, first_end = others(KEYS[2], ARGV[1], now)
       taken, counted = held_by_others + held, true
-      if org[2] then ends = math.min(ends, heard + its_lease) end
+      if org[2] then first_end = math.min(first_end, reported + its_lease) end
     end
-    if taken >= limit then verdict = TOO_MANY end
+    if taken >= limit then code = TOO_MANY end
   end
 end
 
-if verdict == ADMITTED then
+if code == ADMITTED then
   level, uses, used = level - per, uses + 1, now
   taken, held = taken + 1, held + 1
-  if not org[2] then ends = math.min(ends, now + lease) end
+  if not org[2] then first_end = math.min(first_end, now + lease) end
 end
-if verdict == ADMITTED or owed > 0 or set_back then
+if code == ADMITTED or unreported > 0 or set_back then
   call('HSET', KEYS[1], 'live', pack('<c8ddddd', version, level, at, per, uses, used))
 end
-if verdict == ADMITTED or released > 0 then
-  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends), ARGV[1], pack('<dddd', held, now, lease, epoch))
+-- A report of releases renews the lease like an admission; a plain refusal does not write the organization's record.
+if code == ADMITTED or released > 0 then
+  local entry = pack('<dddd', held, now, lease, generation)
+  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, first_end), ARGV[1], entry)
 elseif counted then
-  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, ends))
+  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, first_end))
 end
-return pack('<ddddd', verdict, level, taken, uses, held)
+return pack('<ddddd', code, level, taken, uses, held)

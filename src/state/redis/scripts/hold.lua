@@ -1,47 +1,50 @@
--- hold: what a holder says of its slots outside of decisions: that it lives, that it released some, how many it holds.
+-- hold: a report about a gateway's slot lease outside of decisions. It renews the lease, reports releases, or sets the
+-- absolute number of slots held.
 --
 -- KEYS[1]  the organization's record
--- ARGV[1]  the holder's field
--- ARGV[2]  (slots held, or -1 for as many as are known; slots released; lease; epoch; whether it leaves; chosen time)
+-- ARGV[1]  the gateway's field
+-- ARGV[2]  packed: (slots held, or -1 to keep the number, slots released, lease time, generation, 1 to deregister,
+--          chosen time)
 --
--- An absolute number begins a new epoch: commands of earlier ones that are still on their way have no effect then.
--- Without one, the holder must be known in this epoch.
+-- An absolute number begins a new generation: commands of earlier generations that are still in flight have no effect
+-- from then on. Without an absolute number, the lease must exist in this generation.
 --
--- Result: (code, slots taken): 0 done, 2 left, 1 no such organization, 9 not registered in this epoch; nothing was
--- changed by the last two.
+-- Result: packed (code, slots taken). Codes: 0 done, 2 deregistered, 1 no such organization, 9 no lease in this
+-- generation. With 1 and 9 nothing was changed.
 
 assert(#KEYS == 1 and #ARGV == 2, 'hold takes 1 key and 2 arguments')
 
-local DONE, UNKNOWN, LEFT, UNREGISTERED = 0, 1, 2, 9
-local absolute, released, lease, epoch, leaves, chosen = struct.unpack('<dddddd', ARGV[2])
+local DONE, UNKNOWN, DEREGISTERED, UNREGISTERED = 0, 1, 2, 9
+local absolute, released, lease, generation, deregister, chosen = struct.unpack('<dddddd', ARGV[2])
 
 local fields = redis.call('HMGET', KEYS[1], 'live', ARGV[1])
 if not fields[1] then return struct.pack('<dd', UNKNOWN, 0) end
 local version = fields[1]:sub(1, 8)
-local held, its_epoch = 0, -1
+local held, its_generation = 0, -1
 if fields[2] then
-  local heard, its_lease
-  held, heard, its_lease, its_epoch = struct.unpack('<dddd', fields[2])
+  local reported, its_lease
+  held, reported, its_lease, its_generation = struct.unpack('<dddd', fields[2])
 end
 
 if absolute >= 0 then
-  if its_epoch >= epoch then return struct.pack('<dd', UNREGISTERED, 0) end
+  -- A repeated or overtaken resync must not undo what came after it.
+  if its_generation >= generation then return struct.pack('<dd', UNREGISTERED, 0) end
   held = absolute
 else
-  if its_epoch ~= epoch then return struct.pack('<dd', UNREGISTERED, 0) end
+  if its_generation ~= generation then return struct.pack('<dd', UNREGISTERED, 0) end
   held = math.max(0, held - released)
 end
 
 local now = time(chosen)
-local taken, ends = others(KEYS[1], ARGV[1], now)
+local taken, first_end = others(KEYS[1], ARGV[1], now)
 taken = taken + held
 local code = DONE
-if leaves == 1 and held == 0 then
+if deregister == 1 and held == 0 then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  code = LEFT
+  code = DEREGISTERED
 else
-  redis.call('HSET', KEYS[1], ARGV[1], struct.pack('<dddd', held, now, lease, epoch))
-  ends = math.min(ends, now + lease)
+  redis.call('HSET', KEYS[1], ARGV[1], struct.pack('<dddd', held, now, lease, generation))
+  first_end = math.min(first_end, now + lease)
 end
-redis.call('HSET', KEYS[1], 'live', struct.pack('<c8dd', version, taken, ends))
+redis.call('HSET', KEYS[1], 'live', struct.pack('<c8dd', version, taken, first_end))
 return struct.pack('<dd', code, taken)

@@ -1,29 +1,29 @@
--- Holders: the gateways that hold slots of an organization, each a field `h:…` of its record with
--- (slots held, when it was last heard of, its lease, its epoch), times in microseconds.
+-- Leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record with
+-- (slots held, time of the last report, lease time, generation), times in microseconds.
 
--- The time of a lease's end when there is no lease.
+-- The end of the first lease when there is none.
 local NEVER = 9007199254740991
 
--- Forgets every holder but `own` that was not heard of for its lease. Gives the slots that the others hold, and the
--- time before which no other lease ends. A holder heard of in the future was heard of before the clock was set back:
--- its lease begins anew.
+-- Removes the expired leases of all gateways but `own`. Returns the slots that the other gateways hold, and the time
+-- before which none of their leases expires. A last report in the future was before the clock was set back: that lease
+-- begins anew.
 local function others(org, own, now)
   local fields = redis.call('HGETALL', org)
-  local held, ends = 0, NEVER
+  local held, first_end = 0, NEVER
   for i = 1, #fields, 2 do
     local name = fields[i]
     if name ~= own and name:sub(1, 2) == 'h:' then
-      local slots, heard, lease, epoch = struct.unpack('<dddd', fields[i + 1])
-      if heard > now then
-        heard = now
-        redis.call('HSET', org, name, struct.pack('<dddd', slots, heard, lease, epoch))
+      local slots, reported, lease, generation = struct.unpack('<dddd', fields[i + 1])
+      if reported > now then
+        reported = now
+        redis.call('HSET', org, name, struct.pack('<dddd', slots, reported, lease, generation))
       end
-      if now - heard > lease then
+      if now - reported > lease then
         redis.call('HDEL', org, name)
       else
-        held, ends = held + slots, math.min(ends, heard + lease)
+        held, first_end = held + slots, math.min(first_end, reported + lease)
       end
     end
   end
-  return held, ends
+  return held, first_end
 end

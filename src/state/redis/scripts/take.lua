@@ -1,8 +1,8 @@
--- take: a ticket, for one of all who try.
+-- take: takes a ticket; of all callers, one gets it.
 --
--- KEYS[1]  the ticket, a hash: content, and until when it is valid
+-- KEYS[1]  the ticket, a hash: content, and the time until which it is valid
 --
--- Result: both, and the ticket is gone; or nil.
+-- Result: both, and the ticket is deleted; or nil when there is none.
 
 assert(#KEYS == 1 and #ARGV == 0, 'take takes 1 key')
 
