@@ -49,7 +49,7 @@ fn at(host: &str, port: u16) -> Address {
 }
 
 #[test]
-fn a_url_is_enough() {
+fn url_is_the_only_required_key() {
     let settings = redis("{ url: 'redis://cache' }");
     assert_eq!(settings.servers, Servers::Single(at("cache", 6379)));
     assert!(settings.login.user.is_none() && settings.login.password.is_none() && settings.tls.is_none());
@@ -64,7 +64,7 @@ fn a_url_is_enough() {
 }
 
 #[test]
-fn every_key_is_read() {
+fn redis_keys_are_all_read() {
     let directory = tempfile::tempdir().unwrap();
     for (name, content) in [("ca", "c"), ("own", "o"), ("own-key", "k"), ("password", "hunter2\n")] {
         std::fs::write(directory.path().join(name), content).unwrap();
@@ -106,7 +106,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn urls_are_given_in_several_ways() {
+fn urls_can_be_given_in_several_ways() {
     let cluster = Servers::Cluster(vec![at("a", 1), at("b", 6379)]);
     assert_eq!(redis("{ url: 'redis://a:1,b' }").servers, cluster);
     assert_eq!(redis("{ url: ['redis://a:1', 'redis://b'] }").servers, cluster);
@@ -131,7 +131,7 @@ fn urls_are_given_in_several_ways() {
 }
 
 #[test]
-fn everything_wrong_with_urls_is_said_with_its_place() {
+fn url_errors_are_reported_with_their_position() {
     let of = |url: &str| {
         let [problem] = &problems(&format!("{{ redis: {{ url: {url} }} }}"))[..] else { panic!("one problem: {url}") };
         problem.clone()
@@ -179,7 +179,7 @@ fn everything_wrong_with_urls_is_said_with_its_place() {
 }
 
 #[test]
-fn keys_are_held_against_each_other() {
+fn contradicting_keys_are_reported() {
     let block = "
   redis:
     url: redis://ada:hunter2@h
@@ -206,7 +206,7 @@ fn keys_are_held_against_each_other() {
 }
 
 #[test]
-fn every_value_is_held_to_its_range() {
+fn values_out_of_range_are_reported() {
     let of = |keys: &str| {
         let [problem] = &problems(&format!("{{ redis: {{ url: 'rediss://h', {keys} }} }}"))[..] else {
             panic!("one problem: {keys}")
@@ -255,7 +255,7 @@ fn every_value_is_held_to_its_range() {
 }
 
 #[test]
-fn with_both_states_redis_serves_and_the_other_is_copied_from() {
+fn redis_serves_when_both_states_are_configured() {
     let config = parse("{ embedded: { path: old.db }, redis: { url: 'redis://h' } }").unwrap();
     assert!(matches!(config.state, state::Settings::Redis(_)));
     let old = config.copy_from.unwrap();
@@ -273,7 +273,7 @@ fn with_both_states_redis_serves_and_the_other_is_copied_from() {
 }
 
 #[test]
-fn with_neither_state_both_are_named() {
+fn missing_state_names_both_variants() {
     let told = "state.embedded: is missing, and so is `redis`; give the one that is to serve";
     assert_eq!(problems("{}"), [format!("4:1: {told}")]);
     let misspelt = problems("{ rediss: {} }");
@@ -295,7 +295,7 @@ fn shipped_with_redis() -> (String, String) {
 }
 
 #[test]
-fn the_file_that_ships_shows_the_defaults_of_redis() {
+fn shipped_file_shows_the_defaults_of_redis() {
     let read = |text: &str| Config::parse(Path::new("config/keygate.yaml"), text).unwrap();
     let (with_redis, block) = shipped_with_redis();
     let lines = with_redis.replace(&block, "  redis: { url: 'redis://127.0.0.1:6379' }");
@@ -304,7 +304,7 @@ fn the_file_that_ships_shows_the_defaults_of_redis() {
 }
 
 #[test]
-fn the_file_that_ships_shows_every_key_of_redis() {
+fn shipped_file_shows_every_key_of_redis() {
     let (_, block) = shipped_with_redis();
     let shown: Vec<&str> = block
         .lines()

@@ -15,7 +15,7 @@ fn ready(gateway: &Gateway) -> (u16, String) {
 }
 
 #[test]
-fn what_one_gateway_changes_holds_in_the_other() {
+fn change_by_one_gateway_holds_in_the_other() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let [one, other] = [over(&redis, &upstream, ""), over(&redis, &upstream, "")];
     let key = one.key();
@@ -30,7 +30,7 @@ fn what_one_gateway_changes_holds_in_the_other() {
 }
 
 #[test]
-fn without_redis_requests_are_refused_and_the_gateway_is_not_ready() {
+fn requests_without_redis_are_refused_and_the_gateway_is_not_ready() {
     let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
     let gateway = over(&redis, &upstream, "");
     let key = gateway.key();
@@ -56,7 +56,7 @@ fn without_redis_requests_are_refused_and_the_gateway_is_not_ready() {
 }
 
 #[test]
-fn keys_that_are_known_are_admitted_without_redis_and_the_audit_says_so() {
+fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
     let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
     let gateway = over(&redis, &upstream, ", on_unavailable: known_keys");
     let (known, unseen) = (gateway.key(), gateway.key());

@@ -14,7 +14,7 @@ use crate::support::redis::{Certificates, Cluster, Hole, Proxy, Redis, Sentinels
 use crate::support::until;
 
 #[test]
-fn a_server_answers_and_is_gone_when_dropped() {
+fn server_answers_and_is_gone_when_dropped() {
     let redis = Redis::start();
     let process = PathBuf::from(format!("/proc/{}", redis.id()));
     assert!(process.exists());
@@ -28,7 +28,7 @@ fn a_server_answers_and_is_gone_when_dropped() {
 }
 
 #[test]
-fn servers_start_beside_each_other() {
+fn servers_run_beside_each_other() {
     let servers = Redis::options().start_many(8);
     for (number, redis) in servers.iter().enumerate() {
         redis.cli::<()>(&["SET", "number", &number.to_string()]);
@@ -39,7 +39,7 @@ fn servers_start_beside_each_other() {
 }
 
 #[test]
-fn a_stopped_server_goes_on_where_it_was() {
+fn stopped_server_resumes_with_its_data() {
     let redis = Redis::start();
     redis.cli::<()>(&["SET", "name", "value"]);
     redis.stop_process();
@@ -49,7 +49,7 @@ fn a_stopped_server_goes_on_where_it_was() {
 }
 
 #[test]
-fn only_what_is_on_its_disk_outlives_a_server() {
+fn server_keeps_only_what_is_on_disk() {
     let (lasting, fleeting) = (Redis::options().appendonly().start(), Redis::start());
     for redis in [&lasting, &fleeting] {
         redis.cli::<()>(&["SET", "name", "value"]);
@@ -65,7 +65,7 @@ fn only_what_is_on_its_disk_outlives_a_server() {
 }
 
 #[test]
-fn looking_at_the_statistics_does_not_change_them() {
+fn statistics_are_unchanged_by_reading_them() {
     let redis = Redis::start();
     redis.cli::<()>(&["SET", "name", "value"]);
     redis.reset_stats();
@@ -77,7 +77,7 @@ fn looking_at_the_statistics_does_not_change_them() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn password_is_required() {
     let redis = Redis::options().password("open sesame").start();
     assert_eq!(redis.cli::<String>(&["PING"]), "PONG");
     let stranger = ::redis::Client::open(format!("redis://{}", redis.address())).unwrap();
@@ -86,7 +86,7 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
-fn a_cluster_shares_slots_and_moves_them() {
+fn cluster_shares_hash_slots_and_moves_them() {
     let cluster = Cluster::start(3, 0);
     let [first, second, third] = cluster.primaries()[..] else { panic!("three primaries") };
     let ends = [0, 5_460, 5_461, 10_921, 10_922, 16_383].map(|slot| cluster.primary_of(slot).port());
@@ -112,7 +112,7 @@ fn a_cluster_shares_slots_and_moves_them() {
 }
 
 #[test]
-fn a_replica_takes_over_in_a_cluster() {
+fn cluster_replica_takes_over() {
     let cluster = Cluster::start(3, 1);
     let old = cluster.primary_of(0);
     assert_eq!(cluster.replicas_of(old).len(), 1);
@@ -124,7 +124,7 @@ fn a_replica_takes_over_in_a_cluster() {
 }
 
 #[test]
-fn sentinels_replace_a_primary() {
+fn sentinels_replace_a_failed_primary() {
     let sentinels = Sentinels::start();
     sentinels.primary().cli::<()>(&["SET", "name", "value"]);
     assert_eq!(sentinels.primary().cli::<u64>(&["WAIT", "2", "5000"]), 2);
@@ -135,7 +135,7 @@ fn sentinels_replace_a_primary() {
 }
 
 #[test]
-fn clusters_and_sentinels_keep_to_themselves() {
+fn clusters_and_sentinels_are_isolated() {
     let closed = Redis::options().password("secret").tls(&Certificates::generate());
     let (cluster, sentinels) = std::thread::scope(|scope| {
         let cluster = scope.spawn(|| Cluster::start_with(closed.clone(), 2, 0));
@@ -152,7 +152,7 @@ fn clusters_and_sentinels_keep_to_themselves() {
 }
 
 #[test]
-fn tls_is_for_those_who_have_a_certificate() {
+fn tls_requires_a_client_certificate() {
     let certificates = Certificates::generate();
     let redis = Redis::options().tls(&certificates).start();
     assert_eq!(redis.url(), format!("rediss://{}", redis.address()));
@@ -184,7 +184,7 @@ fn ping(redis: &Redis, trusted: &Certificates, own: Option<&Certificates>) -> st
 }
 
 #[test]
-fn a_proxy_delays_answers_and_not_their_number() {
+fn proxy_delays_replies_but_keeps_their_rate() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address());
     let mut client = connect(&proxy);
@@ -200,7 +200,7 @@ fn a_proxy_delays_answers_and_not_their_number() {
 }
 
 #[test]
-fn a_proxy_holds_what_it_does_not_swallow() {
+fn proxy_holds_what_it_does_not_swallow() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address());
     let (mut held, mut lost, mut later) = (connect(&proxy), connect(&proxy), connect(&proxy));
@@ -223,7 +223,7 @@ fn a_proxy_holds_what_it_does_not_swallow() {
 }
 
 #[test]
-fn a_proxy_cuts_and_refuses() {
+fn proxy_cuts_and_refuses_connections() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address());
     let mut first = connect(&proxy);

@@ -1,4 +1,4 @@
-//! The Redis state: the contract over a server and over a Cluster, each of which all cases of a variant share.
+//! The Redis state under the contract: on a single server, and on a Cluster that concurrent cases share.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
 use crate::support::redis::{Cluster, Redis};
 
-/// Settings for these servers that have no hurry, at times that the cases choose.
+/// Settings with generous time-outs, for cases that choose the times.
 pub(super) fn settings(servers: Servers) -> Settings {
     Settings {
         servers,
@@ -40,7 +40,7 @@ pub(super) fn on_a_server() -> (State, Redis) {
     (State::Redis(state), server)
 }
 
-/// A state on a Cluster of three primaries, which all cases share that run at the same time: one takes seconds to start.
+/// A state on a Cluster of three primaries. Cases that run at the same time share it: one takes seconds to start.
 pub(super) fn on_a_cluster() -> (State, Arc<Cluster>) {
     static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! What happens to Redis, and what becomes of requests meanwhile and afterwards, under both policies.
+//! Outages of Redis, under both policies of `on_unavailable`.
 //!
-//! Of every ordeal: while it lasts, every request that begins is answered as the policy says; none waits much longer
-//! than the deadline; when Redis is back, so is the service, by itself; and no slot is left behind, no use counted twice.
+//! Of every outage: while it lasts, every request is answered as the policy says; no request waits much longer than the
+//! deadline; when Redis is back, the service recovers by itself; no slot leaks, and no use is counted twice.
 //!
-//! `KEYGATE_STRICT=1` also holds the times: 20 ms above the deadline at the 99th percentile, and back within 2 s. They are
-//! printed in any case; on a machine that is busy with other tests they say little.
+//! `KEYGATE_STRICT=1` also asserts the times: 20 ms above the deadline at the 99th percentile, and recovery within 2 s.
+//! They are printed in any case; on a machine that is busy with other tests they mean little.
 
 use std::time::{Duration, Instant};
 
@@ -20,45 +20,45 @@ use super::tenancy::{admit, tenant};
 use crate::support::redis::{Hole, Options, Proxy, Redis};
 use crate::support::until;
 
-/// How long a decision may take.
+/// Time-out of a decision.
 const DEADLINE: Duration = Duration::from_millis(50);
 const STALENESS: Duration = Duration::from_secs(60);
 
-/// Redis, and the network before it.
-struct Place {
+/// Redis, and the network in front of it.
+struct Deployment {
     server: Redis,
     proxy: Proxy,
 }
 
-/// Something that happens to Redis.
-struct Ordeal {
+/// An outage of Redis.
+struct Outage {
     options: Options,
-    begins: fn(&Place),
-    ends: fn(&Place),
-    /// Whether Redis decides all the same.
+    begins: fn(&Deployment),
+    ends: fn(&Deployment),
+    /// Whether Redis still decides.
     harmless: bool,
-    /// What requests become afterwards.
+    /// Outcome of requests afterwards.
     after: Outcome,
 }
 
-impl Ordeal {
-    fn new(begins: fn(&Place), ends: fn(&Place)) -> Self {
+impl Outage {
+    fn new(begins: fn(&Deployment), ends: fn(&Deployment)) -> Self {
         Self { options: Redis::options(), begins, ends, harmless: false, after: Outcome::Admitted }
     }
 
-    /// Under both policies.
+    /// Runs it under both policies.
     fn run(self) {
-        self.under(OnUnavailable::Deny);
-        self.under(OnUnavailable::KnownKeys { max_staleness: STALENESS });
+        self.run_under(OnUnavailable::Deny);
+        self.run_under(OnUnavailable::KnownKeys { max_staleness: STALENESS });
     }
 
-    fn under(&self, policy: OnUnavailable) {
+    fn run_under(&self, policy: OnUnavailable) {
         let _entered = enter();
         let server = self.options.clone().start();
         let proxy = Proxy::to(server.address());
-        let place = Place { server, proxy };
-        let mut load = Load::start(quick(&place.proxy, policy));
-        (self.begins)(&place);
+        let deployment = Deployment { server, proxy };
+        let mut load = Load::start(quick(&deployment.proxy, policy));
+        (self.begins)(&deployment);
         let begun = Instant::now();
         let meanwhile = |outcome: Outcome| match (self.harmless, policy) {
             (true, _) => outcome == Outcome::Admitted,
@@ -67,7 +67,7 @@ impl Ordeal {
         };
         load.see(300, meanwhile);
         let ended = Instant::now();
-        (self.ends)(&place);
+        (self.ends)(&deployment);
         let returned = load.see(300, |outcome| outcome == self.after);
         let samples = load.end();
         let wrong = samples.iter().find(|sample| {
@@ -75,15 +75,15 @@ impl Ordeal {
             during && !meanwhile(sample.outcome)
         });
         assert!(wrong.is_none(), "{policy:?}: {wrong:?}, {:?} after it began", wrong.map(|wrong| wrong.begun - begun));
-        judge(&samples, begun, returned, policy);
+        check_times(&samples, begun, returned, policy);
         if self.after == Outcome::Admitted {
-            load.until_no_slot_is_taken(&place.server);
-            counted_once(&load, &samples);
+            load.until_no_slot_is_taken(&deployment.server);
+            check_uses(&load, &samples);
         }
     }
 }
 
-/// A state that has a hurry.
+/// Settings with short time-outs.
 fn quick(proxy: &Proxy, on_unavailable: OnUnavailable) -> Settings {
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     Settings {
@@ -97,8 +97,8 @@ fn quick(proxy: &Proxy, on_unavailable: OnUnavailable) -> Settings {
     }
 }
 
-/// None waits much longer than the deadline, and the service is back soon.
-fn judge(samples: &[Sample], begun: Instant, returned: Duration, policy: OnUnavailable) {
+/// Checks that no request waits much longer than the deadline, and that the service recovers soon.
+fn check_times(samples: &[Sample], begun: Instant, returned: Duration, policy: OnUnavailable) {
     let mut waits: Vec<_> = samples.iter().filter(|sample| sample.begun > begun).map(|sample| sample.took).collect();
     waits.sort();
     let (p99, longest) = (waits[waits.len() * 99 / 100], waits[waits.len() - 1]);
@@ -107,100 +107,105 @@ fn judge(samples: &[Sample], begun: Instant, returned: Duration, policy: OnUnava
     let (most, back) = if strict { (DEADLINE + Duration::from_millis(20), 2) } else { (Duration::from_secs(2), 20) };
     assert!(p99 <= most, "p99 {p99:?}");
     assert!(returned <= Duration::from_secs(back), "back after {returned:?}");
-    assert!(longest < Duration::from_secs(10), "one waited {longest:?}");
+    assert!(longest < Duration::from_secs(10), "a request waited {longest:?}");
 }
 
-/// Whoever was admitted is counted, and of the others at most those whose answers were lost.
-fn counted_once(load: &Load, samples: &[Sample]) {
+/// Checks that all admitted requests are counted, and of the others at most those whose replies were lost.
+fn check_uses(load: &Load, samples: &[Sample]) {
     let count = |what: fn(&Outcome) -> bool| samples.iter().filter(|sample| what(&sample.outcome)).count() as u64;
     let admitted = count(|outcome| matches!(outcome, Outcome::Admitted | Outcome::Provisional));
-    // A question that was asked of Redis and whose answer was late may have become a provisional admission: two uses.
+    // A request that Redis admitted with a lost reply may have been admitted offline too: two uses.
     let lost = count(|outcome| matches!(outcome, Outcome::Unavailable(_) | Outcome::Provisional));
     let uses = super::redis_load::settled_uses(load, admitted);
     assert!((admitted..=admitted + lost).contains(&uses), "{uses} counted of {admitted} admitted and {lost} unclear");
 }
 
 #[test]
-fn killed_and_started_again_from_its_disk() {
-    let ordeal = Ordeal::new(|place| place.server.kill(), |place| place.server.restart());
-    Ordeal { options: Redis::options().appendonly(), ..ordeal }.run();
+fn server_killed_and_restarted_from_disk() {
+    let outage = Outage::new(|deployment| deployment.server.kill(), |deployment| deployment.server.restart());
+    Outage { options: Redis::options().appendonly(), ..outage }.run();
 }
 
 #[test]
-fn killed_and_started_again_empty() {
-    let ordeal = Ordeal::new(|place| place.server.kill(), |place| place.server.restart_empty());
-    Ordeal { after: Outcome::Refused(Refusal::Unknown), ..ordeal }.run();
+fn server_killed_and_restarted_empty() {
+    let outage = Outage::new(|deployment| deployment.server.kill(), |deployment| deployment.server.restart_empty());
+    Outage { after: Outcome::Refused(Refusal::Unknown), ..outage }.run();
 }
 
 #[test]
-fn stopped() {
-    Ordeal::new(|place| place.server.stop_process(), |place| place.server.resume()).run();
+fn server_stopped() {
+    Outage::new(|deployment| deployment.server.stop_process(), |deployment| deployment.server.resume()).run();
 }
 
 #[test]
-fn behind_a_black_hole() {
-    Ordeal::new(|place| place.proxy.black_hole(Hole::Swallow), |place| place.proxy.heal()).run();
+fn network_black_hole() {
+    Outage::new(|deployment| deployment.proxy.black_hole(Hole::Swallow), |deployment| deployment.proxy.heal()).run();
 }
 
 #[test]
-fn behind_a_network_that_delivers_everything_later() {
-    Ordeal::new(|place| place.proxy.black_hole(Hole::Hold), |place| place.proxy.heal()).run();
+fn network_that_delays_everything() {
+    Outage::new(|deployment| deployment.proxy.black_hole(Hole::Hold), |deployment| deployment.proxy.heal()).run();
 }
 
 #[test]
-fn heard_and_never_answering() {
-    Ordeal::new(|place| place.proxy.black_hole_answers(Hole::Swallow), |place| place.proxy.heal()).run();
+fn server_that_never_answers() {
+    Outage::new(|deployment| deployment.proxy.black_hole_answers(Hole::Swallow), |deployment| deployment.proxy.heal())
+        .run();
 }
 
 #[test]
-fn refusing_connections() {
-    let begins = |place: &Place| {
-        place.proxy.refuse(true);
-        place.proxy.cut();
+fn server_that_refuses_connections() {
+    let begins = |deployment: &Deployment| {
+        deployment.proxy.refuse(true);
+        deployment.proxy.cut();
     };
-    Ordeal::new(begins, |place| place.proxy.refuse(false)).run();
+    Outage::new(begins, |deployment| deployment.proxy.refuse(false)).run();
 }
 
 #[test]
-fn paused() {
-    // Nobody is heard until it is over, not even who would end it.
-    let begins = |place: &Place| place.server.cli(&["CLIENT", "PAUSE", "3000", "ALL"]);
-    let ends = |place: &Place| until("the pause is over", || place.server.try_cli(&["PING"]).ok());
-    Ordeal::new(begins, ends).run();
+fn server_paused() {
+    // The server answers no command until the pause is over, not even the one that would end it.
+    let begins = |deployment: &Deployment| deployment.server.cli(&["CLIENT", "PAUSE", "3000", "ALL"]);
+    let ends = |deployment: &Deployment| until("the pause is over", || deployment.server.try_cli(&["PING"]).ok());
+    Outage::new(begins, ends).run();
 }
 
 #[test]
-fn paused_for_writes() {
-    let begins = |place: &Place| place.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    Ordeal::new(begins, |place| place.server.cli(&["CLIENT", "UNPAUSE"])).run();
+fn server_paused_for_writes() {
+    let begins = |deployment: &Deployment| deployment.server.cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    Outage::new(begins, |deployment| deployment.server.cli(&["CLIENT", "UNPAUSE"])).run();
 }
 
 #[test]
-fn made_a_replica_that_takes_no_writes() {
-    let begins = |place: &Place| place.server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    Ordeal::new(begins, |place| place.server.cli(&["REPLICAOF", "NO", "ONE"])).run();
+fn server_demoted_to_replica() {
+    let begins = |deployment: &Deployment| deployment.server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    Outage::new(begins, |deployment| deployment.server.cli(&["REPLICAOF", "NO", "ONE"])).run();
 }
 
 #[test]
-fn out_of_memory() {
-    let begins = |place: &Place| place.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    Ordeal::new(begins, |place| place.server.cli(&["CONFIG", "SET", "maxmemory", "0"])).run();
+fn server_out_of_memory() {
+    let begins = |deployment: &Deployment| deployment.server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    Outage::new(begins, |deployment| deployment.server.cli(&["CONFIG", "SET", "maxmemory", "0"])).run();
 }
 
 #[test]
-fn slow_by_200_ms() {
-    Ordeal::new(|place| place.proxy.delay(Duration::from_millis(200)), |place| place.proxy.delay(Duration::ZERO)).run();
+fn server_slow_by_200_ms() {
+    Outage::new(
+        |deployment| deployment.proxy.delay(Duration::from_millis(200)),
+        |deployment| deployment.proxy.delay(Duration::ZERO),
+    )
+    .run();
 }
 
 #[test]
-fn without_its_scripts() {
-    let ordeal = Ordeal::new(|place| place.server.cli(&["SCRIPT", "FLUSH"]), |_| {});
-    Ordeal { harmless: true, ..ordeal }.run();
+fn server_without_its_scripts() {
+    let outage = Outage::new(|deployment| deployment.server.cli(&["SCRIPT", "FLUSH"]), |_| {});
+    Outage { harmless: true, ..outage }.run();
 }
 
-/// Admitted by Redis, whose answer was late, and without it: that is one use.
+/// A request that Redis admits with a late reply, and the gateway offline, is one use.
 #[test]
-fn an_admission_that_was_only_late_counts_once() {
+fn late_admission_counts_once() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());

@@ -1,4 +1,4 @@
-//! A load on a Redis state while something happens to Redis, and what became of every single request.
+//! A load on a Redis state during an outage, with the outcome of every request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +16,18 @@ use super::tenancy::{Held, Tenancy, tenancy};
 use crate::support::redis::Redis;
 use crate::support::until;
 
-/// A bucket that no load empties, and is never full under one: what is taken twice or not at all shows.
+/// A bucket that no load empties, and that is never full under load, so that a token taken twice or not at all shows.
 pub(super) const PLENTY: Quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
 /// Keys, each used by one client.
 const KEYS: usize = 8;
-/// How long a client waits between two requests.
+/// Duration of a request.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Admitted,
-    /// Admitted without Redis.
+    /// Admitted offline.
     Provisional,
     Refused(Refusal),
     Unavailable(Unavailable),
@@ -40,7 +40,7 @@ pub(super) struct Sample {
     pub(super) outcome: Outcome,
 }
 
-/// Clients that go on until they are told to stop.
+/// Clients that send requests until the load ends.
 pub(super) struct Load {
     pub(super) state: Arc<State>,
     pub(super) tenancy: Tenancy,
@@ -51,7 +51,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Opens a state, and has every key used once before it returns.
+    /// Opens a state, and waits until requests are admitted.
     pub(super) fn start(settings: Settings) -> Self {
         let state = Arc::new(State::Redis(block_on(RedisState::open(settings)).unwrap()));
         let (tenancy, keys) = block_on(async {
@@ -75,7 +75,7 @@ impl Load {
         load
     }
 
-    /// Waits until so many requests in a row, ended from now on, have become this; how long the first took to come.
+    /// Waits until `count` requests in a row, ended from now on, have the outcome. Returns the time until the first of them.
     pub(super) fn see(&self, count: u64, what: impl Fn(Outcome) -> bool) -> Duration {
         let mut seen = self.seen.clone();
         let begun = Instant::now();
@@ -93,12 +93,12 @@ impl Load {
                 last = number;
             }
         };
-        // Sentinels whose machine stood still do nothing for half a minute, and an election may have to be held again.
+        // Sentinels on a machine that stalled do nothing for half a minute, and an election may have to be repeated.
         block_on(async { tokio::time::timeout(Duration::from_secs(240), sees).await }).expect("seen within 240 s");
         first
     }
 
-    /// Ends the load: every request that there was, in the order of their beginnings.
+    /// Ends the load. Returns all requests, in the order of their beginnings.
     pub(super) fn end(&mut self) -> Vec<Sample> {
         self.over.store(true, Ordering::SeqCst);
         let mut samples = Vec::new();
@@ -119,7 +119,7 @@ impl Load {
         });
     }
 
-    /// Uses that the server counts of all keys.
+    /// Uses of all keys, as the server counts them.
     pub(super) fn uses(&self) -> u64 {
         block_on(async {
             let mut uses = 0;
@@ -163,7 +163,7 @@ async fn client(
     samples
 }
 
-/// Uses that the server counts when it was told of all that it is to be told of, or of as many as there must be.
+/// Waits until the server counts at least so many uses, and returns them.
 pub(super) fn settled_uses(load: &Load, least: u64) -> u64 {
-    until("the server knows of all uses", || Some(load.uses()).filter(|uses| *uses >= least))
+    until("all uses are reported", || Some(load.uses()).filter(|uses| *uses >= least))
 }

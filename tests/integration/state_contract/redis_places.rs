@@ -1,4 +1,4 @@
-//! Where Redis is: behind sentinels, in a Cluster, encrypted, with a password; and what a failover undoes.
+//! Deployments of Redis: Sentinel, Cluster, TLS, passwords; and the effects of a fail-over.
 
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ fn open(settings: Settings) -> Result<State, OpenError> {
     block_on(RedisState::open(settings)).map(State::Redis)
 }
 
-/// How many were admitted that the server does not count: what the failover has lost, and may be admitted once more.
+/// Admissions that the server does not count: the fail-over has lost them.
 fn lost(load: &Load, samples: &[Sample]) -> u64 {
     let admitted = samples.iter().filter(|sample| sample.outcome == Outcome::Admitted).count() as u64;
     admitted.saturating_sub(load.uses())
 }
 
 #[test]
-fn sentinels_fail_over_and_the_service_returns() {
+fn sentinel_failover_restores_service() {
     let _entered = enter();
     let sentinels = Sentinels::start();
     let mut load = Load::start(in_use(of_sentinels(&sentinels)));
@@ -59,12 +59,12 @@ fn sentinels_fail_over_and_the_service_returns() {
     let primary = sentinels.until_other_primary(killed);
     println!("back after {back:?}; of {} requests, {} uses were lost", samples.len(), lost(&load, &samples));
     load.until_no_slot_is_taken(primary);
-    // What replication has not sent yet is less than what a second admits.
+    // Replication is never behind by more than a second's admissions.
     assert!(lost(&load, &samples) < 4000);
 }
 
 #[test]
-fn a_cluster_fails_over_and_the_service_returns() {
+fn cluster_failover_restores_service() {
     let _entered = enter();
     let cluster = Cluster::start(3, 1);
     let mut load = Load::start(in_use(of_cluster(&cluster)));
@@ -80,7 +80,7 @@ fn a_cluster_fails_over_and_the_service_returns() {
 }
 
 #[test]
-fn one_node_of_a_cluster_is_enough_to_find_the_others() {
+fn cluster_is_discovered_from_one_node() {
     let _entered = enter();
     let cluster = Cluster::start(3, 0);
     let state = open(in_use(Servers::Single(at(&cluster.nodes()[0])))).unwrap();
@@ -94,7 +94,7 @@ fn one_node_of_a_cluster_is_enough_to_find_the_others() {
 }
 
 #[test]
-fn a_slot_that_moves_takes_no_request_along() {
+fn hash_slot_migration_fails_no_request() {
     let _entered = enter();
     let cluster = Cluster::start(3, 0);
     let mut load = Load::start(in_use(of_cluster(&cluster)));
@@ -106,7 +106,7 @@ fn a_slot_that_moves_takes_no_request_along() {
     load.see(100, admitted);
     while cluster.move_keys(slot, from, to, 100) > 0 {}
     load.see(100, admitted);
-    assert!(to.command_calls("asking").0 > 0, "nobody asked the node that the keys are on");
+    assert!(to.command_calls("asking").0 > 0, "no command was sent with ASKING");
     cluster.end_move(slot, from, to);
     load.see(100, admitted);
     let samples = load.end();
@@ -116,7 +116,7 @@ fn a_slot_that_moves_takes_no_request_along() {
 }
 
 #[test]
-fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_place() {
+fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
     let _entered = enter();
     let cluster = Cluster::start(3, 0);
     let state = open(in_use(of_cluster(&cluster))).unwrap();
@@ -132,11 +132,11 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_place() {
             admit(&state, key, clock::now()).await;
         }
     });
-    // Without their ids the keys were found by their digests first; every decision itself was where its key is.
+    // The requests have no key ids, so the keys were found by their digests first; the decisions are where the keys are.
     let decisions: Vec<u64> = cluster.primaries().iter().map(|node| node.command_calls("evalsha").0).collect();
     assert!(decisions.iter().all(|count| *count >= 20), "{decisions:?}");
     for node in cluster.primaries() {
-        assert!(!node.cli::<String>(&["INFO", "errorstats"]).contains("MOVED"), "a node was asked for another's");
+        assert!(!node.cli::<String>(&["INFO", "errorstats"]).contains("MOVED"), "a command was sent to the wrong node");
     }
     let tag = |held: &super::tenancy::Held| -> OrgTag { held.id.tag() };
     for key in &keys {
@@ -147,8 +147,8 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_place() {
     block_on(state.close());
 }
 
-/// Another process takes over, which has these records and nothing else.
-fn follow_with<const N: usize>(server: &Redis, records: [(Vec<u8>, String); N]) {
+/// Replaces the server by another process that has these records only.
+fn take_over_with<const N: usize>(server: &Redis, records: [(Vec<u8>, String); N]) {
     server.kill();
     server.restart_empty();
     for (dump, record) in records {
@@ -158,9 +158,9 @@ fn follow_with<const N: usize>(server: &Redis, records: [(Vec<u8>, String); N]) 
     }
 }
 
-/// As a primary does that follows one whose last writes were not replicated.
+/// The new process lacks the last writes, like a promoted replica.
 #[test]
-fn a_revocation_that_a_failover_lost_is_asserted_again() {
+fn revocation_lost_by_a_failover_is_replayed() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
@@ -180,7 +180,7 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
     });
     proxy.refuse(true);
     proxy.cut();
-    follow_with(&server, old);
+    take_over_with(&server, old);
     proxy.refuse(false);
     until("the service is back", || {
         let ask = keygate::state::DecideRequest {
@@ -191,7 +191,7 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
         };
         block_on(state.decide(ask)).ok()
     });
-    // What was known by digest is gone with the rest: the keys are found by their ids.
+    // The index of digests is gone too: the keys are found by their ids.
     let refusal = |held: &super::tenancy::Held| {
         let ask = keygate::state::DecideRequest {
             digest: &held.digest,
@@ -206,9 +206,9 @@ fn a_revocation_that_a_failover_lost_is_asserted_again() {
     assert!(server.cli::<bool>(&["HEXISTS", &record(key.id), "revoked"]));
 }
 
-/// As after a failover that lost what was acknowledged last.
+/// The new process lacks the last reports, like a promoted replica.
 #[test]
-fn slots_that_a_failover_lost_are_counted_again() {
+fn slots_lost_by_a_failover_are_reported_again() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
@@ -221,20 +221,20 @@ fn slots_that_a_failover_lost_are_counted_again() {
     let more: Vec<_> = (0..5).map(|_| block_on(admit(&state, &key, clock::now()))).collect();
     proxy.refuse(true);
     proxy.cut();
-    follow_with(&server, old);
+    take_over_with(&server, old);
     proxy.refuse(false);
     let taken = || {
         let live: Vec<u8> = server.cli(&["HGET", &org, "live"]);
         f64::from_le_bytes(live[8..16].try_into().unwrap())
     };
-    until("all six are counted", || (taken() == 6.0).then_some(()));
+    until("all six slots are counted", || (taken() == 6.0).then_some(()));
     drop((first, more));
-    until("none is counted", || (taken() == 0.0).then_some(()));
+    until("no slot is counted", || (taken() == 0.0).then_some(()));
     block_on(state.close());
 }
 
 #[test]
-fn a_change_is_acknowledged_when_replicas_have_it() {
+fn change_is_acknowledged_when_replicas_have_it() {
     let _entered = enter();
     let servers = Redis::options().start_many(2);
     let [primary, replica] = &*servers else { panic!("two") };
@@ -247,13 +247,13 @@ fn a_change_is_acknowledged_when_replicas_have_it() {
     let change = Change::RevokeKey { key: key.id, at: clock::now() };
     let refused = block_on(state.change(change.clone()));
     assert!(matches!(refused, Err(ChangeError::NotReplicated { wanted: 1, reached: 0 })), "{refused:?}");
-    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::Revoked, "it was made all the same");
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::Revoked, "the change was made");
     replica.resume();
     until("the replica confirms", || block_on(state.change(change.clone())).ok());
 }
 
 #[test]
-fn a_server_that_may_forget_is_refused_with_what_to_do() {
+fn server_with_eviction_is_refused_with_advice() {
     let _entered = enter();
     let server = Redis::options().arg("maxmemory-policy", "allkeys-lru").start();
     let Err(OpenError::Server(error)) = open(in_use(Servers::Single(at(&server)))) else { panic!("opened") };
@@ -264,7 +264,7 @@ fn a_server_that_may_forget_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_server_with_a_password_wants_it() {
+fn server_with_a_password_requires_it() {
     let _entered = enter();
     let password = created_password();
     let server = Redis::options().password(&password).start();
@@ -287,7 +287,7 @@ fn created_password() -> String {
 }
 
 #[test]
-fn encrypted_with_our_own_authority_and_certificate() {
+fn tls_with_a_private_authority_and_a_client_certificate() {
     let _entered = enter();
     let certificates = Certificates::generate();
     let server = Redis::options().tls(&certificates).start();
@@ -299,7 +299,7 @@ fn encrypted_with_our_own_authority_and_certificate() {
     let (_, key) = block_on(tenant(&state));
     block_on(admit(&state, &key, clock::now()));
     block_on(state.close());
-    // Another authority than the server's, no certificate of our own, and nothing encrypted: no way in.
+    // Refused: another authority than the server's, no client certificate, no TLS.
     let stranger = Certificates::generate();
     let strange = ClientSettings { ca: Some(stranger.ca()), identity };
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
@@ -316,12 +316,12 @@ fn encrypted_with_our_own_authority_and_certificate() {
 }
 
 #[test]
-fn without_any_server_it_opens_and_refuses() {
+fn state_without_any_server_opens_and_refuses() {
     let _entered = enter();
     let server = Redis::start();
-    let gone = Servers::Single(at(&server));
+    let stopped = Servers::Single(at(&server));
     server.kill();
-    let state = open(in_use(gone)).unwrap();
+    let state = open(in_use(stopped)).unwrap();
     assert!(!state.available());
     let org = OrgTag::generate().unwrap();
     let key = keygate::key::KeyId::generate(org).unwrap();

@@ -1,4 +1,4 @@
-//! What the Redis state promises of sessions and tickets: many gateways, one truth.
+//! Sessions and tickets in the Redis state, with several gateways.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn gateway(server: &Redis) -> State {
 }
 
 #[test]
-fn what_one_gateway_does_to_a_session_holds_on_all() {
+fn session_change_by_one_gateway_holds_on_all() {
     let _entered = enter();
     let server = Redis::start();
     let [one, other] = [gateway(&server), gateway(&server)];
@@ -49,7 +49,7 @@ fn what_one_gateway_does_to_a_session_holds_on_all() {
 }
 
 #[test]
-fn a_use_is_written_about_once_a_minute_and_else_costs_one_command() {
+fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
     let _entered = enter();
     let server = Redis::start();
     let state = gateway(&server);
@@ -67,7 +67,7 @@ fn a_use_is_written_about_once_a_minute_and_else_costs_one_command() {
 }
 
 #[test]
-fn a_use_does_not_bring_back_a_session_that_is_being_ended() {
+fn session_use_does_not_restore_an_ended_session() {
     let _entered = enter();
     let server = Redis::start();
     let [one, other] = [gateway(&server), gateway(&server)];
@@ -85,7 +85,7 @@ fn a_use_does_not_bring_back_a_session_that_is_being_ended() {
 }
 
 #[test]
-fn redis_forgets_what_is_over() {
+fn expired_sessions_and_tickets_are_deleted_by_redis() {
     let _entered = enter();
     let server = Redis::start();
     let state = gateway(&server);
@@ -110,9 +110,9 @@ fn redis_forgets_what_is_over() {
     });
 }
 
-/// Whatever the policy for keys is: nobody is signed in while it cannot be known.
+/// Sessions are never admitted offline, whatever `on_unavailable` says.
 #[test]
-fn without_redis_there_are_no_sessions() {
+fn sessions_are_unavailable_without_redis() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
@@ -137,9 +137,9 @@ fn without_redis_there_are_no_sessions() {
     until("the session is found again", || block_on(state.session(&digest, session.created)).ok().flatten());
 }
 
-/// As a primary does that follows one whose last writes were not replicated.
+/// The new process lacks the last writes, like a promoted replica.
 #[test]
-fn an_end_that_a_failover_lost_is_asserted_again() {
+fn session_end_lost_by_a_failover_is_replayed() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
@@ -164,9 +164,9 @@ fn an_end_that_a_failover_lost_is_asserted_again() {
     assert_eq!(block_on(find(&state, &digest, ended.created)), None);
 }
 
-/// Repeating it does not make it more: as long as no replica has it, nobody is told that it is safe.
+/// Repeating the change does not acknowledge it either, as long as no replica has it.
 #[test]
-fn what_no_replica_has_is_not_acknowledged() {
+fn session_change_without_replicas_is_not_acknowledged() {
     let _entered = enter();
     let server = Redis::start();
     let durability = Durability { replicas: 1, timeout: Duration::from_millis(20) };
@@ -206,8 +206,8 @@ fn session_quota_key_is_taken_only_once_it_is_written() {
         };
         let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let claim = |at: Micros| {
-            let (name, nobody) = (format!("keygate:digest:{hex}"), KeyId::generate(tenancy.tag).unwrap());
-            server.cli::<u64>(&["HSET", &name, "key", nobody.as_str(), "at", &at.0.to_string()])
+            let (name, dead) = (format!("keygate:digest:{hex}"), KeyId::generate(tenancy.tag).unwrap());
+            server.cli::<u64>(&["HSET", &name, "key", dead.as_str(), "at", &at.0.to_string()])
         };
         claim(clock::now());
         let made = create(&one).await;
@@ -222,14 +222,14 @@ fn session_quota_key_is_taken_only_once_it_is_written() {
     });
 }
 
-/// What an operator is told to allow.
+/// The ACL rights that the configuration file tells the operator to grant.
 #[test]
-fn the_rights_that_the_configuration_names_are_enough() {
+fn acl_rights_named_in_the_configuration_are_enough() {
     let _entered = enter();
     let text = include_str!("../../../config/keygate.yaml");
-    let told = &text[text.find("Permissions that it needs").unwrap()..text.find("# user: keygate").unwrap()];
+    let advice = &text[text.find("Permissions that it needs").unwrap()..text.find("# user: keygate").unwrap()];
     let rights =
-        told.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).filter(|word| word.starts_with('+'));
+        advice.split_whitespace().map(|word| word.trim_end_matches([',', '.'])).filter(|word| word.starts_with('+'));
     let server = Redis::start();
     let mut user = vec!["ACL", "SETUSER", "keygate", "on", ">secret", "~keygate:*"];
     user.extend(rights);

@@ -1,4 +1,4 @@
-//! A gateway on a thread of its own, which can be frozen, and can die, as a process can.
+//! A gateway on a thread of its own, which can be frozen and killed like a process.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{ask, open};
 
-/// A gateway on a thread of its own; it dies when this is dropped.
+/// A gateway on a thread of its own; dropping it kills the gateway.
 pub(super) struct Alone {
     state: Arc<State>,
     jobs: Option<mpsc::UnboundedSender<BoxFuture<'static, ()>>>,
@@ -36,31 +36,32 @@ impl Alone {
         Self { state: state.await.unwrap(), jobs: Some(jobs), thread: Some(thread) }
     }
 
-    /// Asks on the gateway's thread, some time.
-    pub(super) fn ask(&self, digest: KeyDigest) -> oneshot::Receiver<Decision> {
-        let (answer, answered) = oneshot::channel();
+    /// Starts a decision on the gateway's thread.
+    pub(super) fn decide(&self, digest: KeyDigest) -> oneshot::Receiver<Decision> {
+        let (reply, decision) = oneshot::channel();
         let state = Arc::clone(&self.state);
-        self.run(async move { drop(answer.send(ask(&state, &digest).await.unwrap())) });
-        answered
+        self.run(async move { drop(reply.send(ask(&state, &digest).await.unwrap())) });
+        decision
     }
 
+    /// Acquires this many slots.
     pub(super) async fn hold(&self, digest: KeyDigest, count: usize) -> Vec<Admitted> {
         let mut held = Vec::new();
         while held.len() < count {
-            let Decision::Admitted(admitted) = self.ask(digest).await.unwrap() else { panic!("refused") };
+            let Decision::Admitted(admitted) = self.decide(digest).await.unwrap() else { panic!("refused") };
             held.push(admitted);
         }
         held
     }
 
-    /// Stops everything on the gateway's thread until the sender is used or dropped.
+    /// Blocks the gateway's thread until the sender is used or dropped.
     pub(super) fn freeze(&self) -> std::sync::mpsc::Sender<()> {
         let (thaw, thawed) = std::sync::mpsc::channel();
         self.run(async move { thawed.recv().unwrap_or_default() });
         thaw
     }
 
-    /// Ends without a word.
+    /// Ends the gateway without deregistering it.
     pub(super) fn die(mut self) {
         self.jobs = None;
         self.thread.take().map(JoinHandle::join);
@@ -71,7 +72,7 @@ impl Alone {
     }
 }
 
-/// How long a test sleeps where time itself is what is tested.
+/// Sleeps, in tests of time itself.
 pub(super) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -1,5 +1,5 @@
-//! A network that breaks connections at random places, in the midst of a question or of an answer, and that delivers
-//! some questions long after who asked has seen the connection break.
+//! A network that breaks connections at random places, in the middle of a command or of a reply, and that delivers some
+//! commands long after the client has seen the connection break.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::support::Random;
 
-/// A proxy that carries so many bytes of each connection, and no byte more.
-pub(super) struct Cutting {
+/// A proxy that forwards a random number of bytes of each connection, then cuts it.
+pub(super) struct CuttingProxy {
     pub(super) address: SocketAddr,
     shared: Arc<Shared>,
     _tasks: JoinSet<()>,
@@ -22,11 +22,11 @@ pub(super) struct Cutting {
 
 #[derive(Default)]
 struct Shared {
-    calm: AtomicBool,
+    stopped: AtomicBool,
     cuts: AtomicU64,
 }
 
-impl Cutting {
+impl CuttingProxy {
     pub(super) async fn to(server: SocketAddr, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shared) = (listener.local_addr().unwrap(), Arc::<Shared>::default());
@@ -35,9 +35,9 @@ impl Cutting {
         Self { address, shared, _tasks: tasks }
     }
 
-    /// Breaks no connection any more.
-    pub(super) fn calm_down(&self) {
-        self.shared.calm.store(true, Ordering::SeqCst);
+    /// Cuts no connection from now on.
+    pub(super) fn stop_cutting(&self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn cuts(&self) -> u64 {
@@ -46,37 +46,37 @@ impl Cutting {
 }
 
 async fn accept(listener: TcpListener, server: SocketAddr, shared: Arc<Shared>, mut random: Random) {
-    let mut carried = JoinSet::new();
+    let mut forwarding = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let server = TcpStream::connect(server).await.unwrap();
         client.set_nodelay(true).unwrap();
         server.set_nodelay(true).unwrap();
-        // What a server says of itself, at the beginning, has some thousand bytes.
-        let (questions, answers) = (2000 + random.below(100_000), 10_000 + random.below(40_000));
-        let late = Duration::from_micros(random.below(400_000));
+        // The reply to INFO, at the beginning, has some thousand bytes.
+        let (command_bytes, reply_bytes) = (2000 + random.below(100_000), 10_000 + random.below(40_000));
+        let delay = Duration::from_micros(random.below(400_000));
         let shared = Arc::clone(&shared);
-        carried.spawn(async move {
+        forwarding.spawn(async move {
             let ((from_client, mut to_client), (from_server, mut to_server)) =
                 (client.into_split(), server.into_split());
             let left = tokio::select! {
-                left = carry(from_client, &mut to_server, questions, &shared) => left,
-                _ = carry(from_server, &mut to_client, answers, &shared) => Vec::new(),
+                left = forward(from_client, &mut to_server, command_bytes, &shared) => left,
+                _ = forward(from_server, &mut to_client, reply_bytes, &shared) => Vec::new(),
             };
             shared.cuts.fetch_add(1, Ordering::SeqCst);
             drop(to_client);
-            tokio::time::sleep(late).await;
-            // Nobody reads the answers.
+            tokio::time::sleep(delay).await;
+            // The replies are lost: the client has gone.
             to_server.write_all(&left).await.ok();
             tokio::time::sleep(Duration::from_millis(20)).await;
         });
     }
 }
 
-/// Carries so many bytes; gives those that it had already when it ended.
-async fn carry(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, mut left: u64, shared: &Shared) -> Vec<u8> {
+/// Forwards `left` bytes. Returns the bytes that it had read and not forwarded when it ended.
+async fn forward(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, mut left: u64, shared: &Shared) -> Vec<u8> {
     let mut buffer = vec![0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let passed = match shared.calm.load(Ordering::SeqCst) {
+        let passed = match shared.stopped.load(Ordering::SeqCst) {
             true => length,
             false => length.min(usize::try_from(left).unwrap()),
         };

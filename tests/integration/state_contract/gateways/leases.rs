@@ -1,4 +1,4 @@
-//! What becomes of the slots of a gateway that dies, that is frozen, and that holds some for long.
+//! Slot leases of a gateway that dies, of one that is frozen, and of one that holds slots for long.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::support::redis::Redis;
 use crate::support::until;
 
 const LEASE: Duration = Duration::from_secs(2);
-/// What a loaded machine may add to it.
+/// Delay that a loaded machine may add.
 const SLACK: Duration = Duration::from_millis(700);
 const ALL: usize = LIMIT as usize;
 
 #[test]
-fn the_slots_of_a_dead_gateway_are_free_within_the_lease() {
+fn slots_of_a_dead_gateway_are_free_within_the_lease() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -34,16 +34,16 @@ fn the_slots_of_a_dead_gateway_are_free_within_the_lease() {
         let died = Instant::now();
         doomed.die();
         fill(&heir, &key.digest, &mut held, ALL, LEASE + SLACK).await;
-        assert!(died.elapsed() >= LEASE / 2, "a gateway that lived a moment ago was forgotten");
+        assert!(died.elapsed() >= LEASE / 2, "the lease expired early");
         assert!(slot(&heir, &key.digest).await.is_none());
         assert_eq!(counted(&server, tenancy.tag), (LIMIT, vec![LIMIT]));
         drop(lost);
     });
 }
 
-/// Whoever comes then knows nothing of it; and it was alone, so that only its own lease is there to end.
+/// The next gateway has no record of the dead one, whose lease is the only one that can expire.
 #[test]
-fn the_slots_of_a_gateway_that_was_alone_at_the_limit_are_free_within_the_lease() {
+fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -52,7 +52,7 @@ fn the_slots_of_a_gateway_that_was_alone_at_the_limit_are_free_within_the_lease(
         let (_, key) = tenant(&heir).await;
         let lost = doomed.hold(key.digest, ALL).await;
         for _ in 0..3 {
-            assert!(matches!(doomed.ask(key.digest).await.unwrap(), Decision::Denied { .. }));
+            assert!(matches!(doomed.decide(key.digest).await.unwrap(), Decision::Denied { .. }));
         }
         doomed.die();
         fill(&heir, &key.digest, &mut Vec::new(), ALL, LEASE + SLACK).await;
@@ -60,32 +60,33 @@ fn the_slots_of_a_gateway_that_was_alone_at_the_limit_are_free_within_the_lease(
     });
 }
 
-/// Nothing else of the organization goes on; or its keys are refused all the time, which tells Redis nothing of us.
+/// Of two organizations, one is idle, and the keys of the other are refused all the time: a refusal does not renew the
+/// lease, so the heartbeat has to.
 #[test]
-fn a_slot_that_is_held_for_longer_than_three_leases_still_counts() {
+fn slot_held_for_longer_than_three_leases_still_counts() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
         let settings = shipped(&server, Duration::from_secs(1));
-        let (holding, asking) = (open(&settings).await, open(&settings).await);
-        let (quiet, refused) = (tenant(&asking).await, tenant(&asking).await);
-        let limited = refused.0.key(&asking).await;
+        let (holder, other) = (open(&settings).await, open(&settings).await);
+        let (quiet, refused) = (tenant(&other).await, tenant(&other).await);
+        let limited = refused.0.key(&other).await;
         let one = Quota { requests: 1, per: Duration::from_secs(3600), burst: 1 };
-        asking.change(Change::LimitKey { key: limited.id, quota: Some(one) }).await.unwrap();
+        other.change(Change::LimitKey { key: limited.id, quota: Some(one) }).await.unwrap();
         for tenancy in [&quiet.0, &refused.0] {
-            asking.change(Change::LimitOrg { org: tenancy.org, concurrent: Some(2) }).await.unwrap();
+            other.change(Change::LimitOrg { org: tenancy.org, concurrent: Some(2) }).await.unwrap();
         }
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        fill(&holding, &quiet.1.digest, &mut first, 2, Duration::ZERO).await;
-        fill(&holding, &refused.1.digest, &mut second, 1, Duration::ZERO).await;
-        drop(slot(&holding, &limited.digest).await);
-        fill(&holding, &refused.1.digest, &mut second, 2, Duration::from_secs(1)).await;
+        fill(&holder, &quiet.1.digest, &mut first, 2, Duration::ZERO).await;
+        fill(&holder, &refused.1.digest, &mut second, 1, Duration::ZERO).await;
+        drop(slot(&holder, &limited.digest).await);
+        fill(&holder, &refused.1.digest, &mut second, 2, Duration::from_secs(1)).await;
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(3500) {
-            assert!(slot(&asking, &quiet.1.digest).await.is_none(), "after {:?}", begun.elapsed());
-            assert!(slot(&asking, &refused.1.digest).await.is_none(), "after {:?}", begun.elapsed());
-            assert_eq!(refusal(&holding, &limited.digest).await, Refusal::RateLimited);
-            assert_eq!(refusal(&holding, &refused.1.digest).await, Refusal::TooManyInFlight);
+            assert!(slot(&other, &quiet.1.digest).await.is_none(), "after {:?}", begun.elapsed());
+            assert!(slot(&other, &refused.1.digest).await.is_none(), "after {:?}", begun.elapsed());
+            assert_eq!(refusal(&holder, &limited.digest).await, Refusal::RateLimited);
+            assert_eq!(refusal(&holder, &refused.1.digest).await, Refusal::TooManyInFlight);
             pass(Duration::from_millis(5)).await;
         }
     });
@@ -99,7 +100,7 @@ async fn refusal(state: &State, digest: &KeyDigest) -> Refusal {
 }
 
 #[test]
-fn a_gateway_that_was_frozen_for_longer_than_its_lease_registers_before_it_admits() {
+fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -111,14 +112,14 @@ fn a_gateway_that_was_frozen_for_longer_than_its_lease_registers_before_it_admit
         let thaw = frozen.freeze();
         let mut held = Vec::new();
         fill(&other, &key.digest, &mut held, ALL, lease + SLACK).await;
-        // As Redis counts, there is room for 60 now; but the frozen gateway still holds as many.
+        // Redis counts room for 60 now, but the frozen gateway still holds as many.
         held.truncate(40);
-        until("all are given back", || (counted(&server, tenancy.tag).0 == 40).then_some(()));
-        // They wait in the gateway, to be the first that it does when it wakes up.
-        let asked: Vec<_> = (0..50).map(|_| frozen.ask(key.digest)).collect();
+        until("all releases are reported", || (counted(&server, tenancy.tag).0 == 40).then_some(()));
+        // Queued in the gateway: the first requests that it decides when it wakes up.
+        let decisions: Vec<_> = (0..50).map(|_| frozen.decide(key.digest)).collect();
         thaw.send(()).unwrap();
-        for answer in asked {
-            assert!(matches!(answer.await.unwrap(), Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
+        for decision in decisions {
+            assert!(matches!(decision.await.unwrap(), Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
         }
         assert!(slot(&other, &key.digest).await.is_none());
         assert_eq!(sorted(&server, tenancy.tag), (LIMIT, vec![40, 60]));
@@ -127,17 +128,17 @@ fn a_gateway_that_was_frozen_for_longer_than_its_lease_registers_before_it_admit
         assert!(slot(&other, &key.digest).await.is_none());
         assert_eq!(sorted(&server, tenancy.tag), (LIMIT, vec![39, 61]));
         drop((kept, more, held));
-        until("Redis has forgotten all holders", || (counted(&server, tenancy.tag) == (0, Vec::new())).then_some(()));
+        until("Redis has no lease", || (counted(&server, tenancy.tag) == (0, Vec::new())).then_some(()));
     });
 }
 
 async fn until_admitted(gateway: &Alone, digest: KeyDigest) -> Vec<Admitted> {
     let begun = Instant::now();
     loop {
-        if let Decision::Admitted(admitted) = gateway.ask(digest).await.unwrap() {
+        if let Decision::Admitted(admitted) = gateway.decide(digest).await.unwrap() {
             return vec![admitted];
         }
-        assert!(begun.elapsed() < SLACK, "the slot that was given back is not seen");
+        assert!(begun.elapsed() < SLACK, "the released slot is not seen");
         pass(Duration::from_millis(2)).await;
     }
 }

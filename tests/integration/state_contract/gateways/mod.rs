@@ -1,5 +1,5 @@
-//! Many gateways over one Redis keep the promises of one. Each has a state of its own, with a cache, connections and a
-//! keeper of its own, as if it were alone in its process.
+//! The contract with several gateways on one Redis. Each has a state of its own, with its own cache, connections and
+//! heartbeat, as if it were in a process of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,15 +21,15 @@ mod cutting;
 mod revocations;
 mod slots;
 mod leases;
-mod lost_answers;
+mod lost_replies;
 mod pauses;
 
 /// A quota that never refuses.
 const PLENTY: Quota = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
-/// What an organization may have in flight.
+/// Concurrency limit of the organization.
 const LIMIT: u32 = 100;
 
-/// Settings as they are shipped, but for a deadline that a loaded machine keeps, and quotas that never refuse.
+/// Settings as shipped, but for a deadline that a loaded machine can keep, and a quota that never refuses.
 fn shipped(server: &Redis, lease: Duration) -> Settings {
     let mut settings = settings(Servers::Single(at(server)));
     (settings.lease, settings.clock) = (lease, Clock::Server);
@@ -54,7 +54,7 @@ async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable>
     state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() }).await
 }
 
-/// Takes a slot, if there is one and the answer is in time.
+/// Acquires a slot; `None` when none is free or the reply is late.
 async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
     match ask(state, digest).await {
         Ok(Decision::Admitted(admitted)) => Some(admitted),
@@ -63,20 +63,14 @@ async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
     }
 }
 
-/// Takes slots until there are so many, for as long as it may take; how long it took.
-async fn fill(
-    state: &State,
-    digest: &KeyDigest,
-    held: &mut Vec<Admitted>,
-    count: usize,
-    patience: Duration,
-) -> Duration {
+/// Acquires slots until there are `count`, within the time-out. Returns how long it took.
+async fn fill(state: &State, digest: &KeyDigest, held: &mut Vec<Admitted>, count: usize, limit: Duration) -> Duration {
     let begun = Instant::now();
     while held.len() < count {
         match slot(state, digest).await {
             Some(admitted) => held.push(admitted),
             None => {
-                assert!(begun.elapsed() < patience, "{} of {count} slots after {patience:?}", held.len());
+                assert!(begun.elapsed() < limit, "{} of {count} slots after {limit:?}", held.len());
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
@@ -84,7 +78,7 @@ async fn fill(
     begun.elapsed()
 }
 
-/// What Redis counts: all slots of an organization, and those of each gateway that it knows there.
+/// Slots as Redis counts them: all of an organization, and those of each lease.
 fn counted(server: &Redis, tag: OrgTag) -> (u32, Vec<u32>) {
     let name = format!("keygate:{{{}}}:org", tag.as_str());
     let fields: Vec<(String, Vec<u8>)> = server.query(::redis::cmd("HGETALL").arg(name)).unwrap();
@@ -94,14 +88,14 @@ fn counted(server: &Redis, tag: OrgTag) -> (u32, Vec<u32>) {
     (number(&live.1[8..]), held)
 }
 
-/// Slots that are really held, counted beside Redis.
+/// Slots that are really held, counted without Redis.
 #[derive(Default)]
 struct Gauge {
     held: AtomicU32,
     most: AtomicU32,
 }
 
-/// One slot that is counted.
+/// One counted slot.
 struct Counted<'a>(&'a Gauge, Admitted);
 
 impl Gauge {
@@ -117,7 +111,7 @@ impl Gauge {
 }
 
 impl Drop for Counted<'_> {
-    /// Before the slot is given back.
+    /// Runs before the slot is released, so that the count is never too high.
     fn drop(&mut self) {
         assert!(!self.1.provisional);
         self.0.held.fetch_sub(1, Ordering::SeqCst);

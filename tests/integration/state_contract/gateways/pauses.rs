@@ -1,5 +1,5 @@
-//! A key that was idle has no more than its bucket allows, whichever gateway it comes back to, and whatever their
-//! clocks show.
+//! Refill of an idle key: never more than its bucket allows, whichever gateway is used next, and whatever the clocks of
+//! the gateways show.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{decide, tenant};
 use crate::support::redis::Redis;
 
-/// Ten a second, and a minute's worth at once.
+/// Ten requests a second, and a burst of a minute's worth.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600 };
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Asks all gateways in turn until one has no token; how many there were.
-async fn drained(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize) -> Micros) -> u64 {
+/// Uses all gateways in turn until the bucket is empty. Returns the number of tokens.
+async fn drain(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize) -> Micros) -> u64 {
     let mut admitted = 0;
     for (number, gateway) in gateways.iter().enumerate().cycle() {
         match decide(gateway, digest, now(number)).await {
@@ -40,7 +40,7 @@ async fn drained(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize
 }
 
 #[test]
-fn a_pause_gives_what_flowed_in_and_never_more_than_the_burst() {
+fn refill_after_a_pause_is_capped_by_the_burst() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -49,18 +49,18 @@ fn a_pause_gives_what_flowed_in_and_never_more_than_the_burst() {
         let gateways = open_four(&settings).await;
         let (_, key) = tenant(&gateways[0]).await;
         let mut now = clock::now();
-        assert_eq!(drained(&gateways, &key.digest, |_| now).await, 600);
+        assert_eq!(drain(&gateways, &key.digest, |_| now).await, 600);
         for (pause, tokens) in [(1, 10), (5, 50), (59, 590), (60, 600), (61, 600), (3600, 600), (400 * 86400, 600)] {
             now = now.after(Duration::from_secs(pause));
             let early = Micros(now.0 - 1);
-            assert_eq!(drained(&gateways, &key.digest, |_| now).await, tokens, "after {pause} s");
-            assert_eq!(drained(&gateways, &key.digest, |_| early).await, 0, "after {pause} s");
+            assert_eq!(drain(&gateways, &key.digest, |_| now).await, tokens, "after {pause} s");
+            assert_eq!(drain(&gateways, &key.digest, |_| early).await, 0, "after {pause} s");
         }
     });
 }
 
 #[test]
-fn only_the_servers_clock_counts() {
+fn server_clock_alone_decides() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -78,11 +78,11 @@ fn only_the_servers_clock_counts() {
         };
         let inflow = |begun: Instant| (begun.elapsed().as_secs_f64() * 10.0).ceil() as u64;
         let begun = Instant::now();
-        let admitted = drained(&gateways, &key.digest, off).await;
+        let admitted = drain(&gateways, &key.digest, off).await;
         assert!((600..=600 + inflow(begun)).contains(&admitted), "{admitted}");
         let begun = Instant::now();
         pass(Duration::from_secs(3)).await;
-        let admitted = drained(&gateways, &key.digest, off).await;
+        let admitted = drain(&gateways, &key.digest, off).await;
         assert!((30..=inflow(begun) + 1).contains(&admitted), "{admitted} after a pause of 3 s");
     });
 }

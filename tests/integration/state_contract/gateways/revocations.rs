@@ -1,4 +1,4 @@
-//! A revocation that was acknowledged by one gateway holds on all.
+//! Revocations: acknowledged by one gateway, they hold on all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::state_contract::tenancy::{Held, tenancy};
 use crate::support::redis::Redis;
 
 const TRIALS: usize = 10_000;
-/// Trials at a time: as many as keep all busy.
-const AT_ONCE: usize = 64;
+/// Concurrent trials: enough to keep all gateways busy.
+const CONCURRENT_TRIALS: usize = 64;
 
 #[test]
-fn no_gateway_admits_a_key_after_its_revocation_returned() {
+fn revoked_key_is_admitted_by_no_gateway() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -34,15 +34,16 @@ fn no_gateway_admits_a_key_after_its_revocation_returned() {
             }
             key
         });
-        let keys: Vec<Held> = keys.buffer_unordered(AT_ONCE).collect().await;
-        let trials = keys.iter().enumerate().map(|(trial, key)| revoked_and_used(gateways, trial % 4, key));
-        let uses: usize = stream::iter(trials).buffer_unordered(AT_ONCE).fold(0, async |sum, uses| sum + uses).await;
+        let keys: Vec<Held> = keys.buffer_unordered(CONCURRENT_TRIALS).collect().await;
+        let trials = keys.iter().enumerate().map(|(trial, key)| revoke_and_use(gateways, trial % 4, key));
+        let uses: usize =
+            stream::iter(trials).buffer_unordered(CONCURRENT_TRIALS).fold(0, async |sum, uses| sum + uses).await;
         assert_eq!(uses, TRIALS * 3);
     });
 }
 
-/// Revokes through one, and uses through the others as soon as that returns.
-async fn revoked_and_used(gateways: &[Arc<State>], by: usize, key: &Held) -> usize {
+/// Revokes a key through one gateway, and uses it through the others as soon as that returns.
+async fn revoke_and_use(gateways: &[Arc<State>], by: usize, key: &Held) -> usize {
     gateways[by].change(Change::RevokeKey { key: key.id, at: clock::now() }).await.unwrap();
     let others = gateways.iter().enumerate().filter(|(number, _)| *number != by);
     let uses = others.map(|(_, gateway)| ask(gateway, &key.digest));

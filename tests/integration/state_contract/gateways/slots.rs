@@ -1,4 +1,4 @@
-//! One concurrency of an organization, over all gateways.
+//! The concurrency limit of an organization, over all gateways.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::support::{Random, until};
 
 /// Short enough to wait for its end, long enough for a loaded machine.
 const LEASE: Duration = Duration::from_secs(3);
-/// Clients at a time, which want more than there is.
+/// Concurrent clients, more than there are slots.
 const CLIENTS: u64 = 240;
-/// What each of them asks for.
+/// Requests of each client.
 const REQUESTS: u32 = 120;
 
 #[test]
-fn four_gateways_share_the_slots_of_an_organization() {
+fn slots_of_an_organization_are_shared_by_four_gateways() {
     let _entered = enter();
     let server = Redis::start();
-    // One gateway has a network whose answers are late, sometimes later than the deadline.
+    // One gateway has a network that delays replies, sometimes beyond the deadline.
     let slow = Proxy::to(server.address());
     block_on(async {
         let settings = shipped(&server, LEASE);
@@ -40,25 +40,25 @@ fn four_gateways_share_the_slots_of_an_organization() {
         let gauge = Gauge::default();
         let clients = (0..CLIENTS).map(|seed| client(&gateways, &key.digest, &gauge, seed));
         let done = join_all(clients);
-        let weather = async {
+        let change_delay = async {
             let mut random = Random::new(7);
             loop {
                 slow.delay(Duration::from_micros(random.below(30_000)));
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::select! { _ = done => {}, () = weather => {} }
+        tokio::select! { _ = done => {}, () = change_delay => {} }
         slow.delay(Duration::ZERO);
-        assert_eq!(gauge.most(), LIMIT, "at most, and really");
-        all_come_back(&server, &gateways, tenancy.tag, &key.digest).await;
+        assert_eq!(gauge.most(), LIMIT, "the limit is reached and not exceeded");
+        all_slots_return(&server, &gateways, tenancy.tag, &key.digest).await;
     });
 }
 
-/// One client after the other, some of which leave early.
+/// Requests one after the other; some are dropped before they are decided.
 async fn client(gateways: &[Arc<State>], digest: &KeyDigest, gauge: &Gauge, seed: u64) {
     let (mut random, begun) = (Random::new(seed), Instant::now());
     let mut requests = 0;
-    // And until the limit was reached.
+    // At least until the limit was reached.
     while requests < REQUESTS || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
         requests += 1;
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
@@ -75,8 +75,9 @@ async fn client(gateways: &[Arc<State>], digest: &KeyDigest, gauge: &Gauge, seed
     }
 }
 
-/// When all was given back, any gateway can have it all within the lease, and then Redis counts nothing.
-pub(super) async fn all_come_back(server: &Redis, gateways: &[Arc<State>], tag: OrgTag, digest: &KeyDigest) {
+/// Checks that, once all slots are released, any gateway can acquire them all within the lease, and that Redis then
+/// counts none.
+pub(super) async fn all_slots_return(server: &Redis, gateways: &[Arc<State>], tag: OrgTag, digest: &KeyDigest) {
     let limit = usize::try_from(LIMIT).unwrap();
     for gateway in gateways {
         let mut held = Vec::new();
@@ -85,5 +86,5 @@ pub(super) async fn all_come_back(server: &Redis, gateways: &[Arc<State>], tag: 
         assert_eq!(counted(server, tag).0, LIMIT);
     }
     assert!(gateways.iter().all(|gateway| gateway.in_flight() == 0));
-    until("Redis has forgotten all holders", || (counted(server, tag) == (0, Vec::new())).then_some(()));
+    until("Redis has no lease", || (counted(server, tag) == (0, Vec::new())).then_some(()));
 }

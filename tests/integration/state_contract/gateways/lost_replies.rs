@@ -1,4 +1,4 @@
-//! Answers that are lost: no slot leaks, none is counted twice, and no token is given twice.
+//! Lost replies: no slot leaks or is counted twice, and no token is given twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use keygate::state::redis::{Address, Servers};
 use keygate::state::{Change, Decision, State};
 use tokio::time::sleep;
 
-use super::cutting::Cutting;
-use super::slots::all_come_back;
+use super::cutting::CuttingProxy;
+use super::slots::all_slots_return;
 use super::{Gauge, LIMIT, ask, open, shipped};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::runtime::{block_on, enter};
@@ -22,24 +22,24 @@ use crate::support::redis::Redis;
 
 const LEASE: Duration = Duration::from_secs(3);
 const LOAD: Duration = Duration::from_secs(4);
-/// Clients at a time, which want more slots than there are.
+/// Concurrent clients, more than there are slots.
 const CLIENTS: u64 = 240;
-/// What one of the keys may use, which is asked for more.
+/// Quota of one of the keys, which is used beyond it.
 const QUOTA: Quota = Quota { requests: 500, per: Duration::from_secs(1), burst: 100 };
 
-/// What was admitted with the key that has [`QUOTA`], and with the other.
+/// Admissions of the key that has [`QUOTA`], and of the other.
 #[derive(Default)]
 struct Admissions([AtomicU64; 2]);
 
 #[test]
-fn cut_connections_neither_leak_nor_double_anything() {
+fn cut_connections_leak_and_double_nothing() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
         let near = shipped(&server, LEASE);
         let (mut gateways, mut networks) = (vec![open(&near).await], Vec::new());
         for seed in 0..3 {
-            let network = Cutting::to(server.address(), seed).await;
+            let network = CuttingProxy::to(server.address(), seed).await;
             let mut settings = near.clone();
             settings.deadline = Duration::from_millis(500);
             settings.servers = Servers::Single(Address { host: "127.0.0.1".into(), port: network.address.port() });
@@ -53,9 +53,9 @@ fn cut_connections_neither_leak_nor_double_anything() {
         let digests = [limited.digest, plenty.digest];
         join_all((0..CLIENTS).map(|seed| client(&gateways, &digests, (&gauge, &admissions), begun, seed))).await;
         let allowed = f64::from(QUOTA.burst) + f64::from(QUOTA.requests) * begun.elapsed().as_secs_f64();
-        networks.iter().for_each(Cutting::calm_down);
+        networks.iter().for_each(CuttingProxy::stop_cutting);
 
-        let cuts: u64 = networks.iter().map(Cutting::cuts).sum();
+        let cuts: u64 = networks.iter().map(CuttingProxy::cuts).sum();
         assert!(cuts > 30, "only {cuts} connections were cut");
         assert_eq!(gauge.most(), LIMIT, "at most, and really");
         let [few, many] = admissions.0.map(AtomicU64::into_inner);
@@ -64,7 +64,7 @@ fn cut_connections_neither_leak_nor_double_anything() {
         assert!(taken[0] as f64 <= allowed, "{} tokens of {allowed}", taken[0]);
         // A loaded machine does not ask for all of it.
         assert!(taken[0] as f64 >= 0.3 * allowed, "only {} tokens of {allowed}", taken[0]);
-        all_come_back(&server, &gateways, tenancy.tag, &plenty.digest).await;
+        all_slots_return(&server, &gateways, tenancy.tag, &plenty.digest).await;
     });
 }
 
@@ -76,7 +76,7 @@ async fn client(
     seed: u64,
 ) {
     let mut random = Random::new(seed);
-    // And until the limit was reached.
+    // At least until the limit was reached.
     while begun.elapsed() < LOAD || (gauge.most() < LIMIT && begun.elapsed() < PATIENCE) {
         let gateway = &gateways[usize::try_from(random.below(4)).unwrap()];
         let which = usize::from(random.below(2) > 0);
