@@ -11,20 +11,20 @@
 //!   at all: a key that is not its certificate's, or an empty file, leaves what was in force.
 
 mod certificate;
-mod client;
-mod current;
+mod client_config;
 mod error;
 mod files;
-mod names;
-mod server;
-mod store;
+mod reloadable;
+mod resolver;
+mod server_config;
+mod server_tls;
 mod tickets;
 
 pub use certificate::{CertificateExpiry, CertificateFiles};
-pub use client::ClientSettings;
+pub use client_config::ClientSettings;
 pub use error::Error;
-pub use server::{ClientAuth, ServerSettings, Version};
-pub use store::{ClientTls, PreparedTls, ServerTls};
+pub use server_config::{ClientAuth, ServerSettings, Version};
+pub use server_tls::{ClientTls, PreparedTls, ServerTls};
 
 use std::sync::Arc;
 

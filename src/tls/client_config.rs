@@ -10,7 +10,7 @@ use super::certificate::{Certificate, CertificateFiles};
 use super::error::Error;
 use super::files::Files;
 use super::provider;
-use super::store::Offer;
+use super::server_tls::Offer;
 
 /// Whom we believe, and who we are, when we connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

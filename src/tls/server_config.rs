@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use super::certificate::{Certificate, CertificateExpiry, CertificateFiles};
 use super::error::Error;
 use super::files::Files;
-use super::names::Names;
 use super::provider;
+use super::resolver::Names;
 use super::tickets::SharedTickets;
 use crate::secret::Secret;
 

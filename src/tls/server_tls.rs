@@ -14,11 +14,11 @@ use rustls::ClientConfig;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::certificate::CertificateExpiry;
-use super::client::ClientSettings;
-use super::current::Current;
+use super::client_config::ClientSettings;
 use super::error::Error;
 use super::files::{Files, Fingerprint};
-use super::server::{Made, ServerSettings};
+use super::reloadable::Current;
+use super::server_config::{Made, ServerSettings};
 
 /// One listener's TLS.
 pub struct ServerTls(Current<Made>);
