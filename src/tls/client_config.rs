@@ -1,4 +1,4 @@
-//! The client's side: whom we believe, and who we are.
+//! TLS settings of outgoing connections, and the configuration that is built of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,54 +8,65 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::certificate::{Certificate, CertificateFiles};
 use super::error::Error;
-use super::files::Files;
-use super::provider;
-use super::server_tls::Offer;
+use super::files::FileContents;
+use super::provider::provider;
 
-/// Whom we believe, and who we are, when we connect.
+/// TLS settings of outgoing connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// The file of the certificates (PEM) that servers must be certified by; none for those the system trusts.
+    /// The file of the authorities (PEM) that certify servers; `None` for those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// Our own certificate, for servers that ask for one.
+    /// Our own certificate, for servers that request one.
     pub identity: Option<CertificateFiles>,
 }
 
+/// Configuration built of the settings and the contents of their files.
+pub(super) struct BuiltClientConfig {
+    pub(super) config: Arc<ClientConfig>,
+    /// The end of our own certificate, Unix time.
+    pub(super) not_after: Option<i64>,
+}
+
 impl ClientSettings {
-    /// The configuration of connections that agree on no protocol (ALPN).
+    /// The configuration of connections that negotiate no protocol (ALPN).
     ///
     /// # Errors
-    /// [`Error`] when a file is of no use.
+    /// [`Error`] when a file cannot be used.
     pub fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        Ok(self.make(&self.read(), &[])?.config)
+        Ok(BuiltClientConfig::build(self, &self.read_files(), &[])?.config)
     }
 
-    pub(super) fn read(&self) -> Files {
-        Files::read(self.ca.iter().map(PathBuf::as_path).chain(self.identity.iter().flat_map(CertificateFiles::files)))
+    pub(super) fn read_files(&self) -> FileContents {
+        let identity = self.identity.iter().flat_map(CertificateFiles::paths);
+        FileContents::read(self.ca.iter().map(PathBuf::as_path).chain(identity))
     }
+}
 
-    pub(super) fn make(&self, files: &Files, protocols: &[&[u8]]) -> Result<Offer, Error> {
+impl BuiltClientConfig {
+    /// Builds the configuration of connections that offer these protocols (ALPN).
+    pub(super) fn build(settings: &ClientSettings, files: &FileContents, protocols: &[&[u8]]) -> Result<Self, Error> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots(self.ca.as_deref(), files)?);
-        let own = self.identity.as_ref().map(|pair| Certificate::load(pair, files)).transpose()?;
+            .with_root_certificates(load_roots(settings.ca.as_deref(), files)?);
+        let own = settings.identity.as_ref().map(|paths| Certificate::load(paths, files)).transpose()?;
         let not_after = own.as_ref().map(|own| own.not_after);
         let mut config = match own {
             Some(own) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(Offer { config: Arc::new(config), not_after })
+        Ok(Self { config: Arc::new(config), not_after })
     }
 }
 
-fn roots(ca: Option<&Path>, files: &Files) -> Result<RootCertStore, Error> {
-    let Some(path) = ca else { return system_roots() };
+fn load_roots(ca: Option<&Path>, files: &FileContents) -> Result<RootCertStore, Error> {
+    let Some(path) = ca else { return load_system_roots() };
     files.authorities(path)
 }
 
-fn system_roots() -> Result<RootCertStore, Error> {
+fn load_system_roots() -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
+    // A system may have certificates that cannot be parsed; the others are enough.
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if added == 0 { Err(Error::NoSystemRoots) } else { Ok(roots) }
 }

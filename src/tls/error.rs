@@ -1,4 +1,4 @@
-//! What can be wrong with the files, always with the file's name.
+//! Errors of TLS settings. Each names the file that it concerns.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustls::pki_types::pem;
 use rustls::server::VerifierBuilderError;
 
-/// Why no TLS configuration can be made.
+/// The reason why a TLS configuration cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -14,7 +14,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -23,7 +23,7 @@ pub enum Error {
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
@@ -38,22 +38,22 @@ pub enum Error {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: x509_parser::error::X509Error,
     },
-    /// Certificate and key do not go together, or are of a kind that cannot be used.
+    /// Certificate and key do not belong together, or are of a kind that cannot be used.
     #[error("{chain} and {key} cannot be used together; the first certificate must be the key's")]
     KeyMismatch {
         /// The file of the certificates.
         chain: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },
-    /// A certificate after the first has no name, so nobody could ever ask for it.
+    /// A certificate after the first has no DNS name, so no client could ever ask for it.
     #[error("{0} holds a certificate without a DNS name, which only the first of a listener may")]
     MissingName(PathBuf),
     /// A listener has no certificate at all.
@@ -64,29 +64,29 @@ pub enum Error {
     Authority {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },
-    /// Nobody could be verified by these authorities.
+    /// Clients cannot be verified by these authorities.
     #[error("{path} cannot be used to verify clients")]
     Verifier {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: VerifierBuilderError,
     },
-    /// The system has no certificates.
+    /// The system has no certificate authorities.
     #[error("the system has no certificate authorities; install them, or name a file as `tls: {{ ca: … }}`")]
     NoSystemRoots,
-    /// The cryptography refuses.
+    /// The cryptography cannot be set up.
     #[error("the cryptography cannot be set up")]
     Crypto(#[from] rustls::Error),
 }
 
 impl Error {
-    /// What is wrong, and why, on one line.
+    /// The error and its sources on one line.
     pub fn in_full(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);

@@ -1,4 +1,4 @@
-//! Files as they were at one moment: each is read once, and all that is made of it is made of the same bytes.
+//! The contents of files at one moment: each file is read once, and everything is built of the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,28 +13,28 @@ use zeroize::Zeroizing;
 
 use super::error::Error;
 
-/// Bytes of a file: many times what all public authorities take, and what is never-ending (a device) is too much.
-const MAX: u64 = 4 << 20;
+/// Bytes of a file: many times the size of all public authorities together. A device never ends, and is refused.
+const MAX_SIZE: u64 = 4 << 20;
 
-/// The contents of some files, or why they could not be read. Keys are among them: there is no `Debug`.
-pub(super) struct Files(BTreeMap<PathBuf, io::Result<Zeroizing<Vec<u8>>>>);
+/// The contents of files, or the errors by which they could not be read. There is no `Debug`: keys are among them.
+pub(super) struct FileContents(BTreeMap<PathBuf, io::Result<Zeroizing<Vec<u8>>>>);
 
-/// What the files were like: equal when all contents are equal.
+/// Digests of files: equal when all contents are equal. A file that could not be read has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fingerprint(BTreeMap<PathBuf, Option<[u8; 32]>>);
+pub(super) struct Fingerprints(BTreeMap<PathBuf, Option<[u8; 32]>>);
 
-impl Files {
-    /// Reads them all. What cannot be read is an error only for whoever asks for it.
+impl FileContents {
+    /// Reads the files. An error is returned when the contents of its file are used.
     pub(super) fn read<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Self {
         Self(paths.into_iter().map(|path| (path.to_owned(), read(path))).collect())
     }
 
-    pub(super) fn fingerprint(&self) -> Fingerprint {
+    pub(super) fn fingerprints(&self) -> Fingerprints {
         let digest = |content: &io::Result<Zeroizing<Vec<u8>>>| content.as_ref().ok().map(|c| Sha256::digest(c).into());
-        Fingerprint(self.0.iter().map(|(path, content)| (path.clone(), digest(content))).collect())
+        Fingerprints(self.0.iter().map(|(path, content)| (path.clone(), digest(content))).collect())
     }
 
-    /// The certificates of a file, in its order; at least one.
+    /// The certificates of a file, in the file's order; at least one.
     pub(super) fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
         let pem = |source| Error::Pem { path: path.to_owned(), source };
         let certificates = CertificateDer::pem_slice_iter(self.content(path)?).collect::<Result<Vec<_>, _>>();
@@ -60,16 +60,16 @@ impl Files {
     }
 
     fn content(&self, path: &Path) -> Result<&[u8], Error> {
-        let unreadable = |source| Error::Read { path: path.to_owned(), source };
+        let read_error = |source| Error::Read { path: path.to_owned(), source };
         match self.0.get(path) {
             Some(Ok(content)) => Ok(content),
-            Some(Err(error)) => Err(unreadable(same(error))),
-            None => Err(unreadable(io::ErrorKind::NotFound.into())),
+            Some(Err(error)) => Err(read_error(copy_error(error))),
+            None => Err(read_error(io::ErrorKind::NotFound.into())),
         }
     }
 }
 
-impl Fingerprint {
+impl Fingerprints {
     /// The files whose contents differ, and those that only one of the two has.
     pub(super) fn differences(&self, other: &Self) -> Vec<PathBuf> {
         let both = self.0.keys().chain(other.0.keys().filter(|path| !self.0.contains_key(*path)));
@@ -79,14 +79,14 @@ impl Fingerprint {
 
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
-    // Room for all of it at once: a buffer that grows leaves copies of a key behind.
-    let room = usize::try_from(file.metadata()?.len().min(MAX)).unwrap_or_default() + 1;
-    let mut content = Zeroizing::new(Vec::with_capacity(room));
-    file.take(MAX + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
+    // Capacity for the whole file: a buffer that grows leaves copies of a key behind.
+    let capacity = usize::try_from(file.metadata()?.len().min(MAX_SIZE)).unwrap_or_default() + 1;
+    let mut content = Zeroizing::new(Vec::with_capacity(capacity));
+    file.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SIZE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
-/// An error of the operating system again: the library's cannot be cloned.
-fn same(error: &io::Error) -> io::Error {
+/// Copies an error of the operating system: `io::Error` cannot be cloned.
+fn copy_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }

@@ -1,4 +1,4 @@
-//! What is in force, and files that take its place when they change.
+//! A value built of files, rebuilt when they change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,77 +6,81 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::error::Error;
-use super::files::{Files, Fingerprint};
+use super::files::{FileContents, Fingerprints};
 
-/// Something made of files, replaced in one step while it is in use.
-pub(super) struct Current<M> {
-    in_force: ArcSwap<Made<M>>,
-    doubt: Mutex<Option<Doubt>>,
+/// A value built of files, replaced in one step while it is in use.
+///
+/// - Readers never wait. Reloads and replacements wait for one another: a slow reload must not bring back what a later
+///   replacement has removed.
+pub(super) struct Reloadable<T> {
+    active: ArcSwap<Active<T>>,
+    /// The failure of the last reload, if it failed. Locked for as long as a reload or replacement lasts.
+    failure: Mutex<Option<ReloadFailure>>,
 }
 
-struct Made<M> {
-    value: Arc<M>,
-    fingerprint: Fingerprint,
+struct Active<T> {
+    value: Arc<T>,
+    fingerprints: Fingerprints,
 }
 
-/// Files that are of no use.
-struct Doubt {
-    fingerprint: Fingerprint,
-    /// True if anybody was told. When first seen, they may be about to be written.
-    told: bool,
+/// Changed files that cannot be used.
+struct ReloadFailure {
+    fingerprints: Fingerprints,
+    /// True once the failure was returned as an error: at the second reload that reads the same contents.
+    is_reported: bool,
 }
 
-impl<M> Current<M> {
-    /// What was made of these files is in force.
-    pub(super) fn new(value: M, fingerprint: Fingerprint) -> Self {
-        let made = Made { value: Arc::new(value), fingerprint };
-        Self { in_force: ArcSwap::from_pointee(made), doubt: Mutex::default() }
+impl<T> Reloadable<T> {
+    /// A value that was built of files with these fingerprints.
+    pub(super) fn new(value: T, fingerprints: Fingerprints) -> Self {
+        let active = Active { value: Arc::new(value), fingerprints };
+        Self { active: ArcSwap::from_pointee(active), failure: Mutex::default() }
     }
 
-    pub(super) fn load(&self) -> Arc<M> {
-        Arc::clone(&self.in_force.load().value)
+    /// The active value.
+    pub(super) fn load(&self) -> Arc<T> {
+        Arc::clone(&self.active.load().value)
     }
 
-    /// Puts something else in force. A look that goes on meanwhile is waited for: what it makes is of what was in force.
-    pub(super) fn replace(&self, value: M, fingerprint: Fingerprint) {
-        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
-        *doubt = None;
-        self.put(value, fingerprint);
+    /// Replaces the value. Waits for a reload that is going on, which builds on the value before.
+    pub(super) fn replace(&self, value: T, fingerprints: Fingerprints) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = None;
+        self.activate(value, fingerprints);
     }
 
-    fn put(&self, value: M, fingerprint: Fingerprint) {
-        self.in_force.store(Arc::new(Made { value: Arc::new(value), fingerprint }));
+    fn activate(&self, value: T, fingerprints: Fingerprints) {
+        self.active.store(Arc::new(Active { value: Arc::new(value), fingerprints }));
     }
 
-    /// Puts into force what is made of the files, when they have changed. Returns those that have.
-    ///
-    /// One look at a time, reading included: a slow one must not bring back what a later one has replaced.
+    /// Reads the files, and rebuilds the value if they have changed. Returns the files that have.
     ///
     /// # Errors
-    /// What `make` says of the same files the second time in a row; once for each content.
+    /// The error of `build`, at the second reload in a row that reads the same contents; once for each contents.
     pub(super) fn reload(
         &self,
-        read: impl FnOnce(&M) -> Files,
-        make: impl FnOnce(&M, &Files) -> Result<M, Error>,
+        read: impl FnOnce(&T) -> FileContents,
+        build: impl FnOnce(&T, &FileContents) -> Result<T, Error>,
     ) -> Result<Vec<PathBuf>, Error> {
-        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_force = self.in_force.load_full();
-        let files = read(&in_force.value);
-        let fingerprint = files.fingerprint();
-        let before = doubt.take().filter(|doubt| doubt.fingerprint == fingerprint);
-        let changed = fingerprint.differences(&in_force.fingerprint);
+        // Before reading: a reload that reads first and activates last could activate contents that are older.
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = self.active.load_full();
+        let files = read(&active.value);
+        let fingerprints = files.fingerprints();
+        let before = failure.take().filter(|failure| failure.fingerprints == fingerprints);
+        let changed = fingerprints.differences(&active.fingerprints);
         if changed.is_empty() {
             return Ok(changed);
         }
-        match make(&in_force.value, &files) {
+        match build(&active.value, &files) {
             Ok(value) => {
-                self.put(value, fingerprint);
+                self.activate(value, fingerprints);
                 Ok(changed)
             }
             Err(error) => {
-                let untold = before.as_ref().is_some_and(|before| !before.told);
-                *doubt = Some(Doubt { fingerprint, told: before.is_some() });
-                if untold { Err(error) } else { Ok(Vec::new()) }
+                let is_due = before.as_ref().is_some_and(|before| !before.is_reported);
+                *failure = Some(ReloadFailure { fingerprints, is_reported: before.is_some() });
+                if is_due { Err(error) } else { Ok(Vec::new()) }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which certificate a client sees.
+//! Resolver of the certificate that a client is presented with, by the name that it asks for (SNI).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,35 +11,37 @@ use super::certificate::Certificate;
 
 /// The certificates of a listener, by name.
 ///
-/// - The exact name goes before the wildcard, and a wildcard stands for exactly one label (RFC 6125, section 6.4.3).
-/// - Of several for one name, such as an RSA and an ECDSA one, the first that the client can verify is taken.
-/// - A client that sends no name, or one that no certificate has, gets the first certificate.
+/// - An exact name takes precedence over a wildcard, and a wildcard stands for exactly one label (RFC 6125, section
+///   6.4.3).
+/// - Of several certificates with one name, such as an RSA and an ECDSA one, the first that the client can verify is
+///   presented.
+/// - A client that sends no name, or a name that no certificate has, gets the listener's first certificate.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct CertificateResolver {
     first: Arc<CertifiedKey>,
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// Those of `*.rest`, by `rest`.
+    /// The certificates of `*.rest`, by `rest`.
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
 }
 
-impl Names {
-    /// Nothing, when there is no certificate.
+impl CertificateResolver {
+    /// The resolver of these certificates; `None` without any.
     pub(super) fn new(certificates: &[Certificate]) -> Option<Self> {
         let first = Arc::clone(&certificates.first()?.key);
-        let mut names = Self { first, exact: HashMap::new(), wildcard: HashMap::new() };
+        let mut resolver = Self { first, exact: HashMap::new(), wildcard: HashMap::new() };
         for certificate in certificates {
             for name in &certificate.names {
                 let keys = match name.strip_prefix("*.") {
-                    Some(rest) => names.wildcard.entry(rest.to_owned()),
-                    None => names.exact.entry(name.clone()),
+                    Some(rest) => resolver.wildcard.entry(rest.to_owned()),
+                    None => resolver.exact.entry(name.clone()),
                 };
                 keys.or_default().push(Arc::clone(&certificate.key));
             }
         }
-        Some(names)
+        Some(resolver)
     }
 
-    /// The certificate for a name, which is in lower case.
+    /// Finds the certificate for a name, which is in lower case.
     fn find(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<CertifiedKey> {
         let named = name.and_then(|name| {
             let wildcard = || self.wildcard.get(name.split_once('.')?.1);
@@ -47,11 +49,12 @@ impl Names {
         });
         let candidates = named.map_or(std::slice::from_ref(&self.first), Vec::as_slice);
         let suits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        // Without a common signature scheme the handshake fails with any of them.
         candidates.iter().find(suits).unwrap_or(&candidates[0])
     }
 }
 
-impl ResolvesServerCert for Names {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(self.find(hello.server_name(), hello.signature_schemes())))
     }

@@ -1,4 +1,4 @@
-//! The server's side: one listener's TLS, as it is configured and as it is made.
+//! TLS settings of a listener, and the configuration that is built of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,32 +12,33 @@ use sha2::{Digest as _, Sha256};
 
 use super::certificate::{Certificate, CertificateExpiry, CertificateFiles};
 use super::error::Error;
-use super::files::Files;
-use super::provider;
-use super::resolver::Names;
-use super::tickets::SharedTickets;
+use super::files::FileContents;
+use super::provider::provider;
+use super::resolver::CertificateResolver;
+use super::tickets::SharedTicketer;
 use crate::secret::Secret;
 
-/// What we speak, the preferred one first.
+/// The protocols that listeners speak (ALPN), the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// How a listener is encrypted.
+/// TLS settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Its certificates, at least one; the first is for clients that ask for no name that any of them has.
+    /// The certificates, at least one. The first is for clients that ask for a name that none has.
     pub certificates: Vec<CertificateFiles>,
-    /// Who clients must be certified by; none when they are not asked.
+    /// Authentication of clients by certificates; `None` when no certificate is requested.
     pub client_auth: Option<ClientAuth>,
-    /// The lowest version that is spoken.
+    /// The lowest version that is accepted.
     pub minimum: Version,
-    /// What the keys of session tickets are derived from, shared by all instances; none for keys of this process alone.
+    /// The secret that the keys of session tickets are derived from, shared by all instances. `None` for random keys of
+    /// this process alone.
     pub ticket_key: Option<Secret>,
 }
 
-/// Who clients must be certified by.
+/// Authentication of clients by certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// The file of the authorities' certificates (PEM).
+    /// The file of the authorities (PEM) that certify clients.
     pub ca: PathBuf,
     /// True if a client without a certificate is refused.
     pub required: bool,
@@ -52,36 +53,36 @@ pub enum Version {
     Tls13,
 }
 
-/// What is made of the settings and the files.
-pub(super) struct Made {
+/// Configuration built of the settings and the contents of their files.
+pub(super) struct BuiltServerConfig {
     pub(super) settings: ServerSettings,
     pub(super) config: Arc<ServerConfig>,
     pub(super) expiries: Vec<CertificateExpiry>,
-    /// What sessions depend on beside the handshake: with another one, none is resumed.
+    /// Digest of the client authentication, see [`digest_policy`].
     policy: [u8; 32],
 }
 
 impl ServerSettings {
-    /// All files, each once.
-    pub(super) fn files(&self) -> Vec<&Path> {
+    /// The paths of all files, each once.
+    pub(super) fn paths(&self) -> Vec<&Path> {
         let ca = self.client_auth.iter().map(|auth| auth.ca.as_path());
-        let mut files: Vec<&Path> = self.certificates.iter().flat_map(CertificateFiles::files).chain(ca).collect();
-        files.sort_unstable();
-        files.dedup();
-        files
+        let mut paths: Vec<&Path> = self.certificates.iter().flat_map(CertificateFiles::paths).chain(ca).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths
     }
 }
 
 impl ClientAuth {
-    /// True if the file holds authorities by which clients can be verified, now.
+    /// Checks that the file holds authorities by which clients can be verified, now.
     ///
     /// # Errors
     /// [`Error`] when it does not.
     pub fn check(&self) -> Result<(), Error> {
-        self.verifier(&Files::read([self.ca.as_path()])).map(drop)
+        self.verifier(&FileContents::read([self.ca.as_path()])).map(drop)
     }
 
-    fn verifier(&self, files: &Files) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    fn verifier(&self, files: &FileContents) -> Result<Arc<dyn ClientCertVerifier>, Error> {
         let roots = Arc::new(files.authorities(&self.ca)?);
         let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
         let builder = if self.required { builder } else { builder.allow_unauthenticated() };
@@ -98,23 +99,24 @@ impl Version {
     }
 }
 
-impl Made {
-    /// Reads the files and makes everything anew, but for the ticket keys of `before`, which go on.
-    pub(super) fn of(settings: &ServerSettings, files: &Files, before: Option<&Self>) -> Result<Self, Error> {
-        let certificates = certificates(settings, files)?;
-        let names = Names::new(&certificates).ok_or(Error::NoCertificates)?;
-        let policy = policy(settings, files)?;
+impl BuiltServerConfig {
+    /// Builds the configuration. `active` is the one that it replaces, whose ticket keys it keeps if it may.
+    pub(super) fn build(settings: &ServerSettings, files: &FileContents, active: Option<&Self>) -> Result<Self, Error> {
+        let certificates = load_certificates(settings, files)?;
+        let resolver = CertificateResolver::new(&certificates).ok_or(Error::NoCertificates)?;
+        let policy = digest_policy(settings, files)?;
         let builder =
             ServerConfig::builder_with_provider(provider()).with_protocol_versions(&settings.minimum.and_later())?;
         let builder = match &settings.client_auth {
             Some(auth) => builder.with_client_cert_verifier(auth.verifier(files)?),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(names));
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-        // Sessions are in tickets only: what clients carry costs us no memory, and no instance has to know of another.
+        // Sessions are in tickets alone: clients keep them, so they cost no memory and instances need not share any.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = ticketer(settings, policy, before)?;
+        config.ticketer = ticketer(settings, policy, active)?;
+        // Early data can be replayed.
         config.max_early_data_size = 0;
         Ok(Self {
             settings: settings.clone(),
@@ -125,12 +127,13 @@ impl Made {
     }
 }
 
-fn certificates(settings: &ServerSettings, files: &Files) -> Result<Vec<Certificate>, Error> {
+fn load_certificates(settings: &ServerSettings, files: &FileContents) -> Result<Vec<Certificate>, Error> {
     let mut certificates = Vec::new();
-    for pair in &settings.certificates {
-        let certificate = Certificate::load(pair, files)?;
+    for paths in &settings.certificates {
+        let certificate = Certificate::load(paths, files)?;
+        // The first is also for clients that send no name.
         if !certificates.is_empty() && certificate.names.is_empty() {
-            return Err(Error::MissingName(pair.chain.clone()));
+            return Err(Error::MissingName(paths.chain.clone()));
         }
         certificates.push(certificate);
     }
@@ -142,11 +145,11 @@ fn expiry((number, certificate): (usize, &Certificate)) -> CertificateExpiry {
     CertificateExpiry { certificate: name, not_after: certificate.not_after }
 }
 
-/// A digest of who clients must be.
+/// Digests the client authentication.
 ///
-/// A session that is resumed shows no certificate again. So tickets are good only where the same is asked of clients:
-/// not at a listener that asks for more, and not after an authority was removed.
-fn policy(settings: &ServerSettings, files: &Files) -> Result<[u8; 32], Error> {
+/// A resumed session presents no certificate again. So its ticket is good only under the same client authentication:
+/// not at a listener that requires more, and not after an authority was removed.
+fn digest_policy(settings: &ServerSettings, files: &FileContents) -> Result<[u8; 32], Error> {
     let mut digest = Sha256::new();
     if let Some(auth) = &settings.client_auth {
         digest.update(if auth.required { b"required" } else { b"optional" });
@@ -160,13 +163,14 @@ fn policy(settings: &ServerSettings, files: &Files) -> Result<[u8; 32], Error> {
 fn ticketer(
     settings: &ServerSettings,
     policy: [u8; 32],
-    before: Option<&Made>,
+    active: Option<&BuiltServerConfig>,
 ) -> Result<Arc<dyn ProducesTickets>, Error> {
     if let Some(secret) = &settings.ticket_key {
-        return Ok(Arc::new(SharedTickets::new(secret, policy)));
+        return Ok(Arc::new(SharedTicketer::new(secret, policy)));
     }
-    match before.filter(|before| before.policy == policy && before.settings.ticket_key.is_none()) {
-        Some(before) => Ok(Arc::clone(&before.config.ticketer)),
+    // Random keys outlive a change of certificates, but not of the client authentication.
+    match active.filter(|active| active.policy == policy && active.settings.ticket_key.is_none()) {
+        Some(active) => Ok(Arc::clone(&active.config.ticketer)),
         None => Ok(Ticketer::new()?),
     }
 }

@@ -1,122 +1,78 @@
-//! Both sides' configurations, replaced while they are in use.
+//! The TLS of a listener, reloaded from its files while in use.
 //!
-//! - A connection is made with what is in force at that moment, and keeps it to its end.
+//! - A handshake uses the configuration that is active when it begins, and its connection keeps it to the end.
 //! - Certificates, authorities and ticket keys are replaced in one step, after all of them have been read and checked:
-//!   that is why the whole configuration is swapped, and not each part within it.
-//! - What has changed is found by its content, not by times or links: to look is cheap enough to be done every second.
-//! - Files that are of no use leave what was in force. They are an error when two looks in a row have seen them: before
-//!   that they may be about to be written.
+//!   that is why the whole configuration is swapped, and not each part of it.
+//! - Changes are found by the contents of the files, not by times or links. Reading them is cheap enough to be done
+//!   every second.
+//! - Files that cannot be used leave the active configuration as it is. They are an error when two reloads in a row
+//!   have read them: after the first they may be in the middle of being written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsAcceptor;
 
 use super::certificate::CertificateExpiry;
-use super::client_config::ClientSettings;
 use super::error::Error;
-use super::files::{Files, Fingerprint};
-use super::reloadable::Current;
-use super::server_config::{Made, ServerSettings};
+use super::files::{FileContents, Fingerprints};
+use super::reloadable::Reloadable;
+use super::server_config::{BuiltServerConfig, ServerSettings};
 
-/// One listener's TLS.
-pub struct ServerTls(Current<Made>);
+/// The TLS of one listener.
+pub struct ServerTls(Reloadable<BuiltServerConfig>);
 
-/// What will be in force once it is installed.
-pub struct PreparedTls(Made, Fingerprint);
+/// A configuration that is built and checked, and not active yet.
+pub struct PreparedTls(BuiltServerConfig, Fingerprints);
 
 impl ServerTls {
     /// Reads all files of the settings.
     ///
     /// # Errors
-    /// [`Error`] names the file that is of no use.
+    /// [`Error`] names the file that cannot be used.
     pub fn open(settings: &ServerSettings) -> Result<Self, Error> {
-        let files = Files::read(settings.files());
-        Ok(Self(Current::new(Made::of(settings, &files, None)?, files.fingerprint())))
+        let files = FileContents::read(settings.paths());
+        Ok(Self(Reloadable::new(BuiltServerConfig::build(settings, &files, None)?, files.fingerprints())))
     }
 
-    /// What to accept the next connection with.
+    /// The acceptor for the next connection.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.0.load().config))
     }
 
-    /// The files that are read: when one changes, [`ServerTls::reload`] makes a difference.
+    /// The files that [`ServerTls::reload`] reads.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.0.load().settings.files().into_iter().map(PathBuf::from).collect()
+        self.0.load().settings.paths().into_iter().map(PathBuf::from).collect()
     }
 
-    /// When the certificates in force end, in the order of the configuration.
+    /// The ends of the active certificates, in the order of the configuration.
     pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.0.load().expiries.clone()
     }
 
-    /// Looks at the files again, and puts into force what has changed, if anything. Returns the files that have.
+    /// Reads the files again, and activates their contents if they have changed. Returns the files that have.
     ///
-    /// # Errors
-    /// [`Error`] when two looks in a row have seen the same files, and they are of no use; once for each content. What
-    /// was in force still is.
+    /// # Errors [`Error`] when two reloads in a row have read the same contents, and they cannot be used; once for each
+    /// contents. The active configuration stays.
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
-        let read = |made: &Made| Files::read(made.settings.files());
-        self.0.reload(read, |before, files| Made::of(&before.settings, files, Some(before)))
+        self.0.reload(
+            |active| FileContents::read(active.settings.paths()),
+            |active, files| BuiltServerConfig::build(&active.settings, files, Some(active)),
+        )
     }
 
-    /// Reads the files of other settings, to be installed when everything else is ready, too.
+    /// Builds the configuration of other settings, to be installed when everything else is ready, too.
     ///
     /// # Errors
-    /// [`Error`] names the file that is of no use.
+    /// [`Error`] names the file that cannot be used.
     pub fn prepare(&self, settings: &ServerSettings) -> Result<PreparedTls, Error> {
-        let files = Files::read(settings.files());
-        Ok(PreparedTls(Made::of(settings, &files, Some(&self.0.load()))?, files.fingerprint()))
+        let files = FileContents::read(settings.paths());
+        let built = BuiltServerConfig::build(settings, &files, Some(&self.0.load()))?;
+        Ok(PreparedTls(built, files.fingerprints()))
     }
 
-    /// Puts into force what was prepared.
-    pub fn install(&self, PreparedTls(made, fingerprint): PreparedTls) {
-        self.0.replace(made, fingerprint);
-    }
-}
-
-/// The TLS of connections that we make.
-pub struct ClientTls {
-    settings: ClientSettings,
-    /// The protocols that are offered (ALPN).
-    protocols: &'static [&'static [u8]],
-    current: Current<Offer>,
-}
-
-/// What a server is told, and who we are to it.
-pub(super) struct Offer {
-    pub(super) config: Arc<ClientConfig>,
-    /// The end of our own certificate.
-    pub(super) not_after: Option<i64>,
-}
-
-impl ClientTls {
-    /// Reads all files of the settings.
-    ///
-    /// # Errors
-    /// [`Error`] names the file that is of no use.
-    pub fn open(settings: &ClientSettings, protocols: &'static [&'static [u8]]) -> Result<Self, Error> {
-        let files = settings.read();
-        let current = Current::new(settings.make(&files, protocols)?, files.fingerprint());
-        Ok(Self { settings: settings.clone(), protocols, current })
-    }
-
-    /// What to make the next connection with.
-    pub fn connector(&self) -> TlsConnector {
-        TlsConnector::from(Arc::clone(&self.current.load().config))
-    }
-
-    /// When our own certificate ends, Unix time; nothing when we have none.
-    pub fn not_after(&self) -> Option<i64> {
-        self.current.load().not_after
-    }
-
-    /// As [`ServerTls::reload`].
-    ///
-    /// # Errors
-    /// As [`ServerTls::reload`].
-    pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
-        self.current.reload(|_| self.settings.read(), |_, files| self.settings.make(files, self.protocols))
+    /// Activates a prepared configuration.
+    pub fn install(&self, PreparedTls(built, fingerprints): PreparedTls) {
+        self.0.replace(built, fingerprints);
     }
 }

@@ -1,16 +1,16 @@
-//! Session tickets that every instance with the same secret can open.
+//! Session tickets (RFC 8446, section 4.6.1; RFC 5077) that every instance with the same secret can open.
 //!
 //! ```text
 //! period 8 │ nonce 24 │ the session, sealed │ tag 16
 //! ```
 //!
-//! Sealed with XChaCha20-Poly1305 under a random nonce: instances need not agree on who uses which. The key is derived
-//! (HKDF with SHA-256) from the secret, the policy of client certificates and the number of the 12-hour period.
+//! A ticket is sealed with XChaCha20-Poly1305 under a random nonce, so instances need not agree on nonces. The key is
+//! derived (HKDF with SHA-256) from the secret, the policy of client certificates and the number of the 12-hour period.
 //!
-//! - Only tickets of this period and of the one before open: keys change by themselves, everywhere at once.
-//! - A ticket opens only where the policy is the one that it was sealed under.
-//! - Whoever has the secret can read recorded TLS 1.2 connections that were resumed, or made tickets. With 1.3 a new
-//!   key exchange goes with every resumption, and nothing recorded can be read.
+//! - Only tickets of the current period and of the one before open: keys rotate by the clock, everywhere at once.
+//! - A ticket opens only under the policy that it was sealed under.
+//! - The secret opens recorded TLS 1.2 connections that were resumed or that issued tickets. With 1.3 every resumption
+//!   has a new key exchange, and no recorded connection can be read.
 
 use std::fmt;
 
@@ -28,17 +28,17 @@ use crate::secret::Secret;
 const PERIOD: u32 = 12 * 3600;
 const NUMBER: usize = 8;
 const NONCE: usize = 24;
-/// Names what the keys are for: the same secret used elsewhere gives others.
+/// Purpose of the keys: the same secret used for another purpose gives other keys.
 const PURPOSE: &[u8] = b"keygate session tickets 1";
 
-/// The tickets of one listener.
-pub(super) struct SharedTickets {
+/// The session tickets of one listener.
+pub(super) struct SharedTicketer {
     /// HKDF with the secret extracted.
     secret: Box<dyn HkdfExpander>,
     policy: [u8; 32],
 }
 
-impl SharedTickets {
+impl SharedTicketer {
     pub(super) fn new(secret: &Secret, policy: [u8; 32]) -> Self {
         let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("it is a suite of TLS 1.3");
         Self { secret: suite.hkdf_provider.extract_from_secret(None, secret.expose().as_bytes()), policy }
@@ -62,7 +62,7 @@ impl SharedTickets {
         self.cipher(*number).decrypt(&XNonce::from(*nonce), Payload { msg: sealed, aad: number }).ok()
     }
 
-    /// The cipher of a period. Derived each time: it costs a hundredth of the handshake that it is for.
+    /// Derives the cipher of a period. Not cached: the derivation costs a hundredth of the handshake that it is for.
     fn cipher(&self, number: [u8; NUMBER]) -> XChaCha20Poly1305 {
         let mut key = Zeroizing::new([0; 32]);
         let info: [&[u8]; 3] = [PURPOSE, &self.policy, &number];
@@ -75,7 +75,7 @@ fn period(now: Micros) -> u64 {
     now.0 / 1_000_000 / u64::from(PERIOD)
 }
 
-impl ProducesTickets for SharedTickets {
+impl ProducesTickets for SharedTicketer {
     fn enabled(&self) -> bool {
         true
     }
@@ -93,9 +93,9 @@ impl ProducesTickets for SharedTickets {
     }
 }
 
-impl fmt::Debug for SharedTickets {
+impl fmt::Debug for SharedTicketer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedTickets(…)")
+        f.write_str("SharedTicketer(…)")
     }
 }
 
@@ -109,12 +109,12 @@ mod tests {
     /// The beginning of a period.
     const START: Micros = Micros(40_000 * 12 * 3600 * 1_000_000);
 
-    fn tickets(secret: &str, policy: u8) -> SharedTickets {
-        SharedTickets::new(&Secret::new(secret.into()), [policy; 32])
+    fn tickets(secret: &str, policy: u8) -> SharedTicketer {
+        SharedTicketer::new(&Secret::new(secret.into()), [policy; 32])
     }
 
     #[test]
-    fn a_ticket_opens_wherever_the_secret_is_and_nowhere_else() {
+    fn ticket_opens_with_the_same_secret_and_policy_alone() {
         let ticket = tickets("a", 0).seal(b"session", START).unwrap();
         assert_eq!(tickets("a", 0).open(&ticket, START).as_deref(), Some(&b"session"[..]));
         assert_eq!(tickets("b", 0).open(&ticket, START), None, "another secret");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_opens_in_its_period_and_in_the_next() {
+    fn ticket_opens_in_its_period_and_in_the_next() {
         let tickets = tickets("a", 0);
         let ticket = tickets.seal(b"session", START).unwrap();
         for (hours, opens) in [(0, true), (11, true), (12, true), (23, true), (24, false), (240, false)] {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tampered_with_does_not_open() {
+    fn tampered_ticket_does_not_open() {
         let tickets = tickets("a", 0);
         let ticket = tickets.seal(b"session", START).unwrap();
         for at in 0..ticket.len() {
