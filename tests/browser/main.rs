@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 #[allow(dead_code, reason = "shared with the integration tests")]
-#[path = "../integration/oidc/real.rs"]
+#[path = "../integration/oidc/certified_provider.rs"]
 mod real;
 #[allow(dead_code, unused_imports, reason = "shared by all test binaries")]
 #[path = "../support/mod.rs"]

@@ -8,13 +8,13 @@ use openidconnect::url::{Position, Url};
 
 use crate::support::{Client, Response};
 
-/// One person's browser.
+/// Browser of one user.
 #[derive(Default)]
 pub struct Browser {
     cookies: Vec<Cookie>,
 }
 
-/// What an address showed.
+/// Response of an address.
 #[derive(Debug)]
 pub struct Page {
     pub url: Url,
@@ -29,12 +29,12 @@ struct Cookie {
 }
 
 impl Browser {
-    /// One that knows no cookies.
+    /// A browser without cookies.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for an address, once.
+    /// Sends a `GET` request, without following redirects.
     pub fn get(&mut self, url: &Url) -> Page {
         self.exchange("GET", url, "")
     }
@@ -45,7 +45,7 @@ impl Browser {
         self.exchange("POST", url, &form)
     }
 
-    /// Follows redirects for as long as they stay at the same host and port: the page there, or where it goes elsewhere.
+    /// Follows redirects within the same host and port. Returns the last page, or the address elsewhere that it leads to.
     pub fn follow(&mut self, mut page: Page) -> Result<Page, Url> {
         for _ in 0..20 {
             let Some(next) = page.redirect() else { return Ok(page) };
@@ -57,12 +57,13 @@ impl Browser {
         panic!("redirected for ever, last to {}", page.url);
     }
 
-    /// Signs in at the certified provider as somebody, and consents: where it sends the browser back to.
+    /// Signs in at the certified provider with this account name, and consents. Returns the address that it sends the
+    /// browser back to.
     pub fn sign_in(&mut self, url: &str, name: &str) -> Url {
         let page = self.get(&url.parse().unwrap());
         let mut page = match self.follow(page) {
             Ok(page) => page,
-            // Whoever is signed in already is not asked.
+            // A user who is signed in already sees no form.
             Err(back) => return back,
         };
         for _ in 0..3 {
@@ -122,14 +123,14 @@ impl Page {
         String::from_utf8_lossy(&self.response.body).into_owned()
     }
 
-    /// Where it sends the browser.
+    /// The target of a redirect; none for another response.
     pub fn redirect(&self) -> Option<Url> {
         let is_redirect = (300..400).contains(&self.response.status);
         let location = self.response.header("location").filter(|_| is_redirect)?;
         Some(self.url.join(location).unwrap())
     }
 
-    /// Its first form: where it goes, and the values that are in it already.
+    /// The first form: its action, and the values that it has already.
     pub fn form(&self) -> Option<(Url, Vec<(String, String)>)> {
         let text = self.text();
         let form = &text[text.find("<form")?..];

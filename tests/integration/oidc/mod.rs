@@ -1,15 +1,15 @@
-//! Signing in by OpenID Connect: with the certified provider, and with one that does what it should not.
+//! OpenID Connect sign-ins: with the certified provider, and with one that does what it should not.
 
-// Providers and a browser, for these tests and those of the pages.
+// Providers and a browser, for these tests and those of the dashboard.
 pub mod browser;
+pub mod certified_provider;
 pub mod hostile;
-pub mod real;
 pub mod signing;
 
-mod good;
+mod certified;
 mod responses;
-mod tokens;
-mod away;
+mod id_tokens;
+mod unavailable;
 
 use keygate::clock;
 use keygate::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
@@ -19,10 +19,10 @@ use openidconnect::url::Url;
 use browser::Browser;
 use hostile::{Hostile, SECRET};
 
-/// Where browsers come back to; nobody is there.
+/// The redirect URI. No process listens there: the tests read the query themselves.
 const REDIRECT: &str = "http://127.0.0.1:1/callback";
 
-/// What a client of the hostile provider is told.
+/// Settings of a client of the hostile provider.
 fn settings_at(hostile: &Hostile) -> Settings {
     Settings {
         name: "hostile".into(),
@@ -40,16 +40,16 @@ fn provider_at(hostile: &Hostile) -> Provider {
     Provider::new(settings_at(hostile)).unwrap()
 }
 
-/// Begins, goes to the provider, which sends the browser back at once, and finishes.
+/// Begins a sign-in, follows the browser through the provider, which sends it back at once, and finishes the sign-in.
 async fn sign_in(provider: &Provider) -> Result<VerifiedIdentity, Error> {
     let begun = provider.begin_sign_in(REDIRECT, clock::now()).await?;
-    let callback = come_back(&begun.url);
-    let state = callback.state.as_ref().map(Secret::expose);
+    let response = come_back(&begun.url);
+    let state = response.state.as_ref().map(Secret::expose);
     assert_eq!(state, Some(begun.state.expose()));
-    provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await
+    provider.finish_sign_in(&begun.pending, REDIRECT, &response, clock::now()).await
 }
 
-/// What the browser comes back with from the hostile provider.
+/// The authorization response with which the browser comes back from the hostile provider.
 fn come_back(url: &str) -> AuthorizationResponse {
     let page = Browser::new().get(&url.parse().unwrap());
     let back: Url = page.redirect().unwrap();
@@ -57,7 +57,7 @@ fn come_back(url: &str) -> AuthorizationResponse {
     AuthorizationResponse::parse(back.query().unwrap()).unwrap()
 }
 
-/// The reason why nobody was signed in. Nothing secret is in any text of it.
+/// The reason of the error with which a sign-in ends. Checks that no text of the error has a secret.
 async fn refusal(provider: &Provider) -> &'static str {
     let error = sign_in(provider).await.unwrap_err();
     let text = format!("{error} {error:?} {}", error.in_full());

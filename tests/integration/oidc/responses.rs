@@ -1,4 +1,4 @@
-//! Bad answers of the provider, and bad responses that a browser brings.
+//! Invalid responses: of the provider's endpoints, and those that the browser brings.
 
 use keygate::clock;
 use keygate::oidc::{AuthorizationResponse, Fault, Provider};
@@ -8,7 +8,7 @@ use super::hostile::{Hostile, Raw};
 use super::{REDIRECT, come_back, provider_at, refusal, settings_at, sign_in};
 
 #[tokio::test]
-async fn the_response_is_of_the_provider_that_was_asked() {
+async fn iss_of_the_response_must_be_the_providers() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     for iss in ["https://other.example", "", &(hostile.issuer() + "/")] {
@@ -20,7 +20,7 @@ async fn the_response_is_of_the_provider_that_was_asked() {
     assert_eq!(refusal(&provider).await, "response_issuer");
     assert_eq!(hostile.asked("/token"), 0, "a code went to the wrong provider");
 
-    // One that does not announce it need not say it; when it does, it must be right.
+    // A provider that does not announce `iss` need not send it; when it does, it must be right.
     hostile.behave(|now| {
         now.metadata = Box::new(|metadata| metadata["authorization_response_iss_parameter_supported"] = json!(false));
     });
@@ -31,7 +31,7 @@ async fn the_response_is_of_the_provider_that_was_asked() {
 }
 
 #[tokio::test]
-async fn errors_of_the_provider_are_told_apart() {
+async fn provider_errors_have_reasons_and_faults() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     for (error, reason, fault) in [
@@ -57,7 +57,7 @@ async fn errors_of_the_provider_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_browser_brings_one_code_of_this_sign_in() {
+async fn response_must_have_one_code_of_this_sign_in() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_browser_brings_one_code_of_this_sign_in() {
     let elsewhere = provider_at(&other).begin_sign_in(REDIRECT, clock::now()).await.unwrap();
     let error = provider.finish_sign_in(&elsewhere.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "other_provider");
-    // None of them used the code up.
+    // None of them used the code.
     provider.finish_sign_in(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap();
     let error = provider.finish_sign_in(&begun.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "code_refused");
@@ -84,7 +84,7 @@ async fn a_browser_brings_one_code_of_this_sign_in() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_survives_being_stored_and_shows_nothing() {
+async fn pending_authorization_survives_storage_and_hides_its_secrets() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
@@ -102,7 +102,7 @@ async fn what_is_remembered_survives_being_stored_and_shows_nothing() {
 }
 
 #[tokio::test]
-async fn answers_that_are_of_no_use_say_which() {
+async fn invalid_provider_responses_name_their_endpoint() {
     let discovery = "/.well-known/openid-configuration";
     let garbage: [fn() -> Raw; 6] = [
         || Raw::Bytes(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
@@ -128,7 +128,7 @@ async fn answers_that_are_of_no_use_say_which() {
 }
 
 #[tokio::test]
-async fn token_answers_are_what_they_should_be() {
+async fn token_response_is_validated() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     for (name, value, reason) in [
@@ -144,7 +144,7 @@ async fn token_answers_are_what_they_should_be() {
         hostile.behave(|now| now.tokens = Box::new(move |tokens| tokens[name] = value.clone()));
         assert_eq!(refusal(&provider).await, reason, "{what}");
     }
-    // A token that cannot be in a header is no reason to panic.
+    // An access token that does not fit into a header must not cause a panic.
     hostile.behave(|now| {
         now.claims = Box::new(|claims| claims["at_hash"] = Value::Null);
         now.tokens = Box::new(|tokens| tokens["access_token"] = json!("a\r\nb"));
@@ -155,7 +155,7 @@ async fn token_answers_are_what_they_should_be() {
 }
 
 #[tokio::test]
-async fn discovery_is_of_the_configured_issuer() {
+async fn discovery_document_is_validated() {
     let hostile = Hostile::start();
     hostile.behave(|now| now.metadata = Box::new(|metadata| metadata["issuer"] = json!("http://127.0.0.1:1")));
     assert_eq!(refusal(&provider_at(&hostile)).await, "issuer_mismatch");
@@ -171,7 +171,7 @@ async fn discovery_is_of_the_configured_issuer() {
 }
 
 #[tokio::test]
-async fn a_client_shows_its_secret_as_the_provider_wants_it() {
+async fn client_secret_post_is_supported() {
     let hostile = Hostile::start();
     hostile.behave(|now| {
         now.metadata =

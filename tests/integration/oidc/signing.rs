@@ -1,4 +1,4 @@
-//! Keys of a provider of the test's own, and tokens that are signed with them, well or badly.
+//! Signing keys of the hostile provider, and tokens signed with them, validly or not.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,25 +10,25 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// An RSA key with a name.
+/// RSA key with an id (`kid`).
 pub struct SigningKey {
     pub id: String,
     pair: KeyPair,
 }
 
 impl SigningKey {
-    /// A new one.
+    /// A new key with a new id.
     pub fn generate() -> Self {
         Self::named(&uuid::Uuid::new_v4().to_string())
     }
 
-    /// A new one under a name that another may have as well.
+    /// A new key with this id, which another key may have as well.
     pub fn named(id: &str) -> Self {
         let pair = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         Self { id: id.to_owned(), pair }
     }
 
-    /// Its public half, as it is in a key set (RFC 7517).
+    /// The public key as a member of a key set (RFC 7517).
     pub fn public(&self) -> Value {
         let info = self.pair.subject_public_key_info();
         let (_, info) = SubjectPublicKeyInfo::from_der(&info).unwrap();
@@ -40,7 +40,7 @@ impl SigningKey {
         })
     }
 
-    /// What everybody knows of it, as text.
+    /// The public key in PEM.
     pub fn public_pem(&self) -> String {
         self.pair.public_key_pem()
     }
@@ -53,12 +53,12 @@ impl SigningKey {
     }
 }
 
-/// A token that nobody signed.
+/// A token without a signature (`alg: none`).
 pub fn unsigned(claims: &Value) -> String {
     join(&input(&json!({"alg": "none"}), claims), b"")
 }
 
-/// A token signed with a secret that two know, or all (RFC 8725, section 2.1).
+/// A token signed with HS256: with the client's secret, or with a public key as the secret (RFC 8725, section 2.1).
 pub fn with_shared_secret(secret: &str, key_id: &str, claims: &Value) -> String {
     let input = input(&json!({"alg": "HS256", "kid": key_id}), claims);
     let key = CoreHmacKey::new(secret);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::rig::{self, Member, certified, given, is_admitted, is_signed_in, member};
 use super::visitor::{AGENT, SESSION, SIGN_IN, Visitor, form, path_here, refresh, text};
-use crate::oidc::real::Real;
+use crate::oidc::certified_provider::Real;
 use crate::support::{Gateway, Upstream, eventually};
 
 fn people() -> Value {

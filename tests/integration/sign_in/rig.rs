@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::ORIGIN;
 use super::visitor::{SESSION, Visitor, text};
+use crate::oidc::certified_provider::Real;
 use crate::oidc::hostile::{Hostile, SECRET};
-use crate::oidc::real::Real;
 use crate::support::{Gateway, Response, Upstream, eventually};
 
 /// Whom the hostile provider signs in.

@@ -1,4 +1,4 @@
-//! Each bad ID token is refused, with the word for it.
+//! ID tokens: each invalid one is refused, with a reason of its own.
 
 use keygate::clock;
 use serde_json::{Value, json};
@@ -12,20 +12,20 @@ fn seconds() -> i64 {
 }
 
 #[tokio::test]
-async fn a_good_one_is_believed() {
+async fn valid_token_is_accepted() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let person = sign_in(&provider).await.unwrap();
     assert_eq!((person.subject.as_str(), person.email.as_deref()), (SUBJECT, Some("person@example.com")));
     assert!(person.email_verified);
-    // All that was wanted was in it.
+    // The ID token had all claims that are needed.
     assert_eq!((hostile.asked("/userinfo"), hostile.asked("/jwks")), (0, 1));
     sign_in(&provider).await.unwrap();
     assert_eq!((hostile.asked("/.well-known/openid-configuration"), hostile.asked("/jwks")), (1, 1));
 }
 
 #[tokio::test]
-async fn each_wrong_claim_has_its_word() {
+async fn wrong_claims_have_reasons_of_their_own() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let refused: [(&str, Value, &str); 26] = [
@@ -61,15 +61,15 @@ async fn each_wrong_claim_has_its_word() {
         hostile.behave(|now| now.claims = Box::new(move |claims| claims[name] = value.clone()));
         assert_eq!(refusal(&provider).await, reason, "{what}");
     }
-    // What differs by less than clocks do, or need not be there, is believed.
-    let believed: [(&str, Value); 5] = [
+    // Times within the leeway, and optional claims that are absent, are accepted.
+    let accepted: [(&str, Value); 5] = [
         ("exp", json!(seconds() - 30)),
         ("iat", json!(seconds() + 30)),
         ("aud", json!(["client 1"])),
         ("azp", json!("client 1")),
         ("at_hash", Value::Null),
     ];
-    for (name, value) in believed {
+    for (name, value) in accepted {
         let what = format!("{name}: {value}");
         hostile.behave(|now| now.claims = Box::new(move |claims| claims[name] = value.clone()));
         assert_eq!(
@@ -81,7 +81,7 @@ async fn each_wrong_claim_has_its_word() {
 }
 
 #[tokio::test]
-async fn only_the_providers_own_signature_is_believed() {
+async fn signature_must_be_the_providers() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let mut id = String::new();
@@ -103,19 +103,19 @@ async fn only_the_providers_own_signature_is_believed() {
 }
 
 #[tokio::test]
-async fn bad_tokens_do_not_make_us_burden_the_provider() {
+async fn key_set_is_not_read_for_every_bad_token() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     hostile.behave(|now| now.signing = Signing::Hidden(SigningKey::generate()));
     for _ in 0..5 {
         assert_eq!(refusal(&provider).await, "unknown_key");
     }
-    // Once to know them, and once because one was not known.
+    // Once for the first sign-in, and once because a key was unknown.
     assert_eq!(hostile.asked("/jwks"), 2);
 }
 
 #[tokio::test]
-async fn keys_may_change_while_somebody_signs_in() {
+async fn key_rotation_during_a_sign_in_is_followed() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     sign_in(&provider).await.unwrap();
@@ -128,7 +128,7 @@ async fn keys_may_change_while_somebody_signs_in() {
 }
 
 #[tokio::test]
-async fn a_new_key_under_the_old_name_is_found() {
+async fn new_key_with_the_id_of_the_old_one_is_found() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     sign_in(&provider).await.unwrap();
@@ -137,11 +137,11 @@ async fn a_new_key_under_the_old_name_is_found() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_key_is_not_believed_for_longer_than_an_hour() {
+async fn withdrawn_key_is_accepted_for_an_hour_at_most() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     sign_in(&provider).await.unwrap();
-    // It goes on signing with a key that it does not show any more.
+    // The provider goes on signing with a key that is no longer in its key set.
     hostile.behave(|now| {
         let withdrawn = now.keys.pop().unwrap();
         now.keys = vec![SigningKey::generate()];
@@ -157,7 +157,7 @@ async fn a_withdrawn_key_is_not_believed_for_longer_than_an_hour() {
 }
 
 #[tokio::test]
-async fn an_address_is_verified_only_when_the_provider_says_so() {
+async fn email_is_verified_only_when_the_provider_says_so() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     for verified in [json!(false), json!("false"), Value::Null] {
@@ -168,7 +168,7 @@ async fn an_address_is_verified_only_when_the_provider_says_so() {
 }
 
 #[tokio::test]
-async fn userinfo_is_asked_for_what_is_missing_and_about_the_same_person() {
+async fn userinfo_is_fetched_for_missing_claims_of_the_same_subject() {
     let hostile = Hostile::start();
     let mut settings = settings_at(&hostile);
     settings.claims = vec!["groups".into()];

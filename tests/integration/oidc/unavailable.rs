@@ -1,4 +1,4 @@
-//! A provider that is away, hangs, or comes back.
+//! A provider that is unavailable, hangs, or becomes available again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::tls::authority::{Authority, Issued};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn a_provider_that_is_away_is_told_apart_and_asked_again() {
+async fn unavailable_provider_has_its_own_reason_and_is_tried_again() {
     let mut hostile = Hostile::start();
     let provider = provider_at(&hostile);
     hostile.go_away();
@@ -29,7 +29,7 @@ async fn a_provider_that_is_away_is_told_apart_and_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_error_is_an_absence() {
+async fn server_errors_mean_that_the_provider_is_unavailable() {
     for (path, status) in [("/.well-known/openid-configuration", 500), ("/jwks", 502), ("/token", 503), ("/token", 429)]
     {
         let hostile = Hostile::start();
@@ -40,7 +40,7 @@ async fn a_server_error_is_an_absence() {
 }
 
 #[tokio::test]
-async fn what_it_said_of_itself_goes_on_while_it_is_away() {
+async fn stale_metadata_is_used_while_the_provider_is_unavailable() {
     let mut hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
@@ -56,7 +56,7 @@ async fn what_it_said_of_itself_goes_on_while_it_is_away() {
 }
 
 #[tokio::test]
-async fn its_document_is_read_again_after_an_hour() {
+async fn discovery_document_is_read_again_after_an_hour() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     let start = clock::now();
@@ -64,14 +64,14 @@ async fn its_document_is_read_again_after_an_hour() {
         provider.begin_sign_in(REDIRECT, start.after(after)).await.unwrap();
         assert_eq!(hostile.asked("/.well-known/openid-configuration"), asked, "{after:?}");
     }
-    // What it says last counts.
+    // An invalid document is not hidden by the stale one.
     hostile.behave(|now| now.metadata = Box::new(|metadata| metadata["issuer"] = "http://127.0.0.1:1".into()));
     let error = provider.begin_sign_in(REDIRECT, start.after(3 * HOUR)).await.unwrap_err();
     assert_eq!(error.reason(), "issuer_mismatch");
 }
 
 #[tokio::test]
-async fn one_that_drips_is_given_up_after_ten_seconds() {
+async fn slow_response_times_out_after_ten_seconds() {
     let hostile = Hostile::start();
     hostile.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Drip));
     let begun = Instant::now();
@@ -81,7 +81,7 @@ async fn one_that_drips_is_given_up_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn no_more_than_64_wait_for_it_at_once() {
+async fn requests_in_flight_are_at_most_64() {
     let hostile = Hostile::start();
     hostile.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Drip));
     let provider = provider_at(&hostile);
@@ -93,7 +93,7 @@ async fn no_more_than_64_wait_for_it_at_once() {
     }
     let error = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_, HttpError::Busy)), "{error:?}");
-    // Who goes away makes room.
+    // Requests that are dropped make room for others.
     drop(waiting);
     hostile.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Status(404)));
     let error = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn no_more_than_64_wait_for_it_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_certified_provider_is_spoken_to() {
+async fn provider_certificate_is_verified() {
     let folder = tempfile::tempdir().unwrap();
     let [ours, other] = [Authority::new(), Authority::new()];
     let ca = ours.write(&folder.path().join("ca.pem"));
@@ -134,7 +134,7 @@ fn shown(certificate: &Issued) -> ServerConfig {
 }
 
 #[test]
-fn a_provider_that_cannot_be_is_refused_at_once() {
+fn invalid_settings_are_rejected_at_once() {
     let hostile = Hostile::start();
     for (issuer, reason) in [("http://login.example.com", "issuer"), ("nonsense", "issuer")] {
         let mut settings = settings_at(&hostile);

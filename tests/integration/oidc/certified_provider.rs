@@ -3,7 +3,7 @@
 //! ```ignore
 //! let real = Real::start(&["http://127.0.0.1:8080/callback"], json!({"ada": {"email": "ada@example.com"}}));
 //! let settings = real.settings();                          // of its one client
-//! let back = Browser::new().sign_in(&begun.url, "ada");    // where the browser is sent then
+//! let back = Browser::new().sign_in(&begun.url, "ada");    // the address that the browser is sent back to
 //! ```
 //!
 //! It ends with its handle, and when the test's process does, as its standard input ends then.
@@ -18,7 +18,7 @@ use keygate::secret::Secret;
 use serde_json::{Value, json};
 
 const CLIENT_ID: &str = "keygate";
-/// Where a person is sent after they were signed out.
+/// The address to which the browser is sent after the sign-out.
 pub const SIGNED_OUT: &str = "http://127.0.0.1:1/signed-out";
 
 /// A provider in a process of its own.
@@ -36,12 +36,12 @@ pub fn node() -> &'static str {
 }
 
 impl Real {
-    /// With a client that may come back to these addresses, and these accounts.
+    /// Starts it with one client, which has these redirect URIs, and with these accounts.
     pub fn start(redirect_uris: &[&str], accounts: Value) -> Self {
         Self::start_with(json!({"redirect_uris": redirect_uris}), accounts, json!({}))
     }
 
-    /// The same, with these metadata of the client and these options of `provider.js`.
+    /// The same, with this client metadata and these options of `provider.js`.
     pub fn start_with(metadata: Value, accounts: Value, options: Value) -> Self {
         let mut client = json!({
             "client_id": CLIENT_ID,
@@ -73,17 +73,17 @@ impl Real {
         Self { issuer: issuer.to_owned(), child, client, accounts: file }
     }
 
-    /// Its address.
+    /// The issuer, which is the address.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Who may sign in from now on, and what is said of them.
+    /// Replaces the accounts and their claims from now on.
     pub fn set_accounts(&self, accounts: &Value) {
         fs::write(self.accounts.path(), accounts.to_string()).unwrap();
     }
 
-    /// What its client has to be told.
+    /// Settings of its client.
     pub fn settings(&self) -> Settings {
         let secret = self.client["client_secret"].as_str().map(|secret| Secret::new(secret.to_owned()));
         Settings {

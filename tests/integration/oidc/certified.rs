@@ -1,4 +1,4 @@
-//! The certified provider signs people in.
+//! Sign-ins with the certified provider.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::runtime::LocalOptions;
 
 use super::REDIRECT;
 use super::browser::Browser;
-use super::real::{Real, SIGNED_OUT};
+use super::certified_provider::{Real, SIGNED_OUT};
 
 fn people() -> Value {
     json!({
@@ -28,7 +28,7 @@ async fn sign_in(provider: &Provider, browser: &mut Browser, name: &str) -> Resu
 }
 
 #[tokio::test]
-async fn people_sign_in_with_their_claims_and_out_again() {
+async fn users_sign_in_with_their_claims_and_sign_out() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
     let mut browser = Browser::new();
@@ -49,11 +49,11 @@ async fn people_sign_in_with_their_claims_and_out_again() {
     let page = browser.submit(&action, &fields);
     assert_eq!(browser.follow(page).unwrap_err().as_str(), SIGNED_OUT);
 
-    // What is said of a person may change, and counts from then on.
+    // Claims may change, and the new ones count from then on.
     let mut accounts = people();
     accounts["bob"]["email"] = json!("robert@example.com");
     real.set_accounts(&accounts);
-    // Signed out, so another may sign in with the same browser.
+    // Ada is signed out, so Bob can sign in with the same browser.
     let bob = sign_in(&provider, &mut browser, "bob").await.unwrap();
     assert_eq!(
         (bob.subject.as_str(), bob.email.as_deref(), bob.email_verified),
@@ -63,7 +63,7 @@ async fn people_sign_in_with_their_claims_and_out_again() {
 }
 
 #[tokio::test]
-async fn every_kind_of_client_and_signature_works() {
+async fn client_authentications_and_algorithms_work() {
     for (method, algorithm) in [("client_secret_post", "PS256"), ("client_secret_basic", "ES256"), ("none", "EdDSA")] {
         let metadata = json!({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": method});
         let options = json!({"claims_in_id_token": true, "signing_algorithm": algorithm});
@@ -78,7 +78,7 @@ async fn every_kind_of_client_and_signature_works() {
 }
 
 #[tokio::test]
-async fn a_person_may_decline() {
+async fn declined_sign_in_has_its_own_reason() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
     let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_person_may_decline() {
 }
 
 #[tokio::test]
-async fn a_code_is_good_once_and_for_who_began() {
+async fn code_is_accepted_once_and_only_for_its_sign_in() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
     let mut browser = Browser::new();
@@ -114,7 +114,7 @@ async fn a_code_is_good_once_and_for_who_began() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_told_apart() {
+async fn wrong_client_secret_has_its_own_reason() {
     let real = Real::start(&[REDIRECT], people());
     let wrong = keygate::secret::Secret::new(uuid::Uuid::new_v4().to_string());
     let provider = Provider::new(Settings { client_secret: Some(wrong), ..real.settings() }).unwrap();
@@ -123,7 +123,7 @@ async fn a_wrong_secret_is_told_apart() {
 }
 
 #[test]
-fn one_provider_serves_runtimes_that_come_and_go() {
+fn provider_serves_runtimes_that_come_and_go() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Arc::new(Provider::new(real.settings()).unwrap());
     let threads: Vec<_> = (0..4)
@@ -142,8 +142,8 @@ fn one_provider_serves_runtimes_that_come_and_go() {
 }
 
 #[test]
-fn the_provider_ends_with_the_process_that_started_it() {
-    let mut child = std::process::Command::new(super::real::node())
+fn certified_provider_ends_with_its_standard_input() {
+    let mut child = std::process::Command::new(super::certified_provider::node())
         .arg("tests/oidc-provider/provider.js")
         .env("CLIENTS", "[]")
         .env("ACCOUNTS", "/dev/null")
