@@ -122,7 +122,7 @@ fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// changed. Not so with an upgrade: a page may open a WebSocket wherever it wants, write to it and read it (RFC 6455,
 /// section 10.2). For those, and for all other methods, the browser must say that the page that sent it is of the same origin: by `Sec-Fetch-Site`,
 /// or, where a browser does not send that, by `Origin`.
-pub fn is_own_doing(method: &Method, headers: &HeaderMap, origin: &str) -> bool {
+pub fn is_same_origin(method: &Method, headers: &HeaderMap, origin: &str) -> bool {
     if method.is_safe() && !headers.contains_key(UPGRADE) {
         return true;
     }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn unsafe_methods_need_the_same_origin() {
         let own = "https://gateway.example";
-        let is_own = |method: Method, fields: &[(HeaderName, &str)]| is_own_doing(&method, &headers(fields), own);
+        let is_own = |method: Method, fields: &[(HeaderName, &str)]| is_same_origin(&method, &headers(fields), own);
         assert!(is_own(Method::GET, &[]));
         assert!(is_own(Method::POST, &[(SEC_FETCH_SITE, "same-origin")]));
         assert!(is_own(Method::POST, &[(ORIGIN, own)]));

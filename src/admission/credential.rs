@@ -43,7 +43,7 @@ pub(super) fn read(head: &Parts, session_origin: Option<&str>) -> Result<Credent
     if head.method.as_str() == MANAGEMENT_METHOD {
         return Err(Refusal::ReservedMethod);
     }
-    let is_own = session::is_own_doing(&head.method, &head.headers, origin);
+    let is_own = session::is_same_origin(&head.method, &head.headers, origin);
     if is_own { Ok(Credential::Session(digest)) } else { Err(Refusal::CrossSite) }
 }
 

@@ -13,7 +13,7 @@ use crate::management::Entitlements;
 pub struct ClaimMapping {
     /// Claim of the email address.
     pub email: String,
-    /// Whether addresses are accepted that the provider does not report as verified.
+    /// True if addresses are accepted that the provider does not report as verified.
     pub accept_unverified: bool,
     /// Claim of the organizations; `None`: all those whose directory has the address.
     pub orgs: Option<Claim<String>>,
@@ -53,8 +53,8 @@ impl ClaimMapping {
         let email = find(claims, &self.email).and_then(Value::as_str).ok_or(ClaimError::NoEmail)?;
         // Some providers send the boolean as a text.
         let verified = claims.get("email_verified").is_some_and(|verified| *verified == true || *verified == "true");
-        // `email_verified` is about the claim `email` only (OpenID Connect Core 1.0, section 5.1). When the address comes
-        // from another claim, it counts as verified only if it is the same address.
+        // `email_verified` is about the claim `email` only (OpenID Connect Core 1.0, section 5.1). When the address
+        // comes from another claim, it counts as verified only if it is the same address.
         let is_email_claim = claims.get("email").is_some_and(|claim| claim == email);
         if (verified && is_email_claim) || self.accept_unverified {
             Ok(email.to_owned())

@@ -59,7 +59,7 @@ pub(super) enum SignInError {
 }
 
 impl DashboardError {
-    /// Whether the error page leads to the sign-in page, and not to the API keys.
+    /// Returns `true` if the error page leads to the sign-in page, and not to the API keys.
     pub(super) fn leads_to_sign_in(&self) -> bool {
         match self {
             Self::SignedOut | Self::TooManyAttempts(_) | Self::SignIn(_) | Self::Provider(_) => true,

@@ -15,9 +15,9 @@ pub(super) struct ErrorText {
     pub(super) code: &'static str,
     /// A few words, as a heading.
     pub(super) title: &'static str,
-    /// What happened, as sentences.
+    /// Description of the error, as sentences.
     pub(super) description: String,
-    /// What to do next, as sentences.
+    /// Advice, as sentences.
     pub(super) advice: &'static str,
 }
 

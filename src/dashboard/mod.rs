@@ -1,10 +1,10 @@
-//! The dashboard: *Organization Settings > API Keys* for people, and the same operations as a JSON API for programs that
-//! have a web session.
+//! The dashboard: *Organization Settings > API Keys* for people, and the same operations as a JSON API for programs
+//! that have a web session.
 //!
 //! - Everything is below one path, which is never forwarded to the upstream. One table, [`routes`], maps requests to
 //!   sign-in steps, pages, the API and assets.
-//! - A web session is the only credential; an API key is refused. The user and their permissions are read from the state
-//!   for each request.
+//! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
+//!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
@@ -85,7 +85,8 @@ pub struct DashboardServices {
     pub management: Arc<Management>,
 }
 
-/// Identity providers with their claim mappings. Shared by all workers, so that a provider's documents are fetched once.
+/// Identity providers with their claim mappings. Shared by all workers, so that a provider's documents are fetched
+/// once.
 #[derive(Debug)]
 pub struct Providers(Vec<(oidc::Provider, ClaimMapping)>);
 
@@ -120,7 +121,7 @@ impl Dashboard {
         Self { settings, providers, management, trusted, failed_auth, curl_examples, metrics, route_metrics }
     }
 
-    /// Whether a path is the dashboard's: its own or one below it.
+    /// Returns `true` if a path is the dashboard's: its own or one below it.
     pub fn contains_path(&self, path: &str) -> bool {
         self.settings.contains_path(path)
     }
@@ -226,7 +227,7 @@ impl Dashboard {
 
     /// Refuses a request from another site that would change something (CSRF).
     fn check_origin(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
-        let is_same_origin = session::is_own_doing(&request.method, &request.headers, &self.settings.origin);
+        let is_same_origin = session::is_same_origin(&request.method, &request.headers, &self.settings.origin);
         if is_same_origin { Ok(()) } else { Err(DashboardError::CrossSite) }
     }
 

@@ -182,13 +182,13 @@ fn allow(methods: impl Iterator<Item = &'static str>) -> String {
     names.join(", ")
 }
 
-/// Whether a path belongs to the API: errors there are problems, and pages elsewhere.
+/// Returns `true` if a path belongs to the API: errors there are problems, and pages elsewhere.
 pub(super) fn is_api(segments: &[&str]) -> bool {
     segments.first() == Some(&"api")
 }
 
-/// Whether a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign in before
-/// the dashboard says which of these addresses exist.
+/// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
+/// in before the dashboard says which of these addresses exist.
 pub(super) fn requires_session(segments: &[&str]) -> bool {
     matches!(segments, [""] | ["keys" | "sessions", ..])
 }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub idle: Duration,
     /// Time after which every session ends.
     pub lifetime: Duration,
-    /// Whether sign-in links are created and accepted.
+    /// True if sign-in links are created and accepted.
     pub links: bool,
     /// Origin of the API for curl examples; `None` where it is the dashboard's.
     pub api_origin: Option<String>,
@@ -45,7 +45,7 @@ impl Settings {
         SessionSettings { url: self.url(), idle: self.idle, lifetime: self.lifetime, links: self.links }
     }
 
-    /// Whether a path is the dashboard's: its own or one below it.
+    /// Returns `true` if a path is the dashboard's: its own or one below it.
     pub fn contains_path(&self, path: &str) -> bool {
         path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }

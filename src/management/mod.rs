@@ -96,14 +96,6 @@ impl Management {
     /// # Errors
     /// Those of the operation.
     pub async fn perform(&self, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
-        self.perform_as(&Actor::Operator, operation, now).await
-    }
-
-    /// Performs one operation for an actor, all of it or nothing.
-    ///
-    /// # Errors
-    /// Those of the operation.
-    pub async fn perform_as(&self, actor: &Actor, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
-        dispatch::dispatch(self, actor, operation, now).await
+        dispatch::dispatch(self, &Actor::Operator, operation, now).await
     }
 }

@@ -136,7 +136,8 @@ pub(super) fn body<T: DeserializeOwned>(request: &DashboardRequest) -> Result<T,
     serde_json::from_slice(&request.body).map_err(|error| ApiError::Body(error.to_string()))
 }
 
-/// Whether there is one `Content-Type`, for JSON. JSON is UTF-8 with or without a parameter (RFC 8259, section 8.1).
+/// Returns `true` if there is one `Content-Type`, for JSON. JSON is UTF-8 with or without a parameter (RFC 8259,
+/// section 8.1).
 fn is_json(request: &DashboardRequest) -> bool {
     let mut types = request.headers.get_all(CONTENT_TYPE).into_iter();
     let (Some(only), None) = (types.next(), types.next()) else { return false };

@@ -1,10 +1,11 @@
-// What the pages cannot do without a script: copying, and dates in the reader's language and time zone.
+// Enhancements of the pages: copy buttons, and dates in the reader's language and time zone. Pages work without them.
 "use strict";
 (() => {
-  const said = document.getElementById("said");
+  // Read aloud by screen readers.
+  const announcement = document.getElementById("announcement");
   const locale = navigator.language || "en";
 
-  // --- Copying ---
+  // --- Copy buttons ---
 
   const select = (element) => {
     const range = document.createRange();
@@ -14,7 +15,7 @@
     selection.addRange(range);
   };
 
-  // Where the page is not trusted with the clipboard, the old command still is; else the text is left selected.
+  // Without permission for the clipboard, tries the old command; the text stays selected in case that fails, too.
   const copy = async (element) => {
     try {
       await navigator.clipboard.writeText(element.textContent);
@@ -27,17 +28,17 @@
 
   for (const button of document.querySelectorAll("button[data-copy]")) {
     const element = document.getElementById(button.dataset.copy);
-    const plain = button.innerHTML;
+    const label = button.innerHTML;
     let timer;
     button.hidden = false;
     button.addEventListener("click", async () => {
       const text = (await copy(element)) ? "Copied" : "Press Ctrl+C";
       button.textContent = text;
-      said.textContent = text;
+      announcement.textContent = text;
       clearTimeout(timer);
       timer = setTimeout(() => {
-        button.innerHTML = plain;
-        said.textContent = "";
+        button.innerHTML = label;
+        announcement.textContent = "";
       }, 2500);
     });
   }
@@ -45,8 +46,8 @@
   // --- Dates ---
 
   const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-  const relative = new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
-  const always = new Intl.RelativeTimeFormat(locale, { numeric: "always" });
+  const relativeWords = new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
+  const relativeNumbers = new Intl.RelativeTimeFormat(locale, { numeric: "always" });
   const formats = {
     exact: new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" }),
     day: new Intl.DateTimeFormat(locale, { dateStyle: "medium" }),
@@ -54,12 +55,12 @@
     title: new Intl.DateTimeFormat(locale, { dateStyle: "full", timeStyle: "long" }),
   };
 
-  // What is said to come has come when its time is over.
+  // A time that was announced as coming is shown as `now` once it is over, not as past.
   const fromNow = (date, coming) => {
     const seconds = (date - Date.now()) / 1000;
-    if ((coming && seconds < 0) || Math.abs(seconds) < 5) return relative.format(0, "second");
+    if ((coming && seconds < 0) || Math.abs(seconds) < 5) return relativeWords.format(0, "second");
     const [unit, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size);
-    return always.format(Math.trunc(seconds / size), unit);
+    return relativeNumbers.format(Math.trunc(seconds / size), unit);
   };
 
   const show = (time) => {
@@ -76,7 +77,7 @@
   times.forEach(show);
   setInterval(() => times.forEach((time) => time.dataset.show in formats || show(time)), 15000);
 
-  // --- Menus close as one expects ---
+  // --- Menus: closed by Escape and by clicks outside ---
 
   const menus = document.querySelectorAll("details.orgs");
   addEventListener("keydown", (event) => {

@@ -21,7 +21,7 @@ const PAGE_SIZE: usize = 20;
 /// Refused uses that are shown beside.
 const REFUSALS: usize = 5;
 
-/// What the journal of this gateway has about a key; each is `None` when the journal cannot be read.
+/// Records about a key in the journal of this gateway; each is `None` when the journal cannot be read.
 struct KeyRecords {
     activity: Option<ActivityReport>,
     uses: Option<UsePage>,

@@ -75,8 +75,8 @@ impl PageContext<'_> {
         }
     }
 
-    /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent are
-    /// shown when this gateway's journal recorded that same use.
+    /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent
+    /// are shown when this gateway's journal recorded that same use.
     pub(super) fn last_use(&self, key: &Key, activity: Option<&Activity>) -> Option<LastUseCell> {
         let time = key.last_used?;
         let recorded = activity.and_then(|activity| activity.last.as_ref());
@@ -94,8 +94,8 @@ pub(super) fn activity_chart(activity: &Activity) -> ActivityChart {
     ActivityChart::new(&activity.hours.iter().map(counts).collect::<Vec<_>>())
 }
 
-/// Whether the journal's last use is the state's last use. Their clocks may differ: with Redis, the state's time is
-/// Redis's own.
+/// Returns `true` if the journal's last use is the state's last use. Their clocks may differ: with Redis, the state's
+/// time is Redis's own.
 fn is_same_use(recorded: Micros, counted: Micros) -> bool {
     /// Largest difference between the clocks of a gateway and its Redis, in microseconds.
     const MAX_SKEW_US: u64 = 2_000_000;
@@ -111,7 +111,7 @@ pub(super) fn key_state(key: &Key) -> KeyState {
     }
 }
 
-/// Whether a key matches a filter. Names and email addresses are compared without case, key ids with it.
+/// Returns `true` if a key matches a filter. Names and email addresses are compared without case, key ids with it.
 fn is_match(key: &Key, filter: &KeyFilter) -> bool {
     let text = filter.text.to_lowercase();
     let contains = |field: &str| field.to_lowercase().contains(&text);

@@ -1,7 +1,7 @@
 //! Page handlers: load data from `management`, or perform the form's operation, and render.
 //!
-//! - Handlers of signing in and out take the [`Dashboard`]; they work without a session. All others take a [`PageContext`],
-//!   which has the signed-in user.
+//! - Handlers of signing in and out take the [`Dashboard`]; they work without a session. All others take a
+//!   [`PageContext`], which has the signed-in user.
 //! - `management` authorizes: a handler shows whatever it returns to this user, and decides nothing about permissions.
 
 use std::error::Error as _;

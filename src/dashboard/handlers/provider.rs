@@ -75,8 +75,8 @@ impl Dashboard {
         Ok(response::with_sign_in_cookie(page, &browser, SIGN_IN_TIMEOUT.as_secs()))
     }
 
-    /// Handles the callback from the provider. The browser's cookie for the sign-in is deleted in any case: the ticket is
-    /// used up.
+    /// Handles the callback from the provider. The browser's cookie for the sign-in is deleted in any case: the ticket
+    /// is used up.
     pub(super) async fn finish_sign_in(&self, request: &DashboardRequest, name: &str) -> DashboardResponse {
         let redirect = self.start_session(request, name).await;
         let response = redirect.unwrap_or_else(|error| self.error_response(request, &error));

@@ -114,8 +114,8 @@ impl Dashboard {
         self.count_attempt(request).err().unwrap_or_else(|| log_refusal(request, provider, error))
     }
 
-    /// Counts an attempt to sign in against the client's address. Attempts need no credential, and each costs work of the
-    /// state, the log and the provider.
+    /// Counts an attempt to sign in against the client's address. Attempts need no credential, and each costs work of
+    /// the state, the log and the provider.
     pub(super) fn count_attempt(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
         let Some(ip) = request.client.ip else { return Ok(()) };
         self.failed_auth.count_attempt(ip, request.now).map_err(|seconds| {

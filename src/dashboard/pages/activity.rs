@@ -14,7 +14,7 @@ const MIN_BAR: f64 = 1.5;
 /// Counts of one hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HourCounts {
-    /// When it began.
+    /// Start.
     pub start: Micros,
     /// Requests admitted.
     pub requests: u64,
@@ -40,9 +40,9 @@ pub struct ActivityChart {
 /// One hour, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HourRow {
-    /// When it began, as RFC 3339.
+    /// Start, as RFC 3339.
     pub iso: String,
-    /// When it began: `21 Nov, 18:00 UTC`.
+    /// Start: `21 Nov, 18:00 UTC`.
     pub start: String,
     /// Requests admitted.
     pub requests: String,
@@ -120,7 +120,7 @@ impl ActivityChart {
         format_counted(self.refusals, "refusal")
     }
 
-    /// Whether there were no requests.
+    /// Returns `true` if there were no requests.
     pub fn is_empty(&self) -> bool {
         self.most == 0
     }

@@ -38,7 +38,7 @@ pub struct OwnerChoice {
     pub value: String,
     /// Shown text: the email address.
     pub label: String,
-    /// Whether it is selected.
+    /// True if it is selected.
     pub selected: bool,
 }
 
@@ -49,7 +49,7 @@ impl CreatePage {
         fields.into_iter().filter_map(|(field, error)| Some((field, error.as_deref()?))).collect()
     }
 
-    /// Whether the owner has the focus, being the first field with an error; else the name has it.
+    /// Returns `true` if the owner has the focus, being the first field with an error; else the name has it.
     pub fn focuses_owner(&self) -> bool {
         self.name_error.is_none() && self.owner_error.is_some()
     }

@@ -14,9 +14,9 @@ pub struct ErrorPage {
     pub status: u16,
     /// A few words, as a heading.
     pub title: String,
-    /// What happened.
+    /// Description of the error.
     pub description: String,
-    /// What to do next.
+    /// Advice.
     pub advice: String,
     /// The page that the button leads to.
     pub next: NextStep,
@@ -34,7 +34,7 @@ pub enum NextStep {
 }
 
 impl NextStep {
-    /// Whether it is the sign-in page.
+    /// Returns `true` if it is the sign-in page.
     pub fn is_sign_in(self) -> bool {
         self == Self::SignIn
     }

@@ -23,7 +23,7 @@ pub struct KeyPage {
     pub limits: KeyLimits,
     /// Usage of the limits; `None` when the key is revoked.
     pub usage: Option<LimitUsage>,
-    /// Whether a request would be admitted now.
+    /// Verdict on a request sent now.
     pub verdict: Verdict,
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
@@ -52,29 +52,29 @@ pub struct KeyDetails {
     pub name: String,
     /// The owner's email address.
     pub owner: String,
-    /// Whether the signed-in user is the owner.
+    /// True if the signed-in user is the owner.
     pub is_own: bool,
     /// The owner's permissions.
     pub permissions: Vec<String>,
     /// State.
     pub state: KeyState,
-    /// When it was created.
+    /// Time of creation.
     pub created: Timestamp,
-    /// Whether it was imported from another system.
+    /// True if it was imported from another system.
     pub imported: bool,
     /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
     /// Number of uses since it was created.
     pub total_uses: u64,
-    /// When its secret was last replaced.
+    /// Time of the last rotation.
     pub rotated: Option<Timestamp>,
-    /// When the secret before that stops being valid; `None` when it has.
+    /// Time at which the secret before the last rotation expires; `None` when it has.
     pub previous_until: Option<Timestamp>,
-    /// When it was revoked.
+    /// Time of revocation.
     pub revoked: Option<Timestamp>,
 }
 
-/// Whether a request would be admitted now.
+/// Verdict on a request sent now.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// `true`: admitted, to some routes at least; `false`: refused.
@@ -86,7 +86,7 @@ pub struct Verdict {
 /// A refused use.
 #[derive(Clone, Debug)]
 pub struct RefusedUse {
-    /// When it was.
+    /// Time.
     pub time: Timestamp,
     /// Why it was refused.
     pub outcome: &'static OutcomeText,
@@ -101,13 +101,13 @@ pub struct RefusedUse {
 /// A use of the key.
 #[derive(Clone, Debug)]
 pub struct UseRow {
-    /// When it was.
+    /// Time.
     pub time: Timestamp,
     /// Name of the route, or method and path.
     pub action: String,
     /// Status of the response; `None` when there was none, or not yet.
     pub status: Option<u16>,
-    /// How it ended.
+    /// Outcome.
     pub outcome: &'static OutcomeText,
     /// The client's IP address.
     pub ip: String,
@@ -141,7 +141,7 @@ impl KeyPage {
         format_count(self.key.total_uses)
     }
 
-    /// Whether the key can be rotated and revoked.
+    /// Returns `true` if the key can be rotated and revoked.
     pub fn is_changeable(&self) -> bool {
         self.key.state != KeyState::Revoked
     }
@@ -170,12 +170,12 @@ impl UseFilter {
     /// The filter that matches all uses.
     pub const ANY: Self = Self { admission: AdmissionFilter::All, outcome: None };
 
-    /// Whether the filter matches all uses.
+    /// Returns `true` if the filter matches all uses.
     pub fn is_any(&self) -> bool {
         self.admission == AdmissionFilter::All && self.outcome.is_none()
     }
 
-    /// Whether the filter selects this outcome.
+    /// Returns `true` if the filter selects this outcome.
     pub fn selects(&self, outcome: &OutcomeText) -> bool {
         self.outcome == Some(outcome)
     }

@@ -1,6 +1,6 @@
 //! The state of a key, as text.
 
-/// Whether requests with a key are authenticated, and if not, why.
+/// Authentication status of a key: active, or the reason why its requests are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// Requests are admitted within the limits.

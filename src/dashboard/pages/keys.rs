@@ -15,9 +15,9 @@ use super::timestamp::Timestamp;
 pub struct KeysPage {
     /// Page frame.
     pub layout: Layout,
-    /// Whether the keys of all owners are shown, as admins see them.
+    /// True if the keys of all owners are shown, as admins see them.
     pub all_owners: bool,
-    /// Whether the organization is suspended.
+    /// True if the organization is suspended.
     pub suspended: bool,
     /// Keys of this page.
     pub rows: Vec<KeyRow>,
@@ -51,9 +51,9 @@ pub struct KeyRow {
     pub name: String,
     /// The owner's email address.
     pub owner: String,
-    /// Whether the signed-in user is the owner.
+    /// True if the signed-in user is the owner.
     pub is_own: bool,
-    /// When it was created.
+    /// Time of creation.
     pub created: Timestamp,
     /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
@@ -66,7 +66,7 @@ pub struct KeyRow {
 /// The last use of a key.
 #[derive(Clone, Debug)]
 pub struct LastUseCell {
-    /// When it was.
+    /// Time.
     pub time: Timestamp,
     /// Its client; `None` when this gateway's journal does not have it.
     pub source: Option<UseSource>,
@@ -98,12 +98,12 @@ impl KeysPage {
 }
 
 impl KeyFilter {
-    /// Whether the filter selects this state.
+    /// Returns `true` if the filter selects this state.
     pub fn selects(&self, state: &KeyState) -> bool {
         self.state.as_ref() == Some(state)
     }
 
-    /// Whether the filter matches every key.
+    /// Returns `true` if the filter matches every key.
     pub fn is_any(&self) -> bool {
         self.text.is_empty() && self.state.is_none()
     }

@@ -18,7 +18,7 @@ pub struct Layout {
 pub struct Viewer {
     /// Email address.
     pub email: String,
-    /// Whether the user manages the whole organization, and not only their own keys.
+    /// True if the user manages the whole organization, and not only their own keys.
     pub admin: bool,
     /// Name of the chosen organization.
     pub org: String,
@@ -33,7 +33,7 @@ pub struct OrgChoice {
     pub id: String,
     /// Name.
     pub name: String,
-    /// Whether it is the chosen one.
+    /// True if it is the chosen one.
     pub current: bool,
 }
 
@@ -61,7 +61,7 @@ impl Viewer {
         if self.admin { "Admin" } else { "Member" }
     }
 
-    /// Whether there is another organization to switch to.
+    /// Returns `true` if there is another organization to switch to.
     pub fn can_switch(&self) -> bool {
         self.orgs.len() > 1
     }

@@ -12,7 +12,7 @@ pub struct KeyLimits {
     pub per: String,
     /// Requests that a full bucket holds.
     pub burst: u64,
-    /// Whether the limits are the key's own, and not the configured ones.
+    /// True if the limits are the key's own, and not the configured ones.
     pub is_own: bool,
     /// Requests that the organization may have in flight.
     pub concurrent: u64,
@@ -23,9 +23,9 @@ pub struct KeyLimits {
 pub struct LimitUsage {
     /// Requests left in the bucket.
     pub bucket: Gauge,
-    /// When the next request flows into the bucket; `None` when one is left.
+    /// Time at which the next request flows into the bucket; `None` when one is left.
     pub next_request: Option<Timestamp>,
-    /// When the bucket is full; `None` when it is.
+    /// Time at which the bucket is full; `None` when it is.
     pub full: Option<Timestamp>,
     /// Requests that the organization has in flight.
     pub in_flight: Gauge,
@@ -79,12 +79,12 @@ impl Gauge {
         }
     }
 
-    /// Whether the part is zero.
+    /// Returns `true` if the part is zero.
     pub fn is_empty(&self) -> bool {
         self.part == 0
     }
 
-    /// Whether the part is the whole, or more.
+    /// Returns `true` if the part is the whole, or more.
     pub fn is_full(&self) -> bool {
         self.part >= self.whole
     }

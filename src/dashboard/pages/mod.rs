@@ -5,8 +5,8 @@
 //! - Every value is escaped for HTML where it is written: no template marks a value as safe.
 //! - No page has an inline script or style, or loads anything from another origin. The Content Security Policy can be
 //!   `default-src 'none'`, with `'self'` for styles, scripts, images and forms.
-//! - Every page works without scripts. The script among the assets adds copy buttons, and dates in the reader's language
-//!   and time zone.
+//! - Every page works without scripts. The script among the assets adds copy buttons, and dates in the reader's
+//!   language and time zone.
 //! - All links and forms are below [`Layout::base`].
 
 // The frame.

@@ -12,7 +12,7 @@ use crate::secret::Secret;
 pub struct NewKeyPage {
     /// Page frame.
     pub layout: Layout,
-    /// Whether the key was created or rotated.
+    /// The operation that issued the secret.
     pub issuance: Issuance,
     /// Key id.
     pub id: String,

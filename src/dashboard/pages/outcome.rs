@@ -7,7 +7,7 @@ pub struct OutcomeText {
     pub name: &'static str,
     /// Short text.
     pub label: &'static str,
-    /// What it means, and what to do about it.
+    /// Meaning, and advice.
     pub advice: &'static str,
     /// Class, for filtering and colours.
     pub class: OutcomeClass,
@@ -57,7 +57,7 @@ impl OutcomeText {
         ALL.iter().find(|outcome| outcome.name == name)
     }
 
-    /// Whether the gateway refused the request.
+    /// Returns `true` if the gateway refused the request.
     pub fn is_refused(&self) -> bool {
         self.class == OutcomeClass::Refused
     }

@@ -26,8 +26,8 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// Page `page` of a list of `total` entries, `size` on a page. A number beyond the last page is the last page; `href`
-    /// returns the address of a page.
+    /// Page `page` of a list of `total` entries, `size` on a page. A number beyond the last page is the last page;
+    /// `href` returns the address of a page.
     pub fn new(page: u64, total: u64, size: u64, href: impl Fn(u64) -> String) -> Self {
         let pages = total.div_ceil(size.max(1)).max(1);
         let page = page.clamp(1, pages);

@@ -12,7 +12,7 @@ use super::timestamp::Timestamp;
 pub struct SessionsPage {
     /// Page frame.
     pub layout: Layout,
-    /// Whether the sessions of all users are shown, as admins see them.
+    /// True if the sessions of all users are shown, as admins see them.
     pub all_users: bool,
     /// Sessions of this page.
     pub rows: Vec<SessionRow>,
@@ -27,16 +27,16 @@ pub struct SessionRow {
     pub id: String,
     /// The user's email address.
     pub email: String,
-    /// Whether it is the session that shows the page.
+    /// True if it is the session that shows the page.
     pub current: bool,
-    /// When the user signed in.
+    /// Time of the sign-in.
     pub signed_in: Timestamp,
-    /// When it was last used.
+    /// Time of the last use, to about a minute.
     pub last_seen: Timestamp,
     /// IP address that the user signed in from.
     pub ip: Option<String>,
     /// User agent that the user signed in with.
     pub user_agent: Option<String>,
-    /// How the user signed in: the provider's name, or `Sign-in link`.
+    /// Sign-in method: the provider's name, or `Sign-in link`.
     pub provider: String,
 }

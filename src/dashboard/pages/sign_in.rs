@@ -13,7 +13,7 @@ pub struct SignInPage {
     pub layout: Layout,
     /// Providers, in the order of the configuration.
     pub providers: Vec<ProviderChoice>,
-    /// Whether sign-in links are accepted.
+    /// True if sign-in links are accepted.
     pub links: bool,
     /// Path to go to after signing in.
     pub return_to: String,
@@ -39,7 +39,7 @@ pub struct LeavingPage {
     pub label: String,
     /// Address at the provider.
     pub url: String,
-    /// Whether the user is signing out at the provider, rather than in.
+    /// True if the user is signing out at the provider, rather than in.
     pub signing_out: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct LinkPage {
     pub email: String,
     /// Name of the organization.
     pub org: String,
-    /// When the link expires.
+    /// Expiry of the link.
     pub expires: Timestamp,
 }
 

@@ -6,8 +6,8 @@ use crate::clock::Micros;
 /// Difference in microseconds below which a time is shown as `just now`.
 const NOW_US: u64 = 5_000_000;
 
-/// A point in time in all the forms that pages show. The texts are in UTC; scripts replace them by the reader's time zone
-/// and language.
+/// A point in time in all the forms that pages show. The texts are in UTC; scripts replace them by the reader's time
+/// zone and language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timestamp {
     /// RFC 3339, to the second, for the attribute `datetime`.
