@@ -1,4 +1,6 @@
-//! `keygate audit`: who used which key, from where, when, to do what. Reads the journal's files; no gateway is asked.
+//! `keygate audit`: reads the audit journal: uses of keys, with user, address, time and action.
+//!
+//! It reads the journal's files directly, also while a gateway runs.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -19,10 +21,10 @@ use crate::config::Config;
 use crate::key::KeyId;
 use crate::settings::parse_duration;
 
-/// Between two looks for new records: soon enough for a person.
+/// Time between two polls for new records: short enough for a person who watches.
 const POLL: Duration = Duration::from_millis(200);
 
-/// What can be done with the journal.
+/// Arguments of `keygate audit`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -36,50 +38,50 @@ enum Command {
     /// List records, newest first
     List {
         #[command(flatten)]
-        wanted: Wanted,
-        /// How many
+        filter: FilterArgs,
+        /// Maximum number of records
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
     },
-    /// Show the last records, and new ones as they are completed
+    /// Show the last records, and follow new ones as they are completed
     Tail {
         #[command(flatten)]
-        wanted: Wanted,
-        /// How many of the last
+        filter: FilterArgs,
+        /// Number of last records
         #[arg(long, value_name = "N", default_value_t = 10)]
         limit: usize,
     },
-    /// Write all records, one JSON object per line, oldest first
+    /// Print all records, one JSON object per line, oldest first
     Export {
         #[command(flatten)]
-        wanted: Wanted,
+        filter: FilterArgs,
     },
-    /// Check the whole journal; exit 1 when anything is wrong with it
+    /// Verify the whole journal; exit code 1 when it has errors
     Verify,
 }
 
-/// Which records.
+/// Filter options.
 #[derive(Debug, clap::Args)]
-struct Wanted {
-    /// Uses of this key: the nine characters after sk_live_
+struct FilterArgs {
+    /// Only uses of this key: the nine characters after sk_live_
     #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser)]
     key: Option<KeyId>,
-    /// Uses by this user: an id, or, with --org, an email address
+    /// Only uses by this user: an id, or, with --org, an email address
     #[arg(long)]
     user: Option<String>,
-    /// Uses within this organization: an id or a name
+    /// Only uses in this organization: an id or a name
     #[arg(long)]
     org: Option<String>,
-    /// From this time on: RFC 3339, or a duration such as 1h for so long ago
+    /// Only from this time on: RFC 3339, or a duration before now, such as 1h
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Micros>,
-    /// Before this time: RFC 3339, or a duration such as 1h for so long ago
+    /// Only before this time: RFC 3339, or a duration before now, such as 1h
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Micros>,
-    /// The record of this request: what its caller found in X-Request-Id, or as request_id in a refusal
+    /// Only the record of this request: the value of X-Request-Id, or request_id of a refusal
     #[arg(long, value_name = "REQUEST_ID")]
     id: Option<Uuid>,
-    /// Uses that ended like this, such as rate_limited or expired
+    /// Only uses with this outcome, such as rate_limited or expired
     #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     outcome: Option<Outcome>,
 }
@@ -88,21 +90,22 @@ impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let reader = open(config)?;
         match self.command {
-            Command::List { wanted, limit } => list(&reader, &wanted.filter(config)?, limit, self.format),
-            Command::Tail { wanted, limit } => tail(&reader, wanted.filter(config)?, limit, self.format),
-            Command::Export { wanted } => export(&reader, &wanted.filter(config)?),
+            Command::List { filter, limit } => list(&reader, &filter.resolve(config)?, limit, self.format),
+            Command::Tail { filter, limit } => tail(&reader, filter.resolve(config)?, limit, self.format),
+            Command::Export { filter } => export(&reader, &filter.resolve(config)?),
             Command::Verify => verify(&reader, self.format),
         }
     }
 }
 
-impl Wanted {
-    fn filter(self, config: &Config) -> Result<Filter, CliError> {
+impl FilterArgs {
+    /// The filter, with names and email addresses resolved to ids.
+    fn resolve(self, config: &Config) -> Result<Filter, CliError> {
         let Self { key, since, until, id, outcome, .. } = self;
         if since.is_some() && until.is_some() && since >= until {
             return Err(CliError::new(
                 ExitStatus::Usage,
-                anyhow!("--since is not before --until; no record is in between"),
+                anyhow!("--since is not before --until; no record can match"),
             ));
         }
         let mut filter = Filter { key, since, until, id, outcome, ..Filter::default() };
@@ -130,7 +133,7 @@ fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, CliError
     }
 }
 
-/// The id of a user given by address, removed or not; the youngest of several that had it.
+/// The id of a user given by email address, also of a removed user; the newest of several that had the address.
 fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, CliError> {
     let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
     let Reply::Users { users } = control::perform(config, &Operation::ListUsers { org: org.to_owned() })? else {
@@ -140,16 +143,16 @@ fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::iden
     Ok(found.map(|user| user.id).with_context(|| format!("there is no user `{user}` in this organization"))?)
 }
 
-/// The JSON of a list. Each record has its fields in the contract's order.
+/// JSON form of a list. The fields of each record are in the order of the contract.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct RecordList<'a> {
     records: &'a [Record],
 }
 
 fn list(reader: &Reader, filter: &Filter, limit: usize, format: Format) -> Result<(), CliError> {
     let records = records(reader, filter, limit)?;
     if format.json {
-        return Ok(output::json(&Listed { records: &records })?);
+        return Ok(output::json(&RecordList { records: &records })?);
     }
     Ok(show_records(&records)?)
 }
@@ -190,12 +193,12 @@ fn verify(reader: &Reader, format: Format) -> Result<(), CliError> {
     }
     match report.problem_count {
         0 => Ok(()),
-        1 => Err(CliError::new(ExitStatus::Failed, anyhow!("there is something wrong with the journal"))),
-        count => Err(CliError::new(ExitStatus::Failed, anyhow!("there are {count} things wrong with the journal"))),
+        1 => Err(CliError::new(ExitStatus::Failed, anyhow!("the journal has 1 error"))),
+        count => Err(CliError::new(ExitStatus::Failed, anyhow!("the journal has {count} errors"))),
     }
 }
 
-/// The journal's files.
+/// Opens the journal for reading.
 pub(super) fn open(config: &Config) -> anyhow::Result<Reader> {
     let path = &config.audit.path;
     Reader::open(path).map_err(|error| {
@@ -231,19 +234,19 @@ fn row(record: &Record) -> [String; 8] {
     ]
 }
 
-/// One of the words that records have.
+/// Parses an outcome by its word in records.
 fn outcome(text: &str) -> Result<Outcome, String> {
     let words = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
     Outcome::from_name(text).ok_or_else(|| format!("give one of {}", words()))
 }
 
-/// A time, or a duration before now.
+/// Parses a time, or a duration before now.
 fn time(text: &str) -> Result<Micros, String> {
     if let Ok(ago) = parse_duration(text) {
         return Ok(clock::now().before(ago));
     }
     let time: jiff::Timestamp = text.parse().map_err(|_| {
-        "give an RFC 3339 time such as 2026-01-31T12:00:00Z, or a duration such as 1h for so long ago".to_owned()
+        "give an RFC 3339 time such as 2026-01-31T12:00:00Z, or a duration before now such as 1h".to_owned()
     })?;
     u64::try_from(time.as_microsecond()).map(Micros).map_err(|_| "is before 1970".to_owned())
 }
@@ -253,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_points_or_distances() {
+    fn time_is_a_timestamp_or_a_duration_before_now() {
         assert_eq!(time("1970-01-01T00:00:01Z"), Ok(Micros(1_000_000)));
         assert_eq!(time("1970-01-01T01:00:00.5+01:00"), Ok(Micros(500_000)));
         let ago = time("1h").unwrap();

@@ -1,4 +1,4 @@
-//! `keygate check`: every error of the configuration at once.
+//! `keygate check`: reports all errors of the configuration file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client: one request over one connection.
+//! HTTP/1.1 client for the admin socket and the admin listener: one request over one connection.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// For an answer: a change waits for the disk, and nothing waits longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time-out of a response. The slowest operation is a change, which waits for a disk write.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends one request and reads the whole answer.
+/// Sends one request and reads the whole response.
 pub(super) async fn exchange<S>(
     stream: S,
     method: Method,
@@ -30,21 +30,21 @@ where
         .header(CONNECTION, "close")
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
-        .context("the request cannot be made")?;
-    tokio::time::timeout(PATIENCE, answered(stream, request))
+        .context("cannot build the request")?;
+    tokio::time::timeout(RESPONSE_TIMEOUT, send(stream, request))
         .await
-        .with_context(|| format!("there was no answer within {} s", PATIENCE.as_secs()))?
+        .with_context(|| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?
 }
 
-async fn answered<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
+async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let answer = sender.send_request(request).await.context("the connection broke off")?;
-    let status = answer.status();
-    let body = answer.into_body().collect().await.context("the connection broke off")?.to_bytes();
+    let response = sender.send_request(request).await.context("the connection was closed")?;
+    let status = response.status();
+    let body = response.into_body().collect().await.context("the connection was closed")?.to_bytes();
     connection.abort();
     Ok((status, body))
 }

@@ -1,4 +1,4 @@
-//! `keygate config`: which configuration the running gateway serves by.
+//! `keygate config`: the configuration of the running gateway.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{CliError, ExitStatus, client, control, output};
 use crate::admin::{CONFIG_PATH, ConfigReport};
 use crate::config::{Config, ContentHash};
 
-/// What can be asked of the configuration.
+/// Arguments of `keygate config`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -23,69 +23,72 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell which content of the file is in force, since when, and why a newer one was refused
+    /// Show which content of the file is in force, since when, and why a newer one was rejected
     ///
-    /// Exit code 0 when the file's content is in force and the last reload succeeded, else 1; 69 when no gateway runs.
+    /// Exit code 0 when the content of the file is in force and the last reload succeeded, else 1; 69 when no gateway
+    /// runs.
     Status {
-        /// The gateway's admin socket; default: the one that the file names, which need not be valid otherwise
+        /// Admin socket of the gateway; default: the one in the file, which may have errors elsewhere
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
 }
 
-/// What is in force, beside what is there.
+/// Comparison of the configuration in force with the file.
 #[derive(Debug, Serialize)]
 struct Status {
     #[serde(flatten)]
     report: ConfigReport,
-    /// The SHA-256 of the file's content now; none when it cannot be read.
+    /// SHA-256 of the file's content now; none when it cannot be read.
     on_disk: Option<String>,
-    /// Whether that is in force.
+    /// Whether this content is in force.
     current: bool,
 }
 
 impl Args {
     pub(super) fn run(self, file: &Path) -> Result<(), CliError> {
         let Command::Status { socket } = self.command;
-        let socket = socket.map_or_else(|| named_in(file), Ok)?;
-        let status = Status::now(ask(&socket)?);
+        let socket = socket.map_or_else(|| socket_of(file), Ok)?;
+        let status = Status::compare(fetch_report(&socket)?);
         if self.format.json {
             output::json(&status)?;
         } else {
             status.show()?;
         }
-        status.verdict()
+        status.into_result()
     }
 }
 
-/// The socket that a file names, though it may be the very file that the gateway has refused.
-fn named_in(file: &Path) -> Result<PathBuf, CliError> {
+/// The admin socket in a configuration file. The file may have errors: the gateway may have rejected this very content.
+fn socket_of(file: &Path) -> Result<PathBuf, CliError> {
     Config::admin_socket(file).map_err(|problems| {
-        let error = anyhow!(problems).context("the file does not tell where the gateway is; name its --socket");
+        let error = anyhow!(problems)
+            .context("cannot read the admin socket from the configuration file; give it with --socket");
         CliError::new(ExitStatus::Configuration, anyhow!("{error:#}"))
     })
 }
 
-fn ask(socket: &Path) -> Result<ConfigReport, CliError> {
+fn fetch_report(socket: &Path) -> Result<ConfigReport, CliError> {
     let shown = socket.display();
-    let asked = control::runtime()?.block_on(async {
+    let response = control::runtime()?.block_on(async {
         let Some(stream) = control::connect(socket).await? else {
             return Err(CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
         };
         client::exchange(stream, Method::GET, CONFIG_PATH, Vec::new()).await.map_err(|e| {
-            CliError::new(ExitStatus::Unreachable, e.context(format!("{shown}: the gateway did not answer")))
+            CliError::new(ExitStatus::Unreachable, e.context(format!("{shown}: the gateway did not respond")))
         })
     });
-    match asked? {
+    match response? {
         (StatusCode::OK, body) => {
-            Ok(serde_json::from_slice(&body).context("the gateway's answer is of another version")?)
+            Ok(serde_json::from_slice(&body)
+                .context("cannot parse the gateway's response; is it of another version?")?)
         }
-        (status, _) => Err(anyhow!("the gateway answered {status}: it is of an earlier version").into()),
+        (status, _) => Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into()),
     }
 }
 
 impl Status {
-    fn now(report: ConfigReport) -> Self {
+    fn compare(report: ConfigReport) -> Self {
         let on_disk = std::fs::read(&report.path).ok().map(|content| ContentHash::from_content(&content).to_string());
         let current = on_disk.as_ref() == Some(&report.sha256);
         Self { report, on_disk, current }
@@ -112,12 +115,14 @@ impl Status {
         Ok(output::fields(&fields)?)
     }
 
-    fn verdict(&self) -> Result<(), CliError> {
-        let what = match (&self.report.last_error, self.current) {
+    fn into_result(self) -> Result<(), CliError> {
+        let message = match (&self.report.last_error, self.current) {
             (None, true) => return Ok(()),
-            (Some(_), _) => "the last reload was refused, and the content before it is in force",
-            (None, false) => "what is in the file is not in force; it is taken within a few seconds, or on SIGHUP",
+            (Some(_), _) => "the last reload was rejected; the previous content is in force",
+            (None, false) => {
+                "the content of the file is not in force; the gateway reloads it within a few seconds, or on SIGHUP"
+            }
         };
-        Err(anyhow!(what).into())
+        Err(anyhow!(message).into())
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::health::reachable;
+use super::health::local_address;
 use super::serve::Signals;
 use crate::app::App;
 use crate::clock;
@@ -80,7 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let link = link(&app.management, keys.org)?;
     super::output::line(page::page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
     // SIGHUP too: the terminal that the demo ran in was closed. Nobody takes over from a demo: no lame duck.
-    signals.next();
+    signals.wait();
     super::output::note("stopping; everything stays in the directory");
     app.without_lame_duck().stop();
     store.stop()
@@ -209,7 +209,7 @@ audit: {{ path: audit }}
 
 /// The dashboard, where browsers on this machine reach it: they keep no session for others without encryption.
 fn session_block(listen: SocketAddr) -> String {
-    let gateway = reachable(listen);
+    let gateway = local_address(listen);
     if !gateway.ip().is_loopback() {
         return "# No dashboard: browsers keep sessions for https, or for this machine only.\n".into();
     }

@@ -1,4 +1,4 @@
-//! `keygate explain`: why a key is refused. The state tells where it stands, the journal what was decided last.
+//! `keygate explain`: explains why a key is refused, by its current state and its last decisions in the journal.
 
 use anyhow::anyhow;
 use serde::Serialize;
@@ -14,13 +14,13 @@ use crate::key::KeyId;
 use crate::management::Explanation;
 use crate::refusal::Refusal;
 
-/// Decisions about requests to show.
+/// Number of decisions to show.
 const DECISIONS: usize = 10;
 
-/// Which key.
+/// Arguments of `keygate explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The nine characters after sk_live_
+    /// Key id: the nine characters after sk_live_
     #[arg(value_parser = KeyIdParser)]
     key_id: KeyId,
     #[command(flatten)]
@@ -41,7 +41,7 @@ impl Args {
                 &format!("; requests with the replaced secret are refused (401), the last one at {last}");
         }
         if self.format.json {
-            return Ok(output::json(&Explained { explanation: &explanation, decisions: &decisions })?);
+            return Ok(output::json(&ExplanationOutput { explanation: &explanation, decisions: &decisions })?);
         }
         show::explanation(&explanation)?;
         output::line("")?;
@@ -49,9 +49,9 @@ impl Args {
     }
 }
 
-/// The JSON of an explanation.
+/// JSON form of an explanation.
 #[derive(Serialize)]
-struct Explained<'a> {
+struct ExplanationOutput<'a> {
     explanation: &'a Explanation,
     decisions: &'a [Record],
 }

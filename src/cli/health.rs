@@ -1,4 +1,4 @@
-//! `keygate health`: whether the gateway is ready, asked the way an orchestrator would.
+//! `keygate health`: checks `/ready` on the admin listener, as an orchestrator would.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,12 +11,12 @@ use crate::admin::ReadinessReport;
 use crate::config::Config;
 
 pub(super) fn run(config: &Config) -> Result<(), CliError> {
-    let address = reachable(config.admin.address);
-    let asked = control::runtime()?.block_on(async {
+    let address = local_address(config.admin.address);
+    let response = control::runtime()?.block_on(async {
         let stream = TcpStream::connect(address).await?;
         client::exchange(stream, Method::GET, "/ready", Vec::new()).await
     });
-    let (_, body) = asked.map_err(|e| {
+    let (_, body) = response.map_err(|e| {
         CliError::new(ExitStatus::Unreachable, e.context(format!("http://{address}/ready cannot be reached")))
     })?;
     let report: ReadinessReport =
@@ -27,8 +27,8 @@ pub(super) fn run(config: &Config) -> Result<(), CliError> {
     Err(CliError::new(ExitStatus::Failed, anyhow!("not ready: {}", report.reasons.join(", "))))
 }
 
-/// A listener on all addresses is asked on this machine's own.
-pub(super) fn reachable(mut address: SocketAddr) -> SocketAddr {
+/// The address at which this machine reaches a listener: loopback for a listener on all addresses.
+pub(super) fn local_address(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }

@@ -1,4 +1,4 @@
-//! `keygate key`: API keys. A new key is printed once, alone on its line of standard output.
+//! `keygate key`: manages API keys. A new key is printed once, as the only line on standard output.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::key::KeyId;
 use crate::management;
 use crate::settings::parse_duration;
 
-/// What can be done with keys.
+/// Arguments of `keygate key`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -28,79 +28,79 @@ enum Command {
     Create {
         #[command(flatten)]
         owner: Owner,
-        /// What the key is for
+        /// Name: what the key is used for
         name: String,
     },
-    /// List all keys of an organization, revoked ones too
+    /// List all keys of an organization, including revoked ones
     List {
-        /// The organization's id or name
+        /// Id or name of the organization
         #[arg(long)]
         org: String,
     },
     /// Show a key
     Show {
-        /// The nine characters after sk_live_
+        /// Key id: the nine characters after sk_live_
         #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
     },
-    /// Refuse a key from the next request on, for good
+    /// Revoke a key: it is refused from the next request on; cannot be undone
     Revoke {
-        /// The nine characters after sk_live_
+        /// Key id: the nine characters after sk_live_
         #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
     },
-    /// Give a key a new secret, and print it once; id, limits and history stay
+    /// Replace the secret of a key, and print the new key once; id, limits and history stay
     Rotate {
-        /// The nine characters after sk_live_
+        /// Key id: the nine characters after sk_live_
         #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
-        /// How long the secret until now stays valid, such as 1h; default: not at all
+        /// Time for which the old secret stays valid, such as 1h; default: none
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         overlap: Option<Duration>,
     },
-    /// Set a key's limits; without options, show them
+    /// Set the limits of a key; without options, show them
     Limits {
-        /// The nine characters after sk_live_
+        /// Key id: the nine characters after sk_live_
         #[arg(value_parser = KeyIdParser)]
         key_id: KeyId,
         #[command(flatten)]
         limits: NewLimits,
-        /// Go back to the configured limits
+        /// Use the configured limits again
         #[arg(long, conflicts_with_all = ["requests", "per", "burst"])]
         default: bool,
     },
-    /// Take over a key of an older system by its SHA-256
+    /// Import a key of an older system by its SHA-256
     Import {
         #[command(flatten)]
         owner: Owner,
-        /// The SHA-256 of the whole key, 64 hexadecimal digits
+        /// SHA-256 of the whole key, 64 hexadecimal digits
         #[arg(long, value_name = "HEX")]
         sha256: String,
-        /// What the key is for
+        /// Name: what the key is used for
         name: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct Owner {
-    /// The organization's id or name
+    /// Id or name of the organization
     #[arg(long)]
     org: String,
-    /// The id or email address of the user whose permissions the key has
+    /// Id or email address of the user whose permissions the key has
     #[arg(long)]
     user: String,
 }
 
-/// What is not given stays as it is, but for the burst, which follows new requests.
+/// Options that are not given keep their values, except `burst`, which follows a new `requests`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct NewLimits {
-    /// Requests that are admitted in the time of --per
+    /// Number of requests admitted in the time of --per
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
-    /// That time, in whole seconds, such as 1h
+    /// Time in whole seconds, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     per: Option<Duration>,
-    /// Requests that may come at once; default: as many as --requests
+    /// Maximum number of requests at once; default: the same as --requests
     #[arg(long, value_name = "N")]
     burst: Option<u32>,
 }

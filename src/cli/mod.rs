@@ -1,10 +1,10 @@
-//! The command line: presentation only. What a command does is done by the modules below.
+//! Command line: parses arguments and presents results; the modules below do the work.
 //!
-//! Exit codes: 0 done; 1 refused, failed, not found, not ready, or (`config status`) another configuration in force than
-//! the file has; 2 wrong usage, such as a value that cannot be; 64 configuration errors; 69 the gateway cannot be reached;
-//! 75 not now: the state is in use by a process that does not answer, or cannot be written.
+//! Exit codes: 0 success; 1 refused, failed, not found, not ready, or (`config status`) the file differs from the
+//! configuration in force; 2 usage error, such as an invalid value; 64 configuration errors; 69 the gateway cannot be
+//! reached; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written.
 //!
-//! What was asked for goes to standard output, everything else to standard error.
+//! Results go to standard output, everything else to standard error.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use clap::{Parser, Subcommand};
 use crate::config::Config;
 use crate::key::redacted;
 
-// Commands that run something.
+// Commands that run a gateway.
 mod demo;
 mod serve;
 
-// Commands that look at something.
+// Commands that only read.
 mod check;
 mod config;
 mod health;
 mod explain;
 mod audit;
 
-// Commands that change something.
+// Commands that make changes.
 mod org;
 mod user;
 mod key;
 mod session;
 mod state;
 
-// What they share.
+// Shared by the commands.
 mod control;
 mod client;
 mod offline;
@@ -45,18 +45,18 @@ pub use error::{CliError, ExitStatus};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-   0  done
-   1  refused, failed, not found, not ready, or not the configuration in the file
-   2  wrong usage, such as a value that cannot be
+   0  success
+   1  refused, failed, not found, not ready, or the file differs from the configuration in force
+   2  usage error, such as an invalid value
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached
-  75  not now: the state is in use by a process that does not answer, or it cannot be written; try again";
+  75  temporary failure: the state is in use by a process that does not respond, or cannot be written; try again";
 
 /// An API-key gateway: authenticates, limits, audits and forwards
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub struct Cli {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, global = true, value_name = "FILE", default_value = Config::DEFAULT_PATH)]
     config: PathBuf,
     #[command(subcommand)]
@@ -65,13 +65,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run everything on this machine, with a demo organization, its queries and its keys
+    /// Run the gateway and query-store on this machine, with a demo organization, queries and keys
     Demo(demo::Args),
     /// Run the gateway
     Serve,
-    /// Report every error of the configuration
+    /// Check the configuration file, and report all its errors
     Check,
-    /// Tell which configuration the running gateway serves by
+    /// Show the configuration that the running gateway uses
     Config(config::Args),
     /// Manage organizations
     Org(org::Args),
@@ -79,26 +79,27 @@ enum Command {
     User(user::Args),
     /// Manage API keys
     Key(key::Args),
-    /// Sign people in to the dashboard by a link, see who is signed in, and sign them out
+    /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
-    /// Move the state to where several gateways share it
+    /// Copy the state to a Redis that several gateways share
     State(state::Args),
     /// Read the audit journal
     Audit(audit::Args),
-    /// Tell why a key is refused: its state, its bucket, its last decisions
+    /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),
-    /// Tell whether the gateway is ready; for containers
+    /// Check whether the gateway is ready; for container health checks
     Health,
 }
 
 impl Cli {
-    /// The command line of this process. What is wrong with it is told, and ends the process.
+    /// Parses the arguments of this process. An error is printed and ends the process, as do `--help` and `--version`.
     ///
-    /// Secrets of keys that stand where none belongs are not repeated: errors end up in the logs of scripts.
+    /// Errors do not repeat the secret of an API key that was given in the wrong place: they end up in the logs of
+    /// scripts.
     pub fn from_process_args() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
-            let told = error.render().to_string();
-            match redacted(told.as_bytes()) {
+            let message = error.render().to_string();
+            match redacted(message.as_bytes()) {
                 Cow::Borrowed(_) => error.exit(),
                 Cow::Owned(safe) => {
                     output::note(String::from_utf8_lossy(&safe).trim_end());
@@ -108,10 +109,10 @@ impl Cli {
         })
     }
 
-    /// Runs the command to its end.
+    /// Runs the command.
     ///
     /// # Errors
-    /// [`CliError`]: what to print, and the exit code.
+    /// [`CliError`]: the message, and the exit code.
     pub fn run(self) -> Result<(), CliError> {
         let config = || load(&self.config);
         match self.command {
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_definitions_are_valid() {
         Cli::command().debug_assert();
     }
 }

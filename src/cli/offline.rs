@@ -1,4 +1,4 @@
-//! Performing an operation with no gateway running: the state and the journal are opened here, under their locks.
+//! Performs management operations while no gateway runs, on the state and the journal, which are opened under their locks.
 
 use std::io;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::metrics::Metrics;
 use crate::state::embedded;
 use crate::{app, audit, telemetry};
 
-/// Performs one operation and closes everything again.
+/// Opens the stores, performs one operation, and closes the stores.
 pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Reply, CliError> {
     telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
     let metrics = Metrics::new();
-    let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| not_opened(config, e))?;
+    let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
     let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
     let management = management.with_sessions(config.sessions());
     let performed = admin::perform(&management, operation, clock::now()).await;
@@ -27,8 +27,8 @@ pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Rep
     performed.map_err(refused)
 }
 
-/// Tells a state or a journal in use from one that cannot be opened.
-fn not_opened(config: &Config, error: anyhow::Error) -> CliError {
+/// Classifies an error of opening: a store in use is a temporary failure, all other errors are permanent.
+fn open_error(config: &Config, error: anyhow::Error) -> CliError {
     let state = matches!(error.downcast_ref(), Some(embedded::OpenError::Locked(_)));
     let journal = matches!(error.downcast_ref(), Some(audit::OpenError::InUse { .. }));
     if !state && !journal {
@@ -46,8 +46,8 @@ fn not_opened(config: &Config, error: anyhow::Error) -> CliError {
     } else {
         "try again; when its socket file was removed, restart the gateway"
     };
-    let told = format!("nobody listens on {}, yet a gateway runs; {advice}", socket.display());
-    CliError::new(ExitStatus::Temporary, error.context(told))
+    let message = format!("a gateway runs, but does not listen on {}; {advice}", socket.display());
+    CliError::new(ExitStatus::Temporary, error.context(message))
 }
 
 fn refused(error: ManagementError) -> CliError {

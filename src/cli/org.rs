@@ -1,4 +1,4 @@
-//! `keygate org`: organizations.
+//! `keygate org`: manages organizations.
 
 use clap::Subcommand;
 
@@ -7,7 +7,7 @@ use super::{CliError, control};
 use crate::admin::Operation;
 use crate::config::Config;
 
-/// What can be done with organizations.
+/// Arguments of `keygate org`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -20,34 +20,34 @@ pub(super) struct Args {
 enum Command {
     /// Create an organization
     Create {
-        /// Its name, which no other has
+        /// Name; must be unique
         name: String,
     },
     /// List all organizations
     List,
     /// Show an organization
     Show {
-        /// Its id or name
+        /// Id or name of the organization
         org: String,
     },
-    /// Refuse all requests of an organization, from the next one on
+    /// Refuse all requests of an organization from now on, until it is resumed
     Suspend {
-        /// Its id or name
+        /// Id or name of the organization
         org: String,
     },
-    /// Admit its requests again
+    /// Admit requests of a suspended organization again
     Resume {
-        /// Its id or name
+        /// Id or name of the organization
         org: String,
     },
-    /// Set an organization's limits; without options, show them
+    /// Set the limits of an organization; without options, show them
     Limits {
-        /// Its id or name
+        /// Id or name of the organization
         org: String,
-        /// Requests it may have in flight
+        /// Maximum number of requests in flight
         #[arg(long, value_name = "N")]
         concurrent: Option<u32>,
-        /// Go back to the configured limits
+        /// Use the configured limits again
         #[arg(long, conflicts_with = "concurrent")]
         default: bool,
     },

@@ -1,16 +1,16 @@
-//! Lines, tables and JSON. Results go to standard output, everything else to standard error.
+//! Output of commands: lines, tables and JSON. Results go to standard output, notes to standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-/// Writes a line of the result.
+/// Writes one line of the result.
 pub(super) fn line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// Tells people something beside the result. Programs may have closed standard error, and need not be told.
+/// Writes a note for people to standard error. Does nothing when standard error is closed.
 pub(super) fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -20,7 +20,7 @@ pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string(value)?)
 }
 
-/// Writes a table with aligned columns, or tells that there is nothing to write.
+/// Writes a table with aligned columns; for no rows, the note `empty` instead.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]], empty: &str) -> io::Result<()> {
     if rows.is_empty() {
         note(empty);
@@ -56,7 +56,7 @@ pub(super) fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// The word that an enum serializes as.
+/// The JSON word of an enum value.
 pub(super) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -74,12 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_cut_to_the_second() {
+    fn time_is_cut_to_the_second() {
         assert_eq!(seconds("2026-11-20T21:08:00.123456Z"), "2026-11-20T21:08:00Z");
     }
 
     #[test]
-    fn columns_are_aligned_by_characters() {
+    fn column_width_counts_characters() {
         let widths = [4, 3];
         assert_eq!(aligned(&["äb".into(), "c".into()], widths), "äb    c");
         assert_eq!(aligned(&["abcd".into(), String::new()], widths), "abcd");

@@ -1,4 +1,4 @@
-//! `keygate serve`: runs the gateway until it is told to stop.
+//! `keygate serve`: runs the gateway until a signal stops it.
 
 use std::io::IsTerminal as _;
 
@@ -12,52 +12,53 @@ use crate::telemetry;
 /// Runs the gateway.
 ///
 /// - SIGHUP reloads the configuration.
-/// - SIGTERM and SIGINT drain: not ready at once, a lame duck for a while, then requests in flight end within the grace
-///   period. A further one skips the lame duck; one after that ends what is in flight. A terminal's SIGINT skips the
-///   lame duck by itself: whoever sits there wants no other gateway to take over.
+/// - SIGTERM and SIGINT stop it: "not ready" at once, then the lame duck, then the drain within its grace period. A second
+///   signal skips the lame duck; a third one ends the drain. SIGINT from a terminal skips the lame duck itself, because
+///   a gateway that is run by hand has no load balancer in front of it.
 ///
 /// # Errors
-/// What could not be bound, opened or started, and why.
+/// The listener, store, certificate or thread that could not be bound, opened or started, and the cause.
 pub(super) fn run(config: Config) -> anyhow::Result<()> {
     let logs = telemetry::init(config.telemetry);
     let gateway = config.gateway.clone();
+    // Before the start, so that a signal during the start does not kill the process in the middle of a write.
     let mut signals = Signals::new()?;
     let mut app = App::start_with(ProcessHandles { logs, notifier: ServiceNotifier::from_environment() }, config)?;
     for address in &app.addresses {
         tracing::info!(%address, admin = %app.admin_address, gateway, "serving");
     }
-    let mut signal = signals.next();
+    let mut signal = signals.wait();
     while signal == Signal::Hangup {
-        tracing::info!("SIGHUP: reloading the configuration");
+        tracing::info!("received SIGHUP: reloading the configuration");
         app.reload();
-        signal = signals.next();
+        signal = signals.wait();
     }
     tracing::info!(?signal, "draining");
     if signal == Signal::Interrupt && std::io::stdin().is_terminal() {
         app = app.without_lame_duck();
     }
     let shutdown = app.shutdown_handle();
-    // Ends with the process.
-    std::thread::Builder::new().name("signals".into()).spawn(move || hurry(signals, &shutdown))?;
+    // Not joined: it waits for signals until the process ends.
+    std::thread::Builder::new().name("signals".into()).spawn(move || expedite_on_signals(signals, &shutdown))?;
     app.stop();
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Passes on that somebody is in a hurry.
-fn hurry(mut signals: Signals, shutdown: &ShutdownHandle) {
+/// Expedites the shutdown at each further signal to stop.
+fn expedite_on_signals(mut signals: Signals, shutdown: &ShutdownHandle) {
     loop {
-        match signals.next() {
-            Signal::Hangup => tracing::warn!("SIGHUP: draining, nothing is reloaded any more"),
+        match signals.wait() {
+            Signal::Hangup => tracing::warn!("received SIGHUP while draining: the configuration is not reloaded"),
             signal => {
-                tracing::info!(?signal, "hastening the drain");
+                tracing::info!(?signal, "expediting the shutdown");
                 shutdown.expedite();
             }
         }
     }
 }
 
-/// A signal that people, supervisors and terminals send.
+/// A signal that the process handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Terminate,
@@ -65,7 +66,7 @@ pub(super) enum Signal {
     Hangup,
 }
 
-/// The signals. From its making on, they no longer end the process.
+/// Receiver of SIGTERM, SIGINT and SIGHUP. Once it exists, these signals no longer end the process.
 pub(super) struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
@@ -74,23 +75,23 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Catches them.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// The operating system refuses a handler, or a runtime.
     pub(super) fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
-        let caught = |kind, name| signal(kind).with_context(|| format!("cannot wait for {name}"));
-        let terminate = caught(SignalKind::terminate(), "SIGTERM")?;
-        let interrupt = caught(SignalKind::interrupt(), "SIGINT")?;
-        let hangup = caught(SignalKind::hangup(), "SIGHUP")?;
+        let install = |kind, name| signal(kind).with_context(|| format!("cannot handle {name}"));
+        let terminate = install(SignalKind::terminate(), "SIGTERM")?;
+        let interrupt = install(SignalKind::interrupt(), "SIGINT")?;
+        let hangup = install(SignalKind::hangup(), "SIGHUP")?;
         drop(entered);
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
-    /// Waits for one of them and says which it was.
-    pub(super) fn next(&mut self) -> Signal {
+    /// Waits for the next signal.
+    pub(super) fn wait(&mut self) -> Signal {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => Signal::Terminate,

@@ -1,4 +1,4 @@
-//! `keygate session`: links to sign in by, and who is signed in.
+//! `keygate session`: creates sign-in links, and lists and ends web sessions.
 
 use clap::Subcommand;
 
@@ -8,7 +8,7 @@ use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::SessionId;
 
-/// What can be done with web sessions.
+/// Arguments of `keygate session`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -19,29 +19,29 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print a link that signs a user in to the dashboard: once, within five minutes
+    /// Print a link that signs a user in to the dashboard; valid once, for five minutes
     Link {
-        /// The organization's id or name
+        /// Id or name of the organization
         #[arg(long)]
         org: String,
-        /// The user's id or email address
+        /// Id or email address of the user
         user: String,
     },
-    /// List who is signed in
+    /// List the web sessions
     List {
-        /// Only people of the organization with this id or name
+        /// Only sessions of users of the organization with this id or name
         #[arg(long)]
         org: Option<String>,
     },
-    /// Sign somebody out, everywhere at once
+    /// End a session, or all sessions of a user, on all gateways at once
     End {
-        /// The session, as `keygate session list` shows it
+        /// Session id, as shown by `keygate session list`
         #[arg(required_unless_present = "user", conflicts_with = "user")]
         session: Option<SessionId>,
         /// All sessions of the user with this id or email address
         #[arg(long, requires = "org")]
         user: Option<String>,
-        /// The user's organization, by id or name
+        /// Organization of the user, by id or name
         #[arg(long, requires = "user")]
         org: Option<String>,
     },

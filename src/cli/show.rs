@@ -1,4 +1,4 @@
-//! Replies as people and programs read them.
+//! Presentation of replies, as tables or as JSON.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::identity::Permission;
 use crate::management::{Explanation, Key, KeyLimits, Org, Session, User};
 use crate::settings::WithUnit;
 
-/// Whether people or programs read the result.
+/// Output format.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Format {
     /// Print one JSON object
@@ -18,7 +18,7 @@ pub(super) struct Format {
     pub(super) json: bool,
 }
 
-/// Shows a reply.
+/// Prints a reply.
 pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
     if format.json {
         return json(&reply.untagged()?);
@@ -31,12 +31,12 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Key { key } => fields(&key_fields(&key)),
         Reply::Keys { keys } => show_keys(keys),
         Reply::NewKey { api_key, key } => {
-            note(format_args!("key {} `{}` of {}; it is shown this once:", key.id, key.name, key.email));
+            note(format_args!("key {} `{}` of {}; the key is shown only once:", key.id, key.name, key.email));
             match &key.previous_until {
                 Some(until) if key.rotated.as_ref() != Some(until) => {
-                    note(format_args!("the secret until now is valid until {}", seconds(until)));
+                    note(format_args!("the old secret is valid until {}", seconds(until)));
                 }
-                Some(_) => note("the secret until now is refused from now on"),
+                Some(_) => note("the old secret is refused from now on"),
                 None => {}
             }
             line(api_key.expose())
@@ -46,7 +46,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         // No command asks for it; who sends the operation to the socket is a program.
         reply @ Reply::Activity { .. } => json(&reply.untagged()?),
         Reply::Link { link } => {
-            note(format_args!("signs {} in, once, until {}:", link.email, seconds(link.expires)));
+            note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));
             line(link.url.expose())
         }
         Reply::Sessions { sessions } => show_sessions(&sessions),
@@ -113,10 +113,10 @@ fn show_sessions(sessions: &[Session]) -> io::Result<()> {
         [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
     };
     let rows: Vec<_> = sessions.iter().map(row).collect();
-    table(["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"], &rows, "nobody is signed in")
+    table(["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"], &rows, "there are no sessions")
 }
 
-/// Shows where a key stands.
+/// Prints the explanation of a key.
 pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     line(verdict)?;
@@ -189,19 +189,19 @@ fn limit(limit: &KeyLimits) -> String {
     format!("{} per {}, burst {}", limit.requests, WithUnit::Duration(limit.per), limit.burst)
 }
 
-/// Where a limit comes from, in words.
+/// The origin of a limit, in words.
 fn origin(own: bool) -> &'static str {
     if own { "(its own)" } else { "(as configured)" }
 }
 
-/// The same in a table.
+/// The mark of an own limit in a table.
 fn asterisk(own: bool) -> &'static str {
     if own { "*" } else { "" }
 }
 
 fn legend(any: bool) {
     if any {
-        note("* its own limit, and not the configured one");
+        note("* own limit, not the configured one");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `keygate state`: the state as a whole.
+//! `keygate state`: operations on the state as a whole.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::migration::{Count, MigrationError, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
 use crate::{app, audit, telemetry};
 
-/// How often a terminal is told how far it is.
-const TICK: Duration = Duration::from_millis(200);
+/// Time between two updates of the progress on a terminal.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What can be done with the state.
+/// Arguments of `keygate state`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -29,27 +29,27 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Copy everything to the state that several gateways share: organizations, users, keys and their buckets
+    /// Copy all organizations, users, keys and their buckets to the Redis that several gateways share
     ///
-    /// Stop the gateway first. What is there already stays as it is, so this can be run again; what is in the way is
-    /// told, and then the exit code is 1.
+    /// Stop the gateway first. Records that exist in the destination are not changed, so the command can be repeated.
+    /// Conflicting records are listed, and the exit code is then 1.
     Copy {
-        /// Where everything is: the state file that `state.embedded` names
+        /// Source: the state file of `state.embedded`
         #[arg(long)]
         from: Origin,
-        /// Where everything is to be: the Redis that `state.redis` names
+        /// Destination: the Redis of `state.redis`
         #[arg(long)]
         to: Destination,
     },
 }
 
-/// What can be copied from.
+/// Source of a copy.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Origin {
     Embedded,
 }
 
-/// What can be copied to.
+/// Destination of a copy.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Destination {
     Redis,
@@ -58,45 +58,48 @@ enum Destination {
 impl Args {
     pub(super) fn run(self, path: &Path, config: &Config) -> Result<(), CliError> {
         let Command::Copy { from: Origin::Embedded, to: Destination::Redis } = self.command;
-        let (from, to) = both(path, config)?;
+        let (from, to) = both_settings(path, config)?;
         telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
         let progress = Progress::default();
         let copied = control::runtime()?.block_on(async {
             let copying = app::copy_state(from, to, &config.audit, &progress);
             tokio::select! {
                 copied = copying => copied,
-                never = told(&progress) => match never {},
+                never = show_progress(&progress) => match never {},
             }
         });
-        clear();
-        let report = copied.map_err(failed)?;
+        clear_progress();
+        let report = copied.map_err(copy_error)?;
         if self.format.json {
             output::json(&report)?
         } else {
             show(&report)?
         }
-        ended(&report)
+        check_complete(&report)
     }
 }
 
-/// Both states' settings; or how to configure them.
-fn both<'a>(path: &Path, config: &'a Config) -> Result<(&'a embedded::Settings, &'a redis::Settings), CliError> {
+/// The settings of both states; an error shows how to configure the missing one.
+fn both_settings<'a>(
+    path: &Path,
+    config: &'a Config,
+) -> Result<(&'a embedded::Settings, &'a redis::Settings), CliError> {
     let (missing, purpose, example) = match (&config.copy_from, &config.state) {
         (Some(from), Settings::Redis(to)) => return Ok((from, to)),
         (_, Settings::Redis(_)) => ("embedded", "which is copied from", "embedded: { path: data/state.db }"),
         (_, Settings::Embedded(_)) => ("redis", "which is copied to", "redis: { url: redis://127.0.0.1:6379 }"),
     };
-    let told = format!(
+    let message = format!(
         "{}: state.{missing}: is missing, {purpose}; add it beside the other one, for instance\n  state:\n    {example}",
         path.display()
     );
-    Err(CliError::new(ExitStatus::Configuration, anyhow!(told)))
+    Err(CliError::new(ExitStatus::Configuration, anyhow!(message)))
 }
 
-/// Tells a terminal how far it is, for as long as it is polled.
-async fn told(progress: &Progress) -> std::convert::Infallible {
+/// Shows the progress on a terminal, as long as it is polled.
+async fn show_progress(progress: &Progress) -> std::convert::Infallible {
     loop {
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
         let (phase, done, all) = progress.look();
         let word = if phase == Phase::Verifying { "verified" } else { "copied" };
         if io::stderr().is_terminal() && all > 0 {
@@ -105,23 +108,24 @@ async fn told(progress: &Progress) -> std::convert::Infallible {
     }
 }
 
-/// Leaves no trace of that.
-fn clear() {
+/// Removes the progress from the terminal.
+fn clear_progress() {
     if io::stderr().is_terminal() {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }
 }
 
-/// Tells what is in use, or away for now, from what failed.
-fn failed(error: anyhow::Error) -> CliError {
+/// Classifies an error of copying: a store in use, or Redis unavailable, is a temporary failure.
+fn copy_error(error: anyhow::Error) -> CliError {
     let state = matches!(error.downcast_ref(), Some(embedded::OpenError::Locked(_)));
     let journal = matches!(error.downcast_ref(), Some(audit::OpenError::InUse { .. }));
     if state || journal {
-        let told = "a gateway runs here, and what it does meanwhile would be lost; stop the gateway first";
-        return CliError::new(ExitStatus::Temporary, error.context(told));
+        let message =
+            "a gateway runs on this state, and its changes during the copy would be lost; stop the gateway first";
+        return CliError::new(ExitStatus::Temporary, error.context(message));
     }
-    let away = error.downcast_ref::<MigrationError>().is_some();
-    if away { CliError::new(ExitStatus::Temporary, error) } else { error.into() }
+    let is_unavailable = error.downcast_ref::<MigrationError>().is_some();
+    if is_unavailable { CliError::new(ExitStatus::Temporary, error) } else { error.into() }
 }
 
 fn show(report: &Report) -> io::Result<()> {
@@ -134,29 +138,29 @@ fn show(report: &Report) -> io::Result<()> {
     ];
     output::table(["", "COPIED", "ALREADY THERE"], &rows, "")?;
     if report.caught_up > 0 {
-        output::line(format_args!("{} keys that were there have caught up with their uses", report.caught_up))?;
+        output::line(format_args!("{} existing keys were brought up to date with their uses", report.caught_up))?;
     }
     for finding in &report.in_the_way {
         output::line(format_args!("in the way: {finding}"))?;
     }
     if report.left_out.users + report.left_out.keys > 0 {
         let (users, keys) = (report.left_out.users, report.left_out.keys);
-        output::line(format_args!("left out with what they belong to: {users} users, {keys} keys"))?;
+        output::line(format_args!("left out, because their organization or user was: {users} users, {keys} keys"))?;
     }
     for finding in &report.differences {
         output::line(format_args!("differs: {finding}"))?;
     }
     if report.is_complete() {
-        output::line("all of it was read back and is the same")?;
+        output::line("all records were read back and are equal")?;
     }
     Ok(())
 }
 
-fn ended(report: &Report) -> Result<(), CliError> {
+fn check_complete(report: &Report) -> Result<(), CliError> {
     if report.is_complete() {
         return Ok(());
     }
     let (in_the_way, differences) = (report.in_the_way.len(), report.differences.len());
-    let told = anyhow!("not all is there: {in_the_way} records are in the way, {differences} differ");
-    Err(CliError::new(ExitStatus::Failed, told))
+    let message = anyhow!("the copy is incomplete: {in_the_way} records are in the way, {differences} differ");
+    Err(CliError::new(ExitStatus::Failed, message))
 }

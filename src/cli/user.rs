@@ -1,4 +1,4 @@
-//! `keygate user`: the users of an organization.
+//! `keygate user`: manages the users of an organization.
 
 use clap::Subcommand;
 
@@ -8,7 +8,7 @@ use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::Permission;
 
-/// What can be done with users.
+/// Arguments of `keygate user`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -23,44 +23,44 @@ enum Command {
     Create {
         #[command(flatten)]
         org: InOrg,
-        /// The email address, which no other user of the organization has
+        /// Email address; must be unique in the organization
         email: String,
         #[command(flatten)]
         permissions: Permissions,
     },
-    /// List all users, removed ones too
+    /// List all users, including removed ones
     List {
         #[command(flatten)]
         org: InOrg,
     },
-    /// Replace all that a user may do; holds for its keys from the next request on
+    /// Replace the permissions of a user; takes effect for its keys from the next request on
     Permit {
         #[command(flatten)]
         org: InOrg,
-        /// The user's id or email address
+        /// Id or email address of the user
         user: String,
         #[command(flatten)]
         permissions: Permissions,
     },
-    /// Remove a user and refuse its keys, for good
+    /// Remove a user and revoke its keys; cannot be undone
     Remove {
         #[command(flatten)]
         org: InOrg,
-        /// The user's id or email address
+        /// Id or email address of the user
         user: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct InOrg {
-    /// The organization's id or name
+    /// Id or name of the organization
     #[arg(long, value_name = "ORG")]
     org: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct Permissions {
-    /// Something the user may do, such as queries:read; may be repeated
+    /// Permission of the user, such as queries:read; may be repeated
     #[arg(long = "permission", value_name = "PERMISSION")]
     permissions: Vec<Permission>,
 }

@@ -74,7 +74,7 @@ audit: { path: audit }
         self.ok("org create acme");
         self.ok("user create --org acme ada@example.com --permission queries:read --permission queries:write");
         let created = self.ok("key create --org acme --user ada@example.com laptop");
-        assert!(created.err.contains("shown this once"), "{created:?}");
+        assert!(created.err.contains("shown only once"), "{created:?}");
         created.out
     }
 
@@ -251,7 +251,7 @@ fn a_state_in_use_without_a_socket_is_a_clear_error() {
         std::fs::remove_file(installation.directory.path().join("admin.sock")).unwrap();
         let ended = installation.run("org list");
         assert_eq!(ended.code, 75, "{ended:?}");
-        assert!(ended.err.contains("nobody listens on") && ended.err.contains("in use"), "{ended:?}");
+        assert!(ended.err.contains("does not listen on") && ended.err.contains("in use"), "{ended:?}");
         assert!(ended.err.contains("restart the gateway"), "{ended:?}");
     });
 }
@@ -336,7 +336,7 @@ fn a_replaced_secret_that_is_still_used_is_explained() {
     let printed = installation.with_key();
     let id = key::parse(printed.trim().as_bytes()).unwrap();
     let rotated = installation.ok(&format!("key rotate {id}"));
-    assert!(rotated.err.contains("the secret until now is refused from now on"), "{rotated:?}");
+    assert!(rotated.err.contains("the old secret is refused from now on"), "{rotated:?}");
     let before = installation.ok(&format!("explain {id}")).out;
     assert!(before.contains("old secret valid until  20") && !before.contains("replaced"), "{before}");
     installation.with_refusal_of(id, Outcome::Refused(Refusal::Expired));
@@ -371,7 +371,7 @@ fn limits_say_whether_they_are_configured() {
     assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::Null, &Value::from(100)));
     installation.ok(&format!("key limits {id} --requests 5"));
     let listed = installation.ok("key list --org acme");
-    assert!(listed.out.contains("5 per 1h, burst 5*") && listed.err.contains("* its own limit"), "{listed:?}");
+    assert!(listed.out.contains("5 per 1h, burst 5*") && listed.err.contains("* own limit"), "{listed:?}");
 }
 
 #[test]
@@ -456,7 +456,7 @@ fn a_whole_key_stands_for_its_id_and_is_never_echoed() {
         assert!(!refused.err.contains(&secret[..20]) && refused.out.is_empty(), "{refused:?}");
     }
     let refused = installation.run(&format!("key show {torn}")).err;
-    assert!(refused.contains("give the nine characters of the key id that follow sk_live_"), "{refused}");
+    assert!(refused.contains("give the nine characters that follow sk_live_"), "{refused}");
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::super::health::reachable;
+use super::super::health::local_address;
 use super::{ADMIN, Keys, LISTEN, QUERIES};
 use crate::app::App;
 use crate::identity::OrgId;
 
 /// What the demo prints: where everything is, the keys, and lines to paste.
 pub(super) fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link: Option<&str>) -> String {
-    let (gateway, admin) = (reachable(app.addresses[0]), app.admin_address);
+    let (gateway, admin) = (local_address(app.addresses[0]), app.admin_address);
     let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
     let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quoted(&path));
     let (shown, config, quoted) = (dir.display(), quoted(&dir.join("keygate.yaml")), quoted(dir));

@@ -72,7 +72,7 @@ fn organizations_with_its_name_or_tag_are_in_the_way_of_all_that_belongs_to_them
     assert_eq!((&report["orgs"]["copied"], &report["keys"]["copied"]), (&1.into(), &3.into()));
     let people = installation.run(COPY);
     assert!(people.out.contains(&format!("in the way: organization {}", held[0].0.id)), "{people:?}");
-    assert!(people.out.contains("left out with what they belong to: 4 users, 6 keys"), "{people:?}");
+    assert!(people.out.contains("left out, because their organization or user was: 4 users, 6 keys"), "{people:?}");
 }
 
 #[test]

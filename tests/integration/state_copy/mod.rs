@@ -109,7 +109,7 @@ fn a_second_copy_changes_nothing() {
     assert_eq!(content(std::slice::from_ref(&redis)), before);
     let told = installation.run(COPY);
     assert!(told.out.contains("keys           0       25\n"), "{told:?}");
-    assert!(told.out.ends_with("all of it was read back and is the same\n"), "{told:?}");
+    assert!(told.out.ends_with("all records were read back and are equal\n"), "{told:?}");
     assert_eq!((told.code, told.err.as_str()), (0, ""));
 }
 
