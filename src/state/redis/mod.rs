@@ -186,7 +186,7 @@ impl Redis {
         }
     }
 
-    /// Whether decisions can be made: Redis is connected, or some are made offline.
+    /// Returns whether decisions can be made: Redis is connected, or some are made offline.
     pub fn available(&self) -> bool {
         let on_unavailable = self.directory.shared.settings.on_unavailable;
         self.client.is_up() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })

@@ -36,7 +36,7 @@ pub(crate) struct StoredKey {
     pub(crate) previous: Option<KeyDigest>,
     /// Permissions of its user.
     pub(crate) permissions: Vec<Permission>,
-    /// Whether its user was removed.
+    /// True when its user was removed.
     pub(crate) user_removed: bool,
     pub(crate) live: Live,
 }

@@ -35,12 +35,12 @@ pub(super) enum Redirect {
 }
 
 impl CommandError {
-    /// Whether the command certainly had no effect.
+    /// Returns whether the command certainly had no effect.
     pub(crate) fn did_not_run(&self) -> bool {
         matches!(self, Self::Unreachable | Self::Overloaded | Self::Refused(_))
     }
 
-    /// Whether the server does not have the script that `EVALSHA` named.
+    /// Returns whether the server does not have the script that `EVALSHA` named.
     pub(super) fn is_no_script(&self) -> bool {
         matches!(self, Self::Refused(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
     }
@@ -61,24 +61,24 @@ impl CommandError {
     }
 }
 
-/// Whether the server cannot serve this client any more: a replica, still loading, or a replica without its primary.
+/// Returns whether the server cannot serve this client any more: a replica, still loading, or a replica without its primary.
 pub(super) fn is_wrong_server(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
     matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown | ReadOnly))
 }
 
-/// Whether the server accepts no writes at present: too few replicas, no memory, or no disk to save to.
+/// Returns whether the server accepts no writes at present: too few replicas, no memory, or no disk to save to.
 pub(super) fn rejects_writes(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOREPLICAS" | "MISCONF" | "OOM"))
 }
 
-/// Whether the error is part of normal routing (redirection, script not loaded yet).
+/// Returns whether the error is part of normal routing (redirection, script not loaded yet).
 pub(super) fn is_routing(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Ask | Moved | NoScript | TryAgain))
 }
 
-/// Whether the Cluster may have another topology than the known one.
+/// Returns whether the Cluster may have another topology than the known one.
 pub(super) fn suggests_new_topology(error: &RedisError) -> bool {
     use ServerErrorKind::{ClusterDown, Moved};
     matches!(error.kind(), ErrorKind::Server(ClusterDown | Moved))

@@ -67,7 +67,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether retrying cannot help: an operator must change the configuration of keygate or of the server.
+    /// Returns whether retrying cannot help: an operator must change the configuration of keygate or of the server.
     pub fn is_lasting(&self) -> bool {
         use redis::{ErrorKind, ServerErrorKind};
         match self {

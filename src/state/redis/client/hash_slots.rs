@@ -57,7 +57,7 @@ impl HashSlotMap {
         self.0.iter().map(|range| &range.link)
     }
 
-    /// Whether a hash slot that was served by one node is served by another now. The first map that is learned
+    /// Returns whether a hash slot that was served by one node is served by another now. The first map that is learned
     /// differs from nothing.
     pub(super) fn has_moved_slots(&self, new: &Self) -> bool {
         let same = |(one, other): (&LinkedRange, &LinkedRange)| {
@@ -67,7 +67,7 @@ impl HashSlotMap {
         !self.0.is_empty() && !unchanged
     }
 
-    /// Whether every hash slot has a node whose link is up.
+    /// Returns whether every hash slot has a node whose link is up.
     pub(super) fn is_complete(&self) -> bool {
         let slots: u32 = self.0.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum();
         slots >= u32::from(HASH_SLOTS) && self.0.iter().all(|range| range.link.is_up())

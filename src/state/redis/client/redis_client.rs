@@ -54,12 +54,12 @@ impl RedisClient {
         Ok(())
     }
 
-    /// Whether at least one server is connected.
+    /// Returns whether at least one server is connected.
     pub(crate) fn is_up(&self) -> bool {
         self.0.all_links().iter().any(|link| link.is_up())
     }
 
-    /// Whether the servers form a Cluster.
+    /// Returns whether the servers form a Cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.0.shared.is_cluster()
     }

@@ -20,7 +20,7 @@ impl<'a> CommandRequest<'a> {
         Self { command, asking: false, durability: None }
     }
 
-    /// Whether it is the command alone, which needs no pipeline.
+    /// Returns whether it is the command alone, which needs no pipeline.
     pub(super) fn is_plain(&self) -> bool {
         !self.asking && self.durability.is_none()
     }

@@ -33,7 +33,7 @@ pub(crate) struct ClientShared {
     pub(super) settings: ConnectionSettings,
     pub(super) tls: Option<tokio_rustls::TlsConnector>,
     pub(super) on_connect: Arc<dyn OnConnect>,
-    /// Whether the servers form a Cluster: by the settings, or as a server reported.
+    /// True when the servers form a Cluster: by the settings, or as a server reported.
     cluster: AtomicBool,
     /// Incremented whenever the topology may have changed; wakes the tasks that refresh it.
     pub(super) topology: watch::Sender<u64>,
@@ -62,7 +62,7 @@ impl ClientShared {
         &self.failovers
     }
 
-    /// Whether the servers form a Cluster.
+    /// Returns whether the servers form a Cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.cluster.load(Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// A parsed URL, or several that agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Whether connections are encrypted.
+    /// True when connections are encrypted.
     pub tls: bool,
     /// Addresses of the servers; no address twice.
     pub servers: Servers,

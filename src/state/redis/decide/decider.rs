@@ -207,7 +207,7 @@ fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
     })
 }
 
-/// Callers that are not authenticated are told nothing about the key's limits.
+/// Callers that are not authenticated learn nothing about the key's limits.
 fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
     use Refusal::{Expired, Revoked, Unknown, UserRemoved};
     let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);

@@ -44,7 +44,7 @@ impl LateAnswer {
 mod tests {
     use super::*;
 
-    /// Whether the request, and whether the task, reports the use.
+    /// Returns whether the request, and whether the task, reports the use.
     fn reports(ran: bool, request_first: bool) -> (bool, bool) {
         let late_answer = LateAnswer::default();
         late_answer.mark_pending();

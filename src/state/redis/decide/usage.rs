@@ -16,7 +16,7 @@ pub(super) struct UsageState {
     pub(super) bucket: Bucket,
     /// Uses that Redis has counted.
     pub(super) uses: u64,
-    /// When Redis last confirmed the key, by this gateway's clock.
+    /// Time of the last confirmation by Redis, by this gateway's clock.
     pub(super) confirmed: Micros,
     /// Bucket of this gateway's share while Redis is unavailable; `None` while it is available.
     pub(super) share: Option<Bucket>,
@@ -33,7 +33,7 @@ pub(super) struct UnreportedUses {
     pub(super) name: [u8; 8],
     /// Uses under this name.
     pub(super) total: u64,
-    /// How many of them Redis has counted.
+    /// Number of them that Redis has counted.
     pub(super) reported: u64,
 }
 

@@ -161,7 +161,7 @@ impl<F> Transaction<F> {
         self.write(("quota", record, from, to));
     }
 
-    /// Whether it would neither check nor write anything.
+    /// Returns whether it would neither check nor write anything.
     pub(in crate::state::redis) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }

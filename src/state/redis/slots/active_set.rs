@@ -31,7 +31,7 @@ impl<T> ActiveSet<T> {
         }
     }
 
-    /// Whether an early visit was requested since the last call.
+    /// Returns whether an early visit was requested since the last call.
     pub(super) fn take_early_visit(&self) -> bool {
         self.early_visit.swap(false, Ordering::AcqRel)
     }

@@ -31,7 +31,7 @@ const CONCURRENT_REPORTS: usize = 256;
 /// Heartbeats per lease time: two may be lost.
 const BEATS: u32 = 3;
 
-/// What the heartbeat has to do about a lease.
+/// Action of the heartbeat for one lease.
 enum HeartbeatAction {
     /// Nothing now.
     None,
@@ -47,7 +47,7 @@ enum HeartbeatAction {
 #[derive(Clone, Copy)]
 struct HeartbeatRound {
     now: Instant,
-    /// Whether it is an early round, for organizations near their limit only.
+    /// True for an early round, which visits only leases of organizations near their limit.
     near_limit_only: bool,
     /// Longest time between two renewals of a lease.
     renew_interval: Duration,

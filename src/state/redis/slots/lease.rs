@@ -47,11 +47,11 @@ pub(super) struct LeaseData {
     pub(super) commands_at_visit: u64,
     /// Begin of the last command that renewed the lease.
     pub(super) renewed: Instant,
-    /// Whether the organization was last seen near its limit, so that others may be waiting for released slots.
+    /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
     pub(super) near_limit: bool,
     /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
     doubts: u64,
-    /// Whether the lease is in the active set.
+    /// True when the lease is in the active set.
     pub(super) is_active: bool,
     /// Fail-overs that this lease has reacted to.
     failovers: u64,

@@ -33,7 +33,7 @@
 //!
 //! # Why generations
 //!
-//! When a reply is lost, the command may have run, or may still run: it can sit in a socket buffer of a broken
+//! If a reply is lost, the command may have run, or may still run: it can sit in a socket buffer of a broken
 //! connection. So the number that Redis counts is unknown. A resync sends the absolute number under a new generation,
 //! and `hold.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
 //! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.

@@ -52,7 +52,7 @@ pub(super) struct HoldReport {
     pub(super) absolute: Option<u32>,
     pub(super) released: u32,
     pub(super) generation: u64,
-    /// Whether to delete the entry if nothing is held.
+    /// True when the entry is to be deleted if nothing is held.
     pub(super) deregister: bool,
 }
 

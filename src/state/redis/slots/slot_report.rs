@@ -7,7 +7,7 @@ use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 
 /// A command in flight that reports releases and may acquire a slot.
 ///
-/// - Every outcome but a lost reply is told to it by one of the methods that consume it. Dropping it otherwise means
+/// - One of the methods that consume it takes each outcome but a lost reply. Dropping it otherwise means
 ///   that the reply was lost, and puts the lease in doubt.
 pub(in crate::state::redis) struct PendingReport {
     lease: Arc<SlotLease>,
@@ -15,9 +15,9 @@ pub(in crate::state::redis) struct PendingReport {
     pub(in crate::state::redis) released: u32,
     /// Generation in which it was sent.
     pub(in crate::state::redis) generation: u64,
-    /// Whether Redis may create the entry of this gateway.
+    /// True when Redis may create the entry of this gateway.
     pub(in crate::state::redis) may_register: bool,
-    /// Whether another command that reports releases was in flight at its begin: Redis may run that one later.
+    /// True when another command that reports releases was in flight at its begin: Redis may run that one later.
     overtakes_releases: bool,
     /// Its begin; the lease was renewed no sooner.
     begun: Instant,
