@@ -1,4 +1,4 @@
-//! The block `state.redis`: what it accepts, what it makes of it, how it says no, and that it never shows a password.
+//! The configuration block `state.redis`: accepted values, defaults, errors, and that no password is ever shown.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn parse(state: &str) -> Result<Config, SettingsErrors> {
     Config::parse(Path::new("etc/x.yaml"), &file(state))
 }
 
-/// What becomes of a block `redis`.
+/// Settings from a block `redis`.
 fn redis(block: &str) -> Settings {
     let config = parse(&format!("{{ redis: {block} }}")).unwrap_or_else(|problems| panic!("{block}: {problems}"));
     assert!(!format!("{config:?}").contains("hunter2"));
@@ -37,9 +37,9 @@ fn redis(block: &str) -> Settings {
     }
 }
 
-/// What is wrong with a block `state`, without the file's name.
+/// Errors of a block `state`, without the file's name.
 fn problems(state: &str) -> Vec<String> {
-    let problems = parse(state).map(|config| panic!("{state} is taken: {config:?}")).unwrap_err();
+    let problems = parse(state).map(|config| panic!("{state} is accepted: {config:?}")).unwrap_err();
     assert!(!format!("{problems} {problems:?}").contains("hunter2"), "{problems}");
     problems.iter().map(|problem| problem.to_string().replacen("etc/x.yaml:", "", 1)).collect()
 }
@@ -117,7 +117,7 @@ fn urls_can_be_given_in_several_ways() {
     assert_eq!(settings.login.user.as_deref(), Some("ada"));
     assert_eq!(settings.login.password.unwrap().expose(), "hunter2");
     let tls = settings.tls.unwrap();
-    assert!(tls.ca.is_none() && tls.identity.is_none(), "the system's");
+    assert!(tls.ca.is_none() && tls.identity.is_none(), "the certificates of the system are trusted");
 
     let settings = redis("{ url: 'redis://ada@cache', password: hunter2 }");
     assert_eq!(settings.login.user.as_deref(), Some("ada"));
@@ -136,7 +136,7 @@ fn url_errors_are_reported_with_their_position() {
         let [problem] = &problems(&format!("{{ redis: {{ url: {url} }} }}"))[..] else { panic!("one problem: {url}") };
         problem.clone()
     };
-    for (url, told) in [
+    for (url, error) in [
         ("'http://:hunter2@h'", "is not a Redis url; begin it with redis://, rediss:// (TLS), redis+sentinel:// or"),
         ("'redis://:hunter2@h h'", "has a space or a control character"),
         ("'redis://:hunter2@h?db=1'", "has a query or a fragment"),
@@ -159,10 +159,10 @@ fn url_errors_are_reported_with_their_position() {
     ] {
         let problem = of(url);
         let place = if url.starts_with('{') { "4:32: " } else { "4:24: state.redis.url: " };
-        assert!(problem.starts_with(&format!("{place}{told}")), "{problem}");
+        assert!(problem.starts_with(&format!("{place}{error}")), "{problem}");
     }
     let second = "4:37: state.redis.url[1]: ";
-    for (other, told) in [
+    for (other, error) in [
         ("'rediss://b'", "differs from the first url in more than its hosts"),
         ("'redis://u@b'", "differs from"),
         ("'redis://:hunter2@b'", "differs from"),
@@ -171,7 +171,7 @@ fn url_errors_are_reported_with_their_position() {
         ("'redis://b:x'", "has a port"),
     ] {
         let problem = of(&format!("['redis://a',{other}]"));
-        assert!(problem.starts_with(&format!("{second}{told}")), "{problem}");
+        assert!(problem.starts_with(&format!("{second}{error}")), "{problem}");
     }
     assert!(of("['redis+sentinel://a/s', 'redis+sentinel://b/t']").contains("url[1]: differs from"));
     assert!(of("['redis://a/1', 'redis://b/1']").contains("url[1]: has several hosts, which makes it a Cluster"));
@@ -199,8 +199,8 @@ fn contradicting_keys_are_reported() {
 13:20: state.redis.max_staleness: is of no use unless `on_unavailable` is known_keys; write that, or remove it";
     assert_eq!(problems(block).join("\n"), expected);
     let late = problems("{ redis: { url: 'redis://h', deadline: 3s } }");
-    let told = "is more than a quarter of `lease` (10s); make the lease longer, or the deadline shorter";
-    assert_eq!(late, [format!("4:47: state.redis.deadline: {told}")]);
+    let error = "is more than a quarter of `lease` (10s); make the lease longer, or the deadline shorter";
+    assert_eq!(late, [format!("4:47: state.redis.deadline: {error}")]);
     let denied = problems("{ redis: { url: 'redis://h', on_unavailable: deny, max_staleness: 2m } }");
     assert!(denied[0].starts_with("4:74: state.redis.max_staleness: is of no use"), "{denied:?}");
 }
@@ -214,7 +214,7 @@ fn values_out_of_range_are_reported() {
         problem.strip_prefix("4:").unwrap().to_owned()
     };
     let long = "x".repeat(33);
-    for (keys, told) in [
+    for (keys, error) in [
         ("prefix: 'a:b'", "46: state.redis.prefix: `a:b` is not a prefix: 1 to 32 of letters, digits and . _ -"),
         ("prefix: '{a}'", "46: state.redis.prefix: `{a}` is not a prefix"),
         (&format!("prefix: {long}"), "46: state.redis.prefix: `xxx"),
@@ -249,7 +249,7 @@ fn values_out_of_range_are_reported() {
         ("clock: asker", "38: state.redis.clock: is not a known key"),
     ] {
         let problem = of(keys);
-        assert!(problem.starts_with(told), "{keys}: {problem}");
+        assert!(problem.starts_with(error), "{keys}: {problem}");
     }
     assert!(redis("{ url: 'redis://h', deadline: 250ms, lease: 1s }").lease == Duration::from_secs(1));
 }
@@ -274,23 +274,23 @@ fn redis_serves_when_both_states_are_configured() {
 
 #[test]
 fn missing_state_names_both_variants() {
-    let told = "state.embedded: is missing, and so is `redis`; give the one that is to serve";
-    assert_eq!(problems("{}"), [format!("4:1: {told}")]);
+    let error = "state.embedded: is missing, and so is `redis`; give the one that is to serve";
+    assert_eq!(problems("{}"), [format!("4:1: {error}")]);
     let misspelt = problems("{ rediss: {} }");
     assert_eq!(
         misspelt,
-        [format!("4:1: {told}"), "4:10: state.rediss: is not a known key; did you mean `redis`?".into()]
+        [format!("4:1: {error}"), "4:10: state.rediss: is not a known key; did you mean `redis`?".into()]
     );
 }
 
-/// The shipped file with the commented-out block in the place of the embedded one.
+/// The shipped file with the commented-out block in place of the embedded one.
 fn shipped_with_redis() -> (String, String) {
     let text = std::fs::read_to_string("config/keygate.yaml").unwrap();
-    let start = text.find("  # redis:\n").expect("the block is shown");
-    let length = text[start..].find("\n\n").expect("and ends");
+    let start = text.find("  # redis:\n").expect("the file has the block");
+    let length = text[start..].find("\n\n").expect("the block ends");
     let block: Vec<String> = text[start..start + length].lines().map(|line| line.replacen("# ", "", 1)).collect();
     let block = block.join("\n");
-    let embedded = text.find("  embedded:\n").expect("the other is shown");
+    let embedded = text.find("  embedded:\n").expect("the file has the embedded block");
     (format!("{}{block}{}", &text[..embedded], &text[start + length..]), block)
 }
 
@@ -312,10 +312,10 @@ fn shipped_file_shows_every_key_of_redis() {
         .collect();
     let url = "url: 'rediss+sentinel://h/s'";
     for (nested, least) in [("", 10), ("sentinel", 2), ("tls", 3), ("durability", 2)] {
-        // A key like no other: the problem names all that there are.
+        // An unknown key that resembles none: the error lists all known ones.
         let keys = if nested.is_empty() { "zzzzzzzzzz: 1".into() } else { format!("{nested}: {{ zzzzzzzzzz: 1 }}") };
         let problem = problems(&format!("{{ redis: {{ {url}, {keys} }} }}")).remove(0);
-        let (_, known) = problem.split_once("known here: ").expect("all that there are");
+        let (_, known) = problem.split_once("known here: ").expect("the error lists all known keys");
         let known: Vec<&str> = known.split(", ").collect();
         assert!(known.len() >= least, "{known:?}");
         let hidden: Vec<_> = known.iter().filter(|key| !shown.contains(key)).collect();
@@ -327,7 +327,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_password_in_a_url_is_never_shown(
+    fn password_in_a_url_is_never_shown(
         scheme in prop::sample::select(vec!["redis", "rediss", "redis+sentinel", "redi", ""]),
         (before, after, rest) in ("[!-&(-~]{0,5}", "[!-&(-~]{0,5}", "[!-&(-~]{0,9}"),
     ) {

@@ -1,9 +1,9 @@
-//! Gateways over one Redis, as their clients and operators see them.
+//! Gateways on one Redis, as seen by their clients and operators.
 
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually};
 
-/// A gateway over this Redis.
+/// A gateway on this Redis.
 fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
     let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms{more} }} }}\n", redis.url());
     Gateway::with(&[upstream.address], &state)
@@ -38,7 +38,7 @@ fn requests_without_redis_are_refused_and_the_gateway_is_not_ready() {
     assert_eq!(client.get("/x", &key.text).status, 200);
     assert_eq!(ready(&gateway).0, 200);
     redis.kill();
-    eventually("the gateway is not ready, and says why", || {
+    eventually("the gateway is not ready, and names the cause", || {
         let (status, body) = ready(&gateway);
         status == 503 && body.contains("state")
     });
@@ -48,7 +48,7 @@ fn requests_without_redis_are_refused_and_the_gateway_is_not_ready() {
     let body = String::from_utf8(refused.body.clone()).unwrap();
     assert!(body.contains("https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"), "{body}");
     assert!(gateway.metric("keygate_state_errors_total{kind=\"unreachable\"}") >= 1.0);
-    // Who presents nothing need not be looked up.
+    // A request without a credential is refused without Redis.
     assert_eq!(client.get("/x", "").status, 401);
     redis.restart();
     eventually("the service is back by itself", || client.get("/x", &key.text).status == 200);
@@ -65,12 +65,12 @@ fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
     redis.kill();
     assert_eq!(client.get("/x", &known.text).status, 200);
     assert_eq!(client.get("/x", &unseen.text).code(), "state_unavailable");
-    assert_eq!(ready(&gateway).0, 200, "it serves");
+    assert_eq!(ready(&gateway).0, 200, "it is ready, because it admits known keys");
     let records = gateway.records();
     let provisional: Vec<bool> = records.iter().rev().map(|record| record.provisional).collect();
-    assert_eq!(provisional, [false, true], "who is not known is nobody to record");
+    assert_eq!(provisional, [false, true], "a request whose key is unknown is not recorded");
     redis.restart();
-    eventually("the service is back, and Redis was told of the use", || {
+    eventually("the service is back, and the offline use is reported", || {
         let response = client.get("/x", &unseen.text);
         response.status == 200 && gateway.uses(&known) == Some(2)
     });

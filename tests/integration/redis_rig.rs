@@ -1,4 +1,4 @@
-//! The servers that tests run against are what they say, and leave nothing behind.
+//! The harness of Redis tests: servers, Clusters, sentinels and proxies behave as the tests assume, and end with them.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -81,8 +81,8 @@ fn password_is_required() {
     let redis = Redis::options().password("open sesame").start();
     assert_eq!(redis.cli::<String>(&["PING"]), "PONG");
     let stranger = ::redis::Client::open(format!("redis://{}", redis.address())).unwrap();
-    let asked = ::redis::cmd("PING").exec(&mut stranger.get_connection().unwrap());
-    assert_eq!(asked.unwrap_err().code(), Some("NOAUTH"));
+    let reply = ::redis::cmd("PING").exec(&mut stranger.get_connection().unwrap());
+    assert_eq!(reply.unwrap_err().code(), Some("NOAUTH"));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn tls_requires_a_client_certificate() {
     assert_eq!(ping(&open, &certificates, None).unwrap(), "+PONG\r\n");
 }
 
-/// Asks by TLS; who is asked must be certified by the one, and who asks is by the other.
+/// Pings over TLS. `trusted` certifies the server, `own` the client.
 fn ping(redis: &Redis, trusted: &Certificates, own: Option<&Certificates>) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(trusted.ca()).unwrap()).unwrap();
@@ -178,9 +178,9 @@ fn ping(redis: &Redis, trusted: &Certificates, own: Option<&Certificates>) -> st
     let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(redis.address())?);
     stream.write_all(b"PING\r\n")?;
-    let mut answer = [0; 7];
-    stream.read_exact(&mut answer)?;
-    Ok(String::from_utf8(answer.to_vec()).unwrap())
+    let mut reply = [0; 7];
+    stream.read_exact(&mut reply)?;
+    Ok(String::from_utf8(reply.to_vec()).unwrap())
 }
 
 #[test]
@@ -206,19 +206,19 @@ fn proxy_holds_what_it_does_not_swallow() {
     let (mut held, mut lost, mut later) = (connect(&proxy), connect(&proxy), connect(&proxy));
     proxy.black_hole_answers(Hole::Hold);
     held.write_all(b"INCR held\r\nINCR held\r\n").unwrap();
-    until("what was asked is done", || redis.cli::<Option<i64>>(&["GET", "held"]).filter(|count| *count == 2));
-    assert!(says_nothing(&mut held));
+    until("the commands have run", || redis.cli::<Option<i64>>(&["GET", "held"]).filter(|count| *count == 2));
+    assert!(is_silent(&mut held));
     proxy.heal();
     assert_eq!(read(&mut held, 8), ":1\r\n:2\r\n");
 
     proxy.black_hole(Hole::Swallow);
     lost.write_all(b"INCR lost\r\n").unwrap();
-    assert!(says_nothing(&mut lost));
+    assert!(is_silent(&mut lost));
     proxy.heal();
     later.write_all(b"INCR later\r\n").unwrap();
     assert_eq!(read(&mut later, 4), ":1\r\n");
     lost.write_all(b"INCR lost\r\n").unwrap();
-    assert!(says_nothing(&mut lost));
+    assert!(is_silent(&mut lost));
     assert_eq!(redis.cli::<Option<i64>>(&["GET", "lost"]), None);
 }
 
@@ -260,8 +260,8 @@ fn read(stream: &mut TcpStream, length: usize) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Whether nothing comes for a tenth of a second.
-fn says_nothing(stream: &mut TcpStream) -> bool {
+/// Returns whether nothing is received for a tenth of a second.
+fn is_silent(stream: &mut TcpStream) -> bool {
     let usual = stream.read_timeout().unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let silent = stream.read(&mut [0]).is_err();
