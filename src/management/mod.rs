@@ -3,13 +3,13 @@
 //! The functions of [`Management`] take an [`Actor`], typed operands and the time, and return typed results. The admin
 //! socket and the command line call them for the operator, the dashboard for signed-in users, who may do less.
 //!
-//! - Authorization comes first in each function, in one place: [`authorization`].
+//! - Authorization comes first in each function, in one place, `authorization.rs`.
 //! - No change without a record: its audit entry is opened before the change, and closed with the outcome.
 //! - A change that was acknowledged is durable, and holds from the next request on.
 //! - Run an operation to its end: when its future is dropped on the way, the change may have been made, and its record
 //!   says `aborted`.
 //! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
-//! - Times are values ([`Micros`]); they become RFC 3339 text when a result is serialized.
+//! - Times are values ([`Micros`](crate::clock::Micros)); they become RFC 3339 text when a result is serialized.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use prometheus::Histogram;
 use tokio::sync::Semaphore;
 
 use crate::audit::{self, Journal};
-use crate::clock::Micros;
 use crate::metrics::StateMetrics;
 use crate::state::State;
 
@@ -37,18 +36,13 @@ mod operands;
 mod audited_change;
 mod error;
 pub(crate) mod duration_text;
-mod operation;
-mod reply;
-mod dispatch;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
 pub use error::{ErrorKind, ManagementError};
 pub use explain::{Explanation, LimitStatus};
 pub use key::{ApiKey, Key, KeyLimits, KeyStatus, LimitUpdate, NewKey};
 pub use links::{Link, LinkPreview};
-pub use operation::Operation;
 pub use orgs::Org;
-pub use reply::Reply;
 pub use sessions::{Session, SessionSettings};
 pub use sign_in::{Entitlements, ProviderSignIn};
 pub use users::User;
@@ -89,13 +83,5 @@ impl Management {
     #[must_use]
     pub fn with_sessions(self, sessions: Option<SessionSettings>) -> Self {
         Self { sessions, ..self }
-    }
-
-    /// Performs one operation for the operator, all of it or nothing.
-    ///
-    /// # Errors
-    /// Those of the operation.
-    pub async fn perform(&self, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
-        dispatch::dispatch(self, &Actor::Operator, operation, now).await
     }
 }
