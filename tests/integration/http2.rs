@@ -10,14 +10,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use crate::support::{Gateway, Upstream};
 
-/// Runs the client's side; the gateway is started and stopped outside, as it has threads of its own.
+/// Runs the client's side. The gateway is started and stopped outside, because it has threads of its own.
 fn block_on(client: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(client);
 }
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
-    // Pings are frames between the requests, of which none is a request.
+    // Pings are frames between the requests that are no part of any.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).keep_alive_interval(Duration::from_millis(50)).keep_alive_while_idle(true);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
@@ -69,7 +69,7 @@ fn streams_share_a_connection() {
 }
 
 #[test]
-fn refusals_read_the_same() {
+fn refusals_are_the_same_as_over_http_1() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     block_on(async {
@@ -85,7 +85,7 @@ fn refusals_read_the_same() {
 }
 
 #[test]
-fn a_stream_that_is_reset_gives_its_slot_back() {
+fn reset_stream_gives_its_slot_back() {
     let upstream = Upstream::answering(|_, _| {});
     let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
     let key = gateway.key();
@@ -102,7 +102,7 @@ fn a_stream_that_is_reset_gives_its_slot_back() {
             tokio::task::spawn_blocking({
                 let admin = gateway.admin;
                 move || {
-                    crate::support::eventually("the slot is back", || {
+                    crate::support::eventually("the slot is given back", || {
                         crate::support::metric(admin, "keygate_in_flight") == 0.0
                     })
                 }
@@ -114,7 +114,7 @@ fn a_stream_that_is_reset_gives_its_slot_back() {
 }
 
 #[test]
-fn head_and_large_heads_are_refused_in_words() {
+fn head_requests_and_large_heads_are_refused_with_a_response() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();
@@ -139,7 +139,7 @@ fn head_and_large_heads_are_refused_in_words() {
 }
 
 #[test]
-fn an_idle_connection_lives_as_long_as_keep_alive_says() {
+fn idle_connection_lasts_as_long_as_keep_alive() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 100ms, keep_alive: 1s }");
     let key = gateway.key();
@@ -148,7 +148,7 @@ fn an_idle_connection_lives_as_long_as_keep_alive_says() {
         for _ in 0..3 {
             let response = sender.send_request(request(&gateway, "/", &key.text, b"x")).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK);
-            // Longer than a head may take: frames between the requests must not be taken for one.
+            // Longer than the time-out of heads: frames between the requests must not be taken for a head.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         let closed = async {
@@ -161,7 +161,7 @@ fn an_idle_connection_lives_as_long_as_keep_alive_says() {
 }
 
 #[test]
-fn crumbs_of_cookies_arrive_as_one() {
+fn cookie_crumbs_are_joined() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();
@@ -177,7 +177,7 @@ fn crumbs_of_cookies_arrive_as_one() {
 }
 
 #[test]
-fn paths_and_hosts_that_could_be_read_in_two_ways_are_refused() {
+fn ambiguous_paths_and_hosts_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();

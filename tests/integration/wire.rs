@@ -1,4 +1,4 @@
-//! Raw bytes: requests and responses that a careless proxy would pass on, misread or cut short.
+//! Raw bytes: requests and responses that a careless proxy would pass on, misread or truncate.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,13 +9,13 @@ use keygate::audit::Outcome;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 #[test]
-fn a_body_that_looks_like_an_answer_of_the_library_is_a_body() {
+fn body_that_looks_like_a_response_of_the_http_library_is_passed_on() {
     let body = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let (seen, wait) = mpsc::channel();
     let wait = Mutex::new(wait);
     let upstream = Upstream::answering(move |_, stream| {
         stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes()).unwrap();
-        // Only when the client has the head: so the gateway writes the body by itself.
+        // Sent when the client has the head, so that the gateway writes the body in a write of its own.
         wait.lock().unwrap().recv().unwrap();
         stream.write_all(body.as_bytes()).unwrap();
     });
@@ -54,7 +54,7 @@ routes:
 }
 
 #[test]
-fn there_is_exactly_one_valid_host() {
+fn exactly_one_valid_host_is_required() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -105,7 +105,7 @@ fn bodies_are_framed_whatever_the_method() {
 }
 
 #[test]
-fn an_old_upstream_changes_no_version() {
+fn http_1_0_upstream_does_not_change_the_version_of_responses() {
     let upstream = Upstream::answering(|request, stream| {
         let length = request.body.len();
         stream
@@ -134,7 +134,7 @@ fn an_old_upstream_changes_no_version() {
 }
 
 #[test]
-fn a_response_with_trailers_is_complete() {
+fn response_with_trailers_is_complete() {
     let upstream = Upstream::answering(|_, stream| {
         let answer =
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
@@ -147,11 +147,11 @@ fn a_response_with_trailers_is_complete() {
         assert_eq!(client.get("/", &key).body, b"ok");
     }
     assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Completed), "{:?}", gateway.records());
-    assert_eq!(upstream.connections(), 1, "the connection is used again");
+    assert_eq!(upstream.connections(), 1, "the connection is reused");
 }
 
 #[test]
-fn a_client_that_sends_much_still_reads_its_refusal() {
+fn refusal_reaches_a_client_that_is_still_sending() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let mut client = Client::connect(gateway.address);
@@ -166,7 +166,7 @@ fn a_client_that_sends_much_still_reads_its_refusal() {
 }
 
 #[test]
-fn a_pipelined_head_is_told_what_is_wrong_with_it() {
+fn pipelined_malformed_head_is_answered_with_its_error() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -178,20 +178,20 @@ fn a_pipelined_head_is_told_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_broken_upload_is_not_the_upstreams_fault() {
+fn upload_that_breaks_off_is_the_clients_error() {
     let upstream = Upstream::answering(|_, _| {});
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     client.send(head("POST", "/", &key, &[], 100)).send("some");
     drop(client);
-    eventually("it is recorded", || !gateway.records().is_empty());
+    eventually("the use is recorded", || !gateway.records().is_empty());
     let outcome = gateway.records()[0].outcome;
     assert!(matches!(outcome, Outcome::Aborted | Outcome::ClientError), "{outcome:?}");
 }
 
 #[test]
-fn a_refused_request_with_a_small_body_keeps_its_connection_or_says_that_it_does_not() {
+fn refused_request_with_a_small_body_keeps_or_announces_the_end_of_its_connection() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -200,8 +200,8 @@ fn a_refused_request_with_a_small_body_keeps_its_connection_or_says_that_it_does
         let response = client.request("POST", "/", "sk_live_bad", &[], b"small");
         assert_eq!((response.status, response.header("connection")), (401, None));
     }
-    assert_eq!(client.get("/", &key).status, 200, "the connection is still there");
-    // The body comes only after the answer.
+    assert_eq!(client.get("/", &key).status, 200, "the connection is still open");
+    // The body comes after the response.
     client.send(head("POST", "/", "sk_live_bad", &[], 5));
     let response = client.response();
     assert_eq!((response.status, response.header("connection")), (401, Some("close")));
@@ -209,7 +209,7 @@ fn a_refused_request_with_a_small_body_keeps_its_connection_or_says_that_it_does
 }
 
 #[test]
-fn trailers_of_requests_reach_nobody() {
+fn trailers_of_requests_are_dropped() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let upstream = std::thread::spawn(move || {
@@ -218,7 +218,7 @@ fn trailers_of_requests_reach_nobody() {
         while !received.ends_with(b"\r\n0\r\n\r\n") {
             let mut piece = [0; 1024];
             let read = stream.read(&mut piece).unwrap();
-            assert!(read > 0, "it ended without an end: {}", received.escape_ascii());
+            assert!(read > 0, "the upstream's connection ended before the body did: {}", received.escape_ascii());
             received.extend(&piece[..read]);
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();

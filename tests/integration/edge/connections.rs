@@ -1,4 +1,4 @@
-//! How many connections there may be, and that those which say nothing stand in nobody's way.
+//! Limits on the number of connections, and that silent or stalled ones do not keep others from being served.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
@@ -14,11 +14,11 @@ fn refused(gateway: &Gateway, reason: &str) -> f64 {
     gateway.metric(&format!("keygate_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// Connections that say nothing, once the gateway holds all of them.
+/// Silent connections, returned when the gateway has accepted all of them.
 fn silent(gateway: &Gateway, count: u32) -> Vec<TcpStream> {
     let before = gateway.metric("keygate_connections");
     let silent: Vec<_> = (0..count).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
-    eventually("all are held", || gateway.metric("keygate_connections") == before + f64::from(count));
+    eventually("all are accepted", || gateway.metric("keygate_connections") == before + f64::from(count));
     silent
 }
 
@@ -30,16 +30,16 @@ fn connect_from(source: &str, address: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Whether the gateway closes a new connection before anything is said.
-fn is_turned_away(mut stream: TcpStream) -> bool {
+/// True if the gateway closes a new connection without a response.
+fn is_refused(mut stream: TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.read(&mut [0; 1]).is_ok_and(|read| read == 0)
 }
 
 #[test]
-fn there_are_never_more_connections_than_allowed() {
+fn connections_never_exceed_the_total_limit() {
     let upstream = Upstream::start();
-    // Several workers share the places.
+    // Several workers share the limit.
     let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}workers: 3\nhttp: {{ max_connections: 4 }}\n"));
     let key = gateway.key().text;
     for round in 1..=3 {
@@ -47,13 +47,13 @@ fn there_are_never_more_connections_than_allowed() {
         let mut last = Client::connect(gateway.address);
         assert_eq!(last.get("/", &key).status, 200);
         for _ in 0..5 {
-            assert!(is_turned_away(TcpStream::connect(gateway.address).unwrap()));
+            assert!(is_refused(TcpStream::connect(gateway.address).unwrap()));
         }
         assert_eq!(refused(&gateway, "total"), f64::from(round * 5));
         assert_eq!(gateway.metric("keygate_connections"), 4.0);
-        assert_eq!(last.get("/", &key).status, 200, "who has a place keeps it");
+        assert_eq!(last.get("/", &key).status, 200, "an accepted connection is still served");
         silent.pop();
-        eventually("the place is given back", || gateway.metric("keygate_connections") == 3.0);
+        eventually("the permit is given back", || gateway.metric("keygate_connections") == 3.0);
         serves(&gateway, &key);
         drop((silent, last));
         all_is_given_back(&gateway);
@@ -62,24 +62,24 @@ fn there_are_never_more_connections_than_allowed() {
 }
 
 #[test]
-fn one_address_never_has_more_connections_than_allowed() {
+fn connections_of_one_address_never_exceed_its_limit() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "http: { max_connections_per_address: 3 }");
     let key = gateway.key().text;
     let mut held = silent(&gateway, 3);
     for _ in 0..5 {
-        assert!(is_turned_away(TcpStream::connect(gateway.address).unwrap()));
+        assert!(is_refused(TcpStream::connect(gateway.address).unwrap()));
     }
     assert_eq!((refused(&gateway, "address"), refused(&gateway, "total")), (5.0, 0.0));
     let mut other = Client::over(connect_from("127.0.0.2:0", gateway.address));
-    assert_eq!(other.get("/", &key).status, 200, "another address has places of its own");
+    assert_eq!(other.get("/", &key).status, 200, "another address has a limit of its own");
     held.pop();
-    eventually("the place is given back", || gateway.metric("keygate_connections") == 3.0);
+    eventually("the permit is given back", || gateway.metric("keygate_connections") == 3.0);
     serves(&gateway, &key);
 }
 
 #[test]
-fn proxies_that_speak_for_many_are_exempt() {
+fn trusted_proxies_are_exempt_from_the_limit_of_an_address() {
     let upstream = Upstream::start();
     let most = "http: { max_connections_per_address: 1 }\n";
     for trusted in
@@ -93,16 +93,16 @@ fn proxies_that_speak_for_many_are_exempt() {
 }
 
 #[test]
-fn many_that_stall_keep_nobody_from_being_served() {
+fn stalled_clients_do_not_keep_others_from_being_served() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key();
     let held = silent(&gateway, 300);
     let mut stalled = Vec::new();
-    for said in ["GET / HTTP/1.1\r\nHost:", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for sent in ["GET / HTTP/1.1\r\nHost:", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         stalled.extend((0..100).map(|_| {
             let mut client = Client::connect(gateway.address);
-            client.send(said);
+            client.send(sent);
             client
         }));
     }

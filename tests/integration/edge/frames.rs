@@ -1,4 +1,4 @@
-//! An HTTP/2 client that says every frame by hand (RFC 9113), and may say wrong ones.
+//! An HTTP/2 client that sends single frames (RFC 9113), valid or not.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 /// The connection preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame as it came.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -41,12 +41,12 @@ impl Frame {
         self.kind == kind && self.stream == stream
     }
 
-    /// Whether it is the last one of a stream.
+    /// True if the frame is the last one of the stream.
     pub fn ends(&self, stream: u32) -> bool {
         self.stream == stream && matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
 
-    /// The status in the first field of a head: indexed, or with its name indexed, as every server writes it.
+    /// The status, in the first field of a head: indexed, or with its name indexed, as every server encodes it.
     pub fn status(&self) -> u16 {
         match *self.payload {
             [indexed @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
@@ -87,7 +87,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field, literally (RFC 7541, section 6.2.2): it changes no table.
+/// A literal field without indexing (RFC 7541, section 6.2.2): it changes no table.
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).ok().filter(|length| *length < 127).unwrap();
     [&[0, length(name)], name.as_bytes(), &[length(value)], value.as_bytes()].concat()
@@ -108,7 +108,7 @@ pub fn request(stream: u32, method: &str, path: &str, key: &str) -> Vec<u8> {
     head(stream, method, path, key, &[], true)
 }
 
-/// A connection on which every frame is said by hand. Every read gives up after twenty seconds.
+/// A connection on which single frames are sent. Every read gives up after twenty seconds.
 pub struct Raw {
     pub stream: TcpStream,
 }
@@ -133,7 +133,8 @@ impl Raw {
         raw
     }
 
-    /// The same, once it has acknowledged the settings of the other side: from now on it says nothing by itself.
+    /// The same connection, when it has acknowledged the settings of the other side: from then on it sends nothing by
+    /// itself.
     pub fn settled(mut self) -> Self {
         self.until(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0);
         self
@@ -151,7 +152,7 @@ impl Raw {
         self.send(frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()));
     }
 
-    /// The next frame; nothing when the other side has closed. Settings and pings are acknowledged.
+    /// Reads the next frame; `None` when the other side has closed. Acknowledges settings and pings.
     pub fn next(&mut self) -> Option<Frame> {
         let mut header = [0; 9];
         self.stream.read_exact(&mut header).map_err(closed).ok()?;
@@ -166,7 +167,7 @@ impl Raw {
         Some(received)
     }
 
-    /// The first frame that is like this; the connection must not end before.
+    /// Reads frames until one is `wanted`; the connection must not end before.
     pub fn until(&mut self, mut wanted: impl FnMut(&Frame) -> bool) -> Frame {
         let mut seen = Vec::new();
         while let Some(frame) = self.next() {
@@ -175,17 +176,17 @@ impl Raw {
             }
             seen.push((frame.kind, frame.stream, frame.flags));
         }
-        panic!("the connection has ended; before, there came {seen:?}");
+        panic!("the connection has ended; frames before that: {seen:?}");
     }
 
-    /// Whether the other side closes the connection, whatever it says before.
+    /// Waits until the other side closes the connection, whatever it sends before.
     pub fn ends(&mut self) -> bool {
         while self.next().is_some() {}
         true
     }
 
-    /// The error that the last GOAWAY names, at the end of the connection.
-    pub fn farewell(&mut self) -> Option<u32> {
+    /// Waits for the end of the connection. Returns the error code of the last GOAWAY.
+    pub fn goaway_error(&mut self) -> Option<u32> {
         let mut error = None;
         while let Some(frame) = self.next() {
             if frame.kind == GOAWAY {
@@ -196,7 +197,7 @@ impl Raw {
     }
 }
 
-/// That the connection has ended is expected; that nothing comes is not.
+/// Fails the test if the error is a time-out: the connection was expected to end.
 fn closed(error: io::Error) {
     let ended = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     assert!(ended.contains(&error.kind()), "the connection stays open, and nothing comes: {error}");

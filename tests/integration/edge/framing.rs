@@ -83,7 +83,8 @@ const CHUNKS: [&str; 17] = [
     "0\n\r\n",
 ];
 
-/// Behind `broken`, this is never served: 400 in words, and then the end.
+/// Sends `broken` and a request behind it. The first is answered with 400, and the connection ends: the second is never
+/// served.
 fn refused(gateway: &Gateway, upstream: &Upstream, key: &str, broken: &str) {
     let smuggled = head("GET", "/smuggled", key, &[], 0);
     let mut client = Client::connect(gateway.address);
@@ -102,7 +103,7 @@ fn heads_that_two_servers_could_read_differently_are_refused() {
     let identity = format!("Host: h\r\nAuthorization: Bearer {key}\r\n");
     for fields in FIELDS {
         refused(&gateway, &upstream, &key, &format!("POST /a HTTP/1.1\r\n{identity}{fields}\r\n"));
-        // One that begins like a field is a line of its own.
+        // A line that begins like a field is a field of its own.
         if !fields.starts_with([' ', '\t']) {
             refused(&gateway, &upstream, &key, &format!("POST /a HTTP/1.1\r\n{fields}{identity}\r\n"));
         }
@@ -133,7 +134,7 @@ fn chunked_bodies_that_two_servers_could_read_differently_are_refused() {
 }
 
 #[test]
-fn a_body_that_breaks_off_reaches_nobody_as_a_whole_one() {
+fn body_that_breaks_off_never_reaches_the_upstream_as_complete() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key();
@@ -180,15 +181,15 @@ fn http_1_0_is_served_and_closed_unless_it_asks_to_stay() {
 }
 
 #[test]
-fn a_refusal_comes_before_the_body_is_asked_for() {
+fn refusal_comes_before_100_continue() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     for length in ["5", "1000000"] {
         let mut client = Client::connect(gateway.address);
         let expecting = [("Expect", "100-continue"), ("Content-Length", length)];
         let response = client.send(head("POST", "/", "sk_live_bad", &expecting, 0)).response();
-        assert_eq!((response.status, response.code().as_str()), (401, "invalid_token"), "no 100 comes first");
-        // The body may come or not: nobody can tell what follows.
+        assert_eq!((response.status, response.code().as_str()), (401, "invalid_token"), "no 100 comes before it");
+        // The body may come or not, so the next request cannot be told from it.
         assert_eq!(response.header("connection"), Some("close"), "{length}");
         assert!(client.rest().is_empty());
     }
@@ -196,7 +197,7 @@ fn a_refusal_comes_before_the_body_is_asked_for() {
 }
 
 #[test]
-fn an_admitted_body_is_asked_for_when_it_is_expected() {
+fn expected_100_continue_is_sent_for_an_admitted_body() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key().text;
@@ -219,17 +220,17 @@ fn an_admitted_body_is_asked_for_when_it_is_expected() {
 }
 
 #[test]
-fn who_is_refused_before_the_body_has_come_is_told_that_the_connection_closes() {
+fn refusal_before_the_body_has_come_closes_the_connection() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key().text;
-    // The body comes late: many clients send it by itself.
+    // The body comes later: many clients send it in a write of its own.
     let mut client = Client::connect(gateway.address);
     let response = client.send(head("POST", "/", "sk_live_bad", &[], 5)).response();
     assert_eq!((response.status, response.header("connection")), (401, Some("close")));
     client.try_send("hello").ok();
     assert!(client.rest().is_empty());
-    // It has come along: the connection stays good.
+    // The body has come with the head: the connection is used again.
     let mut client = Client::connect(gateway.address);
     for _ in 0..2 {
         let response = client.request("POST", "/", "sk_live_bad", &[], b"hello");
@@ -262,7 +263,7 @@ fn head_of(length: usize, key: &str) -> String {
 }
 
 #[test]
-fn a_head_may_have_exactly_as_many_bytes_as_are_allowed() {
+fn head_of_exactly_the_maximum_size_is_accepted() {
     const MOST: usize = 8192;
     let upstream = Upstream::start();
     let gateway =

@@ -1,4 +1,4 @@
-//! HTTP/2 clients that only keep the gateway busy: their connections end soon, and the others are served.
+//! HTTP/2 clients that flood the gateway with idle work: their connections end soon, and other clients are served.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::support::{Gateway, Upstream, eventually};
 use super::frames::{self, Raw};
 use super::{PLENTY, all_is_given_back, serves};
 
-/// Frames that a client has said at most when its connection ends.
+/// Frames that a client has sent at most when its connection ends.
 const SOON: usize = 200_000;
 
-/// Says these frames again and again until the gateway ends the connection, and returns the error that it names.
+/// Sends these frames again and again until the gateway ends the connection. Returns the error that its GOAWAY names.
 fn flood(gateway: &Gateway, begin: &[u8], mut more: impl FnMut(u32) -> Vec<u8>) -> Option<u32> {
     let mut raw = Raw::connect(gateway.address).settled();
     raw.send(begin.to_vec());
     let mut reader = Raw { stream: raw.stream.try_clone().unwrap() };
-    let listening = std::thread::spawn(move || reader.farewell());
-    let mut said = 0;
-    while raw.try_send((said..said + 100).flat_map(&mut more).collect()).is_ok() {
-        said += 100;
-        assert!((said as usize) < SOON, "it may go on for ever");
+    let listening = std::thread::spawn(move || reader.goaway_error());
+    let mut sent = 0;
+    while raw.try_send((sent..sent + 100).flat_map(&mut more).collect()).is_ok() {
+        sent += 100;
+        assert!((sent as usize) < SOON, "the flood is not ended");
     }
     let error = listening.join().unwrap();
     all_is_given_back(gateway);
@@ -62,7 +62,7 @@ fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
     ];
     for (number, (name, frame)) in floods.into_iter().enumerate() {
         let error = flood(&gateway, &open, |_| frame.clone());
-        // A reset may overtake the farewell, where much was on its way.
+        // With many bytes on their way, a reset may overtake the GOAWAY.
         assert!(matches!(error, None | Some(frames::ENHANCE_YOUR_CALM)), "{name}: {error:?}");
         eventually(name, || gateway.metric("keygate_http2_floods_total") == number as f64 + 1.0);
         eventually(name, || gateway.explain_in_flight(&key) == 0);
@@ -72,13 +72,13 @@ fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
 }
 
 #[test]
-fn the_farewell_says_why() {
+fn goaway_names_the_error() {
     let upstream = Upstream::start();
     let gateway = start(&upstream);
     let mut raw = Raw::connect(gateway.address);
-    // One more than is allowed at once.
+    // One more than the allowance.
     raw.send(frames::frame(frames::PING, frames::ACK, 0, &[0; 8]).repeat(200 + 128 * 4 + 1));
-    assert_eq!(raw.farewell(), Some(frames::ENHANCE_YOUR_CALM));
+    assert_eq!(raw.goaway_error(), Some(frames::ENHANCE_YOUR_CALM));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn requests_that_are_all_reset_end_the_connection() {
         flood(&gateway, &[], |number| {
             let request = frames::request(stream(number), "GET", "/", &key.text);
             let reset = frames::frame(frames::RST_STREAM, 0, stream(number), &frames::CANCEL.to_be_bytes());
-            // With a ping between, some requests are served before their resets come.
+            // The ping lets some requests be served before their resets come.
             let ping = if waits { frames::frame(frames::PING, 0, 0, &[0; 8]) } else { Vec::new() };
             [request, ping, reset].concat()
         });
@@ -100,11 +100,11 @@ fn requests_that_are_all_reset_end_the_connection() {
     }
 }
 
-/// What makes the gateway reset a stream, by its name, and the frames of it.
+/// A reason for the gateway to reset a stream, and the frames that cause it.
 type Provocation = (&'static str, fn(u32) -> Vec<u8>);
 
 #[test]
-fn resets_that_the_client_provokes_end_the_connection() {
+fn resets_provoked_by_the_client_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
     let gateway = start(&upstream);
     let key = gateway.key();
@@ -138,15 +138,15 @@ fn heads_without_an_end_end_the_connection() {
     let long = frames::field("x", &"y".repeat(120)).repeat(100);
     for (number, piece) in [Vec::new(), frames::field("x", "y"), long, vec![0]].into_iter().enumerate() {
         flood(&gateway, &begun, |_| frames::frame(frames::CONTINUATION, 0, 1, &piece));
-        eventually("it is counted", || gateway.metric("keygate_http2_floods_total") == number as f64 + 1.0);
+        eventually("the metric counts it", || gateway.metric("keygate_http2_floods_total") == number as f64 + 1.0);
     }
-    assert_eq!(super::timeouts(gateway.admin, "head"), 0.0, "none of them took its time");
+    assert_eq!(super::timeouts(gateway.admin, "head"), 0.0, "no head timed out");
     assert_eq!(upstream.count(), 0);
     serves(&gateway, &key);
 }
 
 #[test]
-fn while_floods_come_others_are_served() {
+fn others_are_served_during_floods() {
     let upstream = Upstream::start();
     let gateway = start(&upstream);
     let key = gateway.key().text;
@@ -157,7 +157,7 @@ fn while_floods_come_others_are_served() {
                 for _ in 0..20 {
                     let mut raw = Raw::connect(gateway.address);
                     let ended = (0..SOON).any(|_| raw.try_send(ping.clone()).is_err());
-                    assert!(ended, "it may go on for ever");
+                    assert!(ended, "the flood is not ended");
                 }
             });
         }
@@ -169,7 +169,7 @@ fn while_floods_come_others_are_served() {
     all_is_given_back(&gateway);
 }
 
-/// 1,000 requests of a client that works: large responses, small ones, and some that it no longer wants.
+/// 1,000 requests of an ordinary client: large responses, small ones, and some that it cancels.
 async fn busy(gateway: &Gateway, key: &str) {
     let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
     let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
@@ -187,7 +187,7 @@ async fn busy(gateway: &Gateway, key: &str) {
                 assert_eq!(response.status(), 200);
                 let mut body = response.into_body();
                 if number % 4 == 0 {
-                    // One frame is enough; the rest is not wanted.
+                    // Cancelled after its first frame.
                     body.frame().await.unwrap().unwrap();
                     return;
                 }
@@ -199,13 +199,13 @@ async fn busy(gateway: &Gateway, key: &str) {
             ended.unwrap();
         }
     }
-    assert!(!connection.is_finished(), "the connection stays");
+    assert!(!connection.is_finished(), "the connection stays open");
 }
 
 const LARGE: usize = 1 << 20;
 
 #[test]
-fn a_client_that_works_is_no_flood() {
+fn frames_of_a_busy_client_are_no_flood() {
     let upstream = Upstream::answering(|request, stream| {
         use std::io::Write as _;
         let length = if request.path() == "/large" { LARGE } else { 2 };

@@ -1,4 +1,4 @@
-//! HTTP/2 requests that are none, or that would be others behind the gateway.
+//! HTTP/2 requests that are malformed, or that would mean something else behind the gateway.
 
 use crate::support::{Client, Gateway, Upstream, head};
 
@@ -19,13 +19,13 @@ fn tunnels_and_traces_are_refused() {
         raw.send(request);
         assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 1)).status(), 400);
         raw.send(frames::request(3, "GET", "/", &key));
-        assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 3)).status(), 200, "the connection stays");
+        assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 3)).status(), 200, "the connection stays open");
     }
     assert_eq!(upstream.count(), 2);
 }
 
 #[test]
-fn fields_that_would_be_others_in_http_1_are_refused() {
+fn fields_that_change_their_meaning_in_http_1_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key().text;
@@ -73,7 +73,7 @@ fn fields_that_would_be_others_in_http_1_are_refused() {
 }
 
 #[test]
-fn a_body_of_another_length_than_it_says_reaches_nobody() {
+fn body_of_another_length_than_declared_never_reaches_the_upstream() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key();
@@ -89,7 +89,7 @@ fn a_body_of_another_length_than_it_says_reaches_nobody() {
 }
 
 #[test]
-fn the_preface_is_no_http_where_it_was_not_agreed_on() {
+fn preface_is_refused_where_http2_was_not_negotiated() {
     let upstream = Upstream::start();
     let blocks = format!("{PLENTY}\nlisten: [{{ address: 127.0.0.1:0 }}]\n");
     let gateway = Gateway::with(&[upstream.address], &blocks);
@@ -100,7 +100,7 @@ fn the_preface_is_no_http_where_it_was_not_agreed_on() {
         client.send([frames::PREFACE, &frames::frame(frames::SETTINGS, 0, 0, &[]), &request].concat()).response();
     assert_eq!((response.status, response.code().as_str()), (400, "malformed_request"));
     assert!(client.rest().is_empty());
-    // Nor does an upgrade lead there (RFC 9113, section 3.1).
+    // HTTP/2 is not reached by an upgrade, either (RFC 9113, section 3.1).
     let upgrade = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABk")];
     let response = Client::connect(gateway.address).send(head("GET", "/", &key, &upgrade, 0)).response();
     assert_eq!(response.status, 200);
@@ -109,7 +109,7 @@ fn the_preface_is_no_http_where_it_was_not_agreed_on() {
 }
 
 #[test]
-fn streams_and_windows_are_told_as_configured() {
+fn streams_and_windows_are_announced_as_configured() {
     use std::io::{Read as _, Write as _};
     let upstream = Upstream::start();
     let http = "http: { max_streams: 5, stream_window: 70000, connection_window: 200000 }";
@@ -117,7 +117,7 @@ fn streams_and_windows_are_told_as_configured() {
     let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
     stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    // RFC 9113, section 6.5.2: what we begin with is a list of settings, each of a name and a value.
+    // The server begins with a list of settings, each of an identifier and a value (RFC 9113, section 6.5.2).
     let mut header = [0; 9];
     stream.read_exact(&mut header).unwrap();
     assert_eq!(header[3], 4, "SETTINGS");
@@ -128,7 +128,7 @@ fn streams_and_windows_are_told_as_configured() {
         u32::from_be_bytes(setting[2..].try_into().unwrap())
     };
     assert_eq!((value(3), value(4)), (5, 70_000), "SETTINGS_MAX_CONCURRENT_STREAMS, SETTINGS_INITIAL_WINDOW_SIZE");
-    // The connection's window begins with 65,535 bytes (section 6.9.2); a WINDOW_UPDATE of stream 0 makes it what it is.
+    // The connection's window begins with 65,535 bytes (section 6.9.2); a WINDOW_UPDATE of stream 0 enlarges it.
     loop {
         stream.read_exact(&mut header).unwrap();
         let mut payload = vec![0; usize::from(header[2])];

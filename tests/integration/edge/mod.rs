@@ -1,4 +1,4 @@
-//! The edge: what hostile, broken and slow clients do, byte by byte, and what becomes of the others meanwhile.
+//! The edge: hostile, malformed and slow clients, byte by byte, while other clients are served.
 
 mod framing;
 mod pipelining;
@@ -16,7 +16,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, metric};
 /// More requests than any test makes.
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s } }\n";
 
-/// Nobody has anything in flight, and nobody is connected any more.
+/// Waits until nothing is in flight and no client is connected.
 fn all_is_given_back(gateway: &Gateway) {
     for gauge in ["keygate_in_flight", "keygate_connections"] {
         eventually(gauge, || gateway.metric(gauge) == 0.0);
@@ -27,13 +27,13 @@ fn timeouts(admin: SocketAddr, kind: &str) -> f64 {
     metric(admin, &format!("keygate_timeouts_total{{kind=\"{kind}\"}}"))
 }
 
-/// Somebody honest, on a connection of their own, is served.
+/// Checks that another client, on a connection of its own, is served.
 fn serves(gateway: &Gateway, key: &str) {
     let response = Client::connect(gateway.address).get("/honest", key);
     assert_eq!(response.status, 200, "{response:?}");
 }
 
-/// Answers with the path that was asked for.
+/// An upstream that answers with the path of the request.
 fn echo() -> Upstream {
     Upstream::answering(|request, stream| {
         use std::io::Write as _;
@@ -42,7 +42,7 @@ fn echo() -> Upstream {
     })
 }
 
-/// Answers `/endless` with more than any socket holds, and everything else with `ok`.
+/// An upstream that answers `/endless` with more than any socket buffers, and everything else with `ok`.
 fn endless() -> Upstream {
     Upstream::answering(|request, stream| {
         use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Several requests in one write, and one request in many: the answers are the same, and in order.
+//! Several requests in one write, and one request in many writes: the responses are the same, and in order.
 
 use crate::support::{Client, Gateway, head};
 
@@ -17,10 +17,10 @@ fn requests_in_one_write_are_answered_in_order() {
     }
     let paths: Vec<_> = upstream.received().iter().map(|request| request.path().to_owned()).collect();
     let expected: Vec<_> = (0..50).map(|number| format!("/{number}")).collect();
-    assert_eq!(paths, expected, "one after the other");
+    assert_eq!(paths, expected, "in the order of the requests");
 }
 
-/// Two requests with bodies, a broken one, and one behind it.
+/// Two requests with bodies, a malformed one, and one behind it.
 fn sequence(key: &str) -> Vec<u8> {
     let chunked = head("POST", "/2", key, &[("Transfer-Encoding", "chunked")], 0);
     [
@@ -44,7 +44,7 @@ fn answered(mut client: Client, how: &str) {
 }
 
 #[test]
-fn a_broken_request_is_told_after_the_answers_before_it_however_the_bytes_are_split() {
+fn malformed_request_is_refused_after_the_responses_before_it_however_the_bytes_are_split() {
     let upstream = echo();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key().text;
@@ -70,7 +70,7 @@ fn a_broken_request_is_told_after_the_answers_before_it_however_the_bytes_are_sp
 }
 
 #[test]
-fn a_connection_that_is_to_close_serves_nothing_behind() {
+fn requests_behind_connection_close_are_not_served() {
     let upstream = echo();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key().text;
@@ -84,7 +84,7 @@ fn a_connection_that_is_to_close_serves_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_vanishes_behind_a_pipelined_request_leaves_nothing() {
+fn client_that_vanishes_behind_a_pipelined_request_leaves_nothing_in_flight() {
     let upstream = echo();
     let gateway = Gateway::with(&[upstream.address], PLENTY);
     let key = gateway.key();

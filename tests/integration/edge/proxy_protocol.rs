@@ -1,4 +1,4 @@
-//! The PROXY protocol: trusted peers name the client and must; nobody else can.
+//! The PROXY protocol: trusted peers must name the client; no other peer can.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 use super::{PLENTY, all_is_given_back};
 
-/// Version 2, with this command and family.
+/// A header of version 2, with this command and family.
 fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, rest].concat()
@@ -17,7 +17,7 @@ fn start(upstream: &Upstream, http2: &str, from: &str) -> Gateway {
     Gateway::with(&[upstream.address], &format!("{PLENTY}{listen}"))
 }
 
-/// Headers, and the client that each names; our own address where it names none.
+/// Headers, and the client that each names; this machine's address if it names none.
 fn headers() -> Vec<(Vec<u8>, &'static str)> {
     let v6 = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[1], &[0; 16], &[1, 0, 7, 0]].concat();
     vec![
@@ -33,7 +33,7 @@ fn headers() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 #[test]
-fn the_client_is_whom_a_trusted_peer_names() {
+fn client_is_the_one_that_a_trusted_peer_names() {
     let upstream = Upstream::start();
     for http2 in ["alpn", "prior_knowledge"] {
         let gateway = start(&upstream, http2, "127.0.0.1");
@@ -42,7 +42,7 @@ fn the_client_is_whom_a_trusted_peer_names() {
         for (header, client) in headers() {
             let request = head("GET", "/", &key, &[("X-Forwarded-For", "203.0.113.9")], 0);
             let bytes = [header.as_slice(), request.as_bytes()].concat();
-            // In one write, byte by byte, and apart.
+            // In one write, byte by byte, and the header before the request.
             let pieces: [Vec<&[u8]>; 3] = [vec![&bytes], bytes.chunks(1).collect(), vec![&header, request.as_bytes()]];
             for pieces in pieces {
                 let mut connection = Client::connect(gateway.address);
@@ -51,7 +51,7 @@ fn the_client_is_whom_a_trusted_peer_names() {
                 }
                 assert_eq!(connection.response().status, 200, "{header:?}");
                 assert_eq!(upstream.last().header("x-forwarded-for"), Some(client), "{header:?}");
-                // It holds for the whole connection.
+                // The header counts for the whole connection.
                 assert_eq!(connection.get("/", &key).status, 200);
                 assert_eq!(upstream.last().header("x-forwarded-for"), Some(client), "{header:?}");
                 expected.extend([client.parse::<IpAddr>().unwrap(); 2]);
@@ -64,7 +64,7 @@ fn the_client_is_whom_a_trusted_peer_names() {
 }
 
 #[test]
-fn from_others_a_proxy_header_is_no_http() {
+fn proxy_header_of_an_untrusted_peer_is_malformed_http() {
     let upstream = Upstream::start();
     for (http2, from) in [("alpn", "192.0.2.0/24"), ("prior_knowledge", "192.0.2.0/24"), ("alpn", "")] {
         let gateway = start(&upstream, http2, from);
@@ -82,7 +82,7 @@ fn from_others_a_proxy_header_is_no_http() {
 }
 
 #[test]
-fn a_trusted_peer_that_names_nobody_is_closed_unheard() {
+fn trusted_peer_without_a_proxy_header_is_closed_without_a_response() {
     let upstream = Upstream::start();
     let gateway = start(&upstream, "prior_knowledge", "127.0.0.1");
     let key = gateway.key().text;
@@ -103,11 +103,11 @@ fn a_trusted_peer_that_names_nobody_is_closed_unheard() {
         let mut client = Client::connect(gateway.address);
         client.try_send([header, request.as_bytes()].concat()).ok();
         assert_eq!(client.rest(), b"", "{header:?}");
-        eventually("it is counted", || {
+        eventually("the metric counts it", || {
             gateway.metric("keygate_handshake_failures_total{kind=\"proxy\"}") == f64::from(number)
         });
     }
-    // A proxy that is checked whether it lives, and goes away.
+    // A proxy's own health check, which connects and closes.
     Client::connect(gateway.address).finish();
     all_is_given_back(&gateway);
     assert_eq!(upstream.count(), 0);
@@ -115,7 +115,7 @@ fn a_trusted_peer_that_names_nobody_is_closed_unheard() {
 }
 
 #[test]
-fn a_header_is_said_once() {
+fn second_proxy_header_is_malformed_http() {
     let upstream = Upstream::start();
     let gateway = start(&upstream, "alpn", "127.0.0.1");
     let key = gateway.key().text;
@@ -129,7 +129,7 @@ fn a_header_is_said_once() {
 }
 
 #[test]
-fn clients_behind_a_proxy_have_places_of_their_own() {
+fn clients_behind_a_proxy_have_limits_of_their_own() {
     let upstream = Upstream::start();
     let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.0/8] }]\nhttp: { max_connections_per_address: 2 }\n";
     let gateway = Gateway::with(&[upstream.address], blocks);
@@ -141,16 +141,16 @@ fn clients_behind_a_proxy_have_places_of_their_own() {
     };
     let mut first: Vec<Client> = (0..2).map(|_| connect("192.0.2.1")).collect();
     assert!(first.iter_mut().all(|client| client.response().status == 200));
-    assert!(connect("192.0.2.1").try_response_to("GET").is_err(), "one more from the same client");
+    assert!(connect("192.0.2.1").try_response_to("GET").is_err(), "a third connection of the same client");
     assert_eq!(connect("192.0.2.2").response().status, 200, "another client of the same proxy");
     assert_eq!(gateway.metric("keygate_connections_refused_total{reason=\"address\"}"), 1.0);
     drop(first);
-    eventually("the places are free", || gateway.metric("keygate_connections") <= 1.0);
+    eventually("the permits are given back", || gateway.metric("keygate_connections") <= 1.0);
     assert_eq!(connect("192.0.2.1").response().status, 200);
 }
 
 #[test]
-fn http2_may_follow() {
+fn http2_is_accepted_behind_a_proxy_header() {
     use super::frames;
     let upstream = Upstream::start();
     let gateway = start(&upstream, "prior_knowledge", "127.0.0.1");

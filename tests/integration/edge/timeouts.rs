@@ -1,4 +1,4 @@
-//! Clients that are slow, or say nothing: each wait has its end, its count and its answer, and leaves nothing behind.
+//! Slow and silent clients: each wait has a time-out, a metric and a response, and leaves nothing in flight.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use crate::support::{Client, Gateway, Upstream, eventually, head};
 use super::frames::{self, Raw};
 use super::{PLENTY, all_is_given_back, endless, serves, timeouts};
 
-/// What a client does before it says nothing more, and what it is told.
-fn silent_after(gateway: &Gateway, said: &str, kind: &str) -> Vec<u8> {
+/// Sends `sent`, then stays silent. Returns what the gateway sends until it closes the connection.
+fn silent_after(gateway: &Gateway, sent: &str, kind: &str) -> Vec<u8> {
     let before = timeouts(gateway.admin, kind);
     let mut client = Client::connect(gateway.address);
-    client.send(said);
+    client.send(sent);
     let rest = client.rest();
-    eventually("it is counted", || timeouts(gateway.admin, kind) == before + 1.0);
+    eventually("the metric counts it", || timeouts(gateway.admin, kind) == before + 1.0);
     rest
 }
 
 #[test]
-fn who_says_nothing_is_closed_unheard() {
+fn silent_connection_is_closed_without_a_response() {
     let upstream = Upstream::start();
     for listen in ["http2: alpn", "http2: prior_knowledge"] {
         let blocks = format!("\nlisten: [{{ address: 127.0.0.1:0, {listen} }}]\ntimeouts: {{ first_byte: 200ms }}\n");
@@ -30,36 +30,36 @@ fn who_says_nothing_is_closed_unheard() {
         all_is_given_back(&gateway);
         serves(&gateway, &gateway.key().text);
     }
-    // What may still become the preface is nothing said, either.
+    // The beginning of the preface is not yet a first byte of HTTP.
     let gateway = Gateway::with(&[upstream.address], "timeouts: { first_byte: 200ms }");
     assert_eq!(silent_after(&gateway, "PRI * HTTP/2", "first_byte"), b"");
     all_is_given_back(&gateway);
 }
 
 #[test]
-fn a_proxy_that_says_nothing_is_closed_unheard() {
+fn silent_proxy_is_closed_without_a_response() {
     let upstream = Upstream::start();
     let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.1] }]\n\
                   timeouts: { handshake: 200ms }\n";
     let gateway = Gateway::with(&[upstream.address], blocks);
-    for said in ["", "PROXY TCP4 192.0.2.1", "\r\n\r\n\0\r\nQUIT\n\x21\x11"] {
-        assert_eq!(silent_after(&gateway, said, "handshake"), b"", "{said:?}");
+    for sent in ["", "PROXY TCP4 192.0.2.1", "\r\n\r\n\0\r\nQUIT\n\x21\x11"] {
+        assert_eq!(silent_after(&gateway, sent, "handshake"), b"", "{sent:?}");
     }
     all_is_given_back(&gateway);
 }
 
 #[test]
-fn a_head_that_does_not_end_is_told_so() {
+fn head_that_does_not_end_is_answered_with_408() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 300ms, first_byte: 1h, keep_alive: 1h }");
     let key = gateway.key();
     let whole = head("GET", "/", &key.text, &[], 0);
-    for said in ["G", "\r\n", "GET / HTTP/1.1\r\nHost: h\r\n", &whole[..whole.len() - 1]] {
-        let answer = String::from_utf8(silent_after(&gateway, said, "head")).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 408 "), "{said:?}: {answer}");
+    for sent in ["G", "\r\n", "GET / HTTP/1.1\r\nHost: h\r\n", &whole[..whole.len() - 1]] {
+        let answer = String::from_utf8(silent_after(&gateway, sent, "head")).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{sent:?}: {answer}");
         assert!(answer.contains("connection: close") && answer.contains("request_timeout"), "{answer}");
     }
-    // The second head of a connection, begun along with the first, or later.
+    // The second head of a connection, begun with the first or later.
     for apart in [false, true] {
         let mut client = Client::connect(gateway.address);
         client.send(if apart { whole.clone() } else { format!("{whole}GET /") });
@@ -75,7 +75,7 @@ fn a_head_that_does_not_end_is_told_so() {
 }
 
 #[test]
-fn a_head_that_trickles_gets_no_more_time() {
+fn head_that_trickles_gets_no_more_time() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 500ms }");
     let began = Instant::now();
@@ -83,20 +83,20 @@ fn a_head_that_trickles_gets_no_more_time() {
     client.send("GET / HTTP/1.1\r\nX: ");
     while !client.hears_within(Duration::from_millis(20)) {
         client.try_send("x").ok();
-        assert!(began.elapsed() < Duration::from_secs(10), "every byte gives it more time");
+        assert!(began.elapsed() < Duration::from_secs(10), "no byte extends the time-out");
     }
     assert_eq!(client.response().code(), "request_timeout");
     assert!(client.rest().is_empty());
 }
 
 #[test]
-fn a_body_that_stops_is_told_so_and_gives_back_what_it_held() {
+fn body_that_stops_is_answered_with_408_and_gives_its_slot_back() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 300ms }");
     let key = gateway.key();
     for (name, value, some) in [("Content-Length", "100", "some"), ("Transfer-Encoding", "chunked", "4\r\nsome\r\n")] {
-        let said = format!("{}{some}", head("POST", "/", &key.text, &[(name, value)], 0));
-        let answer = String::from_utf8(silent_after(&gateway, &said, "body_idle")).unwrap();
+        let sent = format!("{}{some}", head("POST", "/", &key.text, &[(name, value)], 0));
+        let answer = String::from_utf8(silent_after(&gateway, &sent, "body_idle")).unwrap();
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
         assert!(answer.contains("connection: close"), "{answer}");
     }
@@ -110,7 +110,7 @@ fn a_body_that_stops_is_told_so_and_gives_back_what_it_held() {
 }
 
 #[test]
-fn a_body_that_trickles_below_its_rate_is_told_so() {
+fn body_that_trickles_below_the_rate_is_answered_with_408() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "http: { min_body_rate: 1KiB }");
     let key = gateway.key();
@@ -119,10 +119,10 @@ fn a_body_that_trickles_below_its_rate_is_told_so() {
     let began = Instant::now();
     while !client.hears_within(Duration::from_millis(50)) {
         client.try_send("x").ok();
-        assert!(began.elapsed() < Duration::from_secs(15), "it may trickle for ever");
+        assert!(began.elapsed() < Duration::from_secs(15), "the trickle is not ended");
     }
     assert_eq!(client.response().code(), "request_timeout");
-    assert!(began.elapsed() > Duration::from_secs(4), "networks need a while to find their pace");
+    assert!(began.elapsed() > Duration::from_secs(4), "the grace of a body is 5 s");
     assert_eq!(timeouts(gateway.admin, "body_rate"), 1.0);
     drop(client);
     all_is_given_back(&gateway);
@@ -131,7 +131,7 @@ fn a_body_that_trickles_below_its_rate_is_told_so() {
 }
 
 #[test]
-fn a_body_that_is_large_and_steady_is_no_trickle() {
+fn body_that_is_large_and_steady_is_accepted() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 500ms }\nhttp: { min_body_rate: 1MiB }");
     let key = gateway.key();
@@ -141,18 +141,18 @@ fn a_body_that_is_large_and_steady_is_no_trickle() {
         assert!(!client.hears_within(Duration::from_millis(50)));
         client.send("x");
     }
-    assert_eq!(client.response().status, 200, "the idle time is between two pieces");
+    assert_eq!(client.response().status, 200, "the idle time-out is measured between two pieces");
 }
 
 #[test]
-fn a_response_that_nobody_takes_is_dropped() {
+fn response_that_the_client_does_not_take_is_dropped() {
     let upstream = endless();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/endless", &key.text, &[], 0));
     assert_eq!(client.head().unwrap().0, 200);
-    eventually("it is counted", || timeouts(gateway.admin, "write_idle") == 1.0);
+    eventually("the metric counts it", || timeouts(gateway.admin, "write_idle") == 1.0);
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
     let records = gateway.records();
@@ -161,7 +161,7 @@ fn a_response_that_nobody_takes_is_dropped() {
 }
 
 #[test]
-fn a_response_that_is_taken_slowly_is_not_dropped() {
+fn response_that_is_taken_slowly_is_not_dropped() {
     let upstream = endless();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
     let key = gateway.key();
@@ -178,11 +178,11 @@ fn a_response_that_is_taken_slowly_is_not_dropped() {
 }
 
 #[test]
-fn a_stream_whose_window_is_never_opened_is_reset_and_the_others_are_served() {
+fn stream_whose_window_is_never_opened_is_reset_and_others_are_served() {
     let upstream = endless();
     let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}timeouts: {{ write_idle: 400ms }}\n"));
     let key = gateway.key();
-    // No window from the beginning, and one that is used up: the connection's own stays open.
+    // No window from the beginning, and one that is used up; the connection's own window stays open.
     for (window, path) in [(0, "/"), (100_000, "/endless")] {
         let before = timeouts(gateway.admin, "write_idle");
         let mut raw = Raw::connect_with(gateway.address, &[(frames::INITIAL_WINDOW_SIZE, window)]);
@@ -199,7 +199,7 @@ fn a_stream_whose_window_is_never_opened_is_reset_and_the_others_are_served() {
             }
         };
         assert_eq!(reset.payload, frames::CANCEL.to_be_bytes(), "window {window}");
-        assert!(stream > 3, "others were served meanwhile");
+        assert!(stream > 3, "other streams were served meanwhile");
         assert_eq!(timeouts(gateway.admin, "write_idle"), before + 1.0);
         raw.send(frames::request(stream + 2, "GET", "/", &key.text));
         raw.open_window(stream + 2, 1 << 20);
@@ -207,35 +207,35 @@ fn a_stream_whose_window_is_never_opened_is_reset_and_the_others_are_served() {
         eventually("nothing is in flight", || gateway.explain_in_flight(&key) == 0);
     }
     all_is_given_back(&gateway);
-    // The connection had the small one whole.
+    // The small response was sent whole.
     let records = gateway.records();
     let aborted: Vec<_> = records.iter().filter(|record| record.outcome == Outcome::Aborted).collect();
     assert_eq!(aborted.iter().map(|record| record.path.as_str()).collect::<Vec<_>>(), ["/endless"]);
 }
 
 #[test]
-fn an_http2_connection_that_takes_nothing_is_dropped() {
+fn http2_connection_that_takes_nothing_is_dropped() {
     let upstream = endless();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
     let key = gateway.key();
     let mut raw = Raw::connect_with(gateway.address, &[(frames::INITIAL_WINDOW_SIZE, 1 << 30)]);
     raw.open_window(0, 1 << 30);
     raw.send(frames::request(1, "GET", "/endless", &key.text));
-    eventually("it is counted", || timeouts(gateway.admin, "write_idle") >= 1.0);
+    eventually("the metric counts it", || timeouts(gateway.admin, "write_idle") >= 1.0);
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
     assert_eq!(gateway.records()[0].outcome, Outcome::Aborted);
 }
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn idle_connection_is_closed_without_a_response() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { keep_alive: 1s, head: 1h, first_byte: 1h }");
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         assert_eq!(client.get("/", &key.text).status, 200);
-        assert!(!client.hears_within(Duration::from_millis(400)), "each request gives it its time anew");
+        assert!(!client.hears_within(Duration::from_millis(400)), "the time-out begins anew with each request");
     }
     assert!(client.rest().is_empty());
     assert_eq!(timeouts(gateway.admin, "keep_alive"), 1.0);
@@ -243,14 +243,14 @@ fn an_idle_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn an_http2_head_that_does_not_end_ends_the_connection() {
+fn http2_head_that_does_not_end_ends_the_connection() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 300ms }");
     let key = gateway.key().text;
     let whole = frames::request(1, "GET", "/", &key);
     let mut begun = whole.clone();
     begun[4] = frames::END_STREAM;
-    // A whole frame without the end of its head; and the same, with more to come, slowly.
+    // A whole frame without the end of its head; then the same with slow CONTINUATION frames.
     let mut raw = Raw::connect(gateway.address).settled();
     raw.send(begun.clone());
     assert!(raw.ends());
@@ -261,7 +261,7 @@ fn an_http2_head_that_does_not_end_ends_the_connection() {
     while raw.try_send(frames::frame(frames::CONTINUATION, 0, 1, &frames::field("x", "y"))).is_ok() {
         raw.stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let _read = raw.stream.read(&mut [0; 1024]);
-        assert!(began.elapsed() < Duration::from_secs(10), "every frame gives it more time");
+        assert!(began.elapsed() < Duration::from_secs(10), "no frame extends the time-out");
     }
     all_is_given_back(&gateway);
     assert_eq!(upstream.count(), 0);
@@ -269,7 +269,7 @@ fn an_http2_head_that_does_not_end_ends_the_connection() {
 }
 
 #[test]
-fn an_http2_body_that_stops_is_told_so() {
+fn http2_body_that_stops_is_answered_with_408() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 300ms }");
     let key = gateway.key();
@@ -280,7 +280,7 @@ fn an_http2_body_that_stops_is_told_so() {
     assert_eq!(answer.status(), 408);
     assert_eq!(timeouts(gateway.admin, "body_idle"), 1.0);
     raw.send(frames::request(3, "GET", "/", &key.text));
-    assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 3)).status(), 200, "the connection stays");
+    assert_eq!(raw.until(|frame| frame.is(frames::HEADERS, 3)).status(), 200, "the connection stays open");
     drop(raw);
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);

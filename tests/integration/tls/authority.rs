@@ -1,4 +1,4 @@
-//! Authorities of the test's own, and what they certify.
+//! Certificate authorities of the tests, and the certificates that they issue.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-/// An authority that nobody trusts who was not told to.
+/// An authority that is trusted only where it is configured.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
@@ -49,23 +49,27 @@ impl Authority {
         Issued { chain: certificate.pem(), key: pair.serialize_pem() }
     }
 
-    /// Its own certificate, in a file.
+    /// Writes the authority's own certificate to a file.
     pub fn write(&self, path: &Path) -> PathBuf {
         fs::write(path, self.0.pem()).unwrap();
         path.to_owned()
     }
 
-    /// A client that believes this authority alone, and has no certificate.
+    /// A client that trusts this authority alone, and has no certificate.
     pub fn client(&self) -> ClientConfig {
-        self.client_speaking(rustls::DEFAULT_VERSIONS)
+        self.client_with_versions(rustls::DEFAULT_VERSIONS)
     }
 
-    pub fn client_speaking(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    pub fn client_with_versions(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         self.builder(versions).with_no_client_auth()
     }
 
-    /// A client that shows this certificate.
-    pub fn client_showing(&self, issued: &Issued, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    /// A client with this certificate.
+    pub fn client_with_certificate(
+        &self,
+        issued: &Issued,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> ClientConfig {
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
         self.builder(versions).with_client_auth_cert(vec![issued.der()], key).unwrap()
     }
@@ -98,7 +102,7 @@ impl Issued {
     }
 }
 
-/// A listener with these certificates and nothing else.
+/// Settings of a listener with these certificates and the defaults.
 pub fn settings(certificates: Vec<CertificateFiles>) -> ServerSettings {
     ServerSettings { certificates, client_auth: None, minimum: Version::Tls12, ticket_key: None }
 }

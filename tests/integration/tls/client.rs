@@ -16,7 +16,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Connects and shakes hands.
+    /// Connects and completes the handshake.
     pub fn connect(address: SocketAddr, config: impl Into<Arc<ClientConfig>>, name: &str) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut connection = ClientConnection::new(config.into(), name).unwrap();
@@ -43,7 +43,7 @@ impl TlsClient {
         Ok(response)
     }
 
-    /// What the server showed.
+    /// The server's certificate.
     pub fn certificate(&self) -> CertificateDer<'static> {
         self.stream.get_ref().conn.peer_certificates().unwrap()[0].clone().into_owned()
     }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::authority::Authority;
 
-/// A directory with a good pair, another one, and an authority.
+/// A directory with a certificate and its key, another certificate, and an authority.
 fn files() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
@@ -33,7 +33,7 @@ fn parse(dir: &Path, listen: &str, upstream: &str) -> Result<Config, SettingsErr
 const PLAIN: &str = "  - address: 127.0.0.1:8080\n";
 const STORE: &str = "  endpoints: [http://127.0.0.1:8081]\n";
 
-/// The problems of a listener whose block `tls` has these lines, without the directory.
+/// The problems of a listener whose block `tls` has these lines. The directory is cut from their paths.
 fn problems_of(dir: &Path, lines: &str) -> String {
     let lines: String = lines.lines().map(|line| format!("      {line}\n")).collect();
     let problems = parse(dir, &format!("{PLAIN}    tls:\n{lines}"), STORE).unwrap_err();
@@ -41,7 +41,7 @@ fn problems_of(dir: &Path, lines: &str) -> String {
 }
 
 #[test]
-fn a_listener_is_encrypted_as_it_says() {
+fn listener_tls_is_read_as_configured() {
     let dir = files();
     let listen = "  - address: 127.0.0.1:8443
     tls:
@@ -74,7 +74,7 @@ fn a_listener_is_encrypted_as_it_says() {
 }
 
 #[test]
-fn every_problem_of_a_listener_has_its_place() {
+fn problems_of_a_listener_have_line_and_column() {
     let dir = files();
     let dir = dir.path();
     let lines = "certificates:
@@ -113,7 +113,7 @@ x.yaml:13:19: listen[0].tls.ticket_key: has less than 32 characters; make one wi
 }
 
 #[test]
-fn endpoints_are_encrypted_as_they_say() {
+fn endpoint_tls_is_read_as_configured() {
     let dir = files();
     let read = |endpoints: &str, tls: &str| {
         let upstream = format!("  endpoints: [{endpoints}]\n  tls: {{ ca: ca.pem{tls} }}\n");
@@ -130,7 +130,7 @@ fn endpoints_are_encrypted_as_they_say() {
 }
 
 #[test]
-fn every_problem_of_the_upstream_has_its_place() {
+fn problems_of_the_upstream_have_line_and_column() {
     let dir = files();
     for (upstream, told) in [
         (
@@ -158,7 +158,7 @@ fn every_problem_of_the_upstream_has_its_place() {
     }
 }
 
-/// The shipped file with its blocks `tls` of the listener and of the upstream, from after the comments.
+/// The shipped file with the blocks `tls` of the listener and of the upstream uncommented.
 fn shipped() -> String {
     let text = fs::read_to_string("config/keygate.yaml").unwrap();
     let mut shipped = String::new();
@@ -173,7 +173,7 @@ fn shipped() -> String {
 }
 
 #[test]
-fn the_file_that_ships_shows_the_defaults_of_tls() {
+fn shipped_file_shows_the_defaults_of_tls() {
     let dir = files();
     fs::create_dir(dir.path().join("tls")).unwrap();
     let (a, ca) = (dir.path().join("a"), dir.path().join("ca.pem"));
@@ -198,20 +198,21 @@ fn the_file_that_ships_shows_the_defaults_of_tls() {
 }
 
 #[test]
-fn the_file_that_ships_shows_every_key_of_tls() {
+fn shipped_file_shows_every_key_of_tls() {
     let dir = files();
     let shipped = shipped();
     let shown: Vec<&str> = shipped
         .lines()
         .filter_map(|line| line.trim_start_matches([' ', '-']).split_once(':').map(|(key, _)| key))
         .collect();
-    // A key like no other: the problem names all that there are.
+    // The problem of an unknown key lists all known keys.
     let listener = problems_of(dir.path(), "zzzzzzzzzzzzzzzzzzzz: 1");
     let pair = problems_of(dir.path(), "certificates: [{ zzzzzzzzzzzzzzzzzzzz: 1 }]");
     let upstream = "  endpoints: ['https://b']\n  tls: { zzzzzzzzzzzzzzzzzzzz: 1 }\n";
     let upstream = parse(dir.path(), PLAIN, upstream).unwrap_err().to_string();
     for (problems, least) in [(listener, 5), (pair, 2), (upstream, 4)] {
-        let known = problems.lines().find_map(|line| line.split_once("known here: ")).expect("all that there are").1;
+        let known =
+            problems.lines().find_map(|line| line.split_once("known here: ")).expect("the known keys are listed").1;
         let known: Vec<&str> = known.split(", ").collect();
         assert!(known.len() >= least, "{known:?}");
         let hidden: Vec<_> = known.iter().filter(|key| !shown.contains(key)).collect();

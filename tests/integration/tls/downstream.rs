@@ -1,4 +1,4 @@
-//! Clients that connect by TLS.
+//! Clients that connect over TLS.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::authority::{Authority, Issued};
 use super::client::TlsClient;
 use crate::support::{Client, Gateway, Upstream};
 
-/// A gateway that shows `a.test`, and the files that it shows it from.
+/// A gateway with a certificate for `a.test`, and the certificate's files.
 pub struct Encrypted {
     pub upstream: Upstream,
     pub gateway: Gateway,
@@ -31,7 +31,7 @@ impl Encrypted {
         Self::with("")
     }
 
-    /// With more keys in the block `tls`.
+    /// Starts one with more keys in the block `tls`.
     pub fn with(keys: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
@@ -47,7 +47,7 @@ impl Encrypted {
     }
 }
 
-/// A listener that shows `a.pem` of the directory, and more requests for a key than any test makes.
+/// A listener with the certificate `a.pem` of the directory, and a quota for more requests than any test makes.
 fn listen(dir: &TempDir, keys: &str) -> String {
     let path = dir.path().display();
     format!(
@@ -58,7 +58,7 @@ fn listen(dir: &TempDir, keys: &str) -> String {
 }
 
 #[test]
-fn the_upstream_is_told_that_the_client_came_by_https() {
+fn forwarded_proto_is_https_for_tls_clients() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
     let mut client = encrypted.connect();
@@ -73,7 +73,7 @@ fn the_upstream_is_told_that_the_client_came_by_https() {
 }
 
 #[test]
-fn the_protocol_is_the_one_that_the_handshake_agreed_on() {
+fn protocol_is_the_one_that_alpn_selected() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
     let offering = |protocols: &[&[u8]]| {
@@ -108,17 +108,17 @@ fn over_http2(address: SocketAddr, config: ClientConfig, key: &str) {
 }
 
 #[test]
-fn what_is_not_tls_fails_and_harms_nobody() {
+fn bytes_that_are_not_tls_fail_the_handshake_and_others_are_served() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
     let mut before = encrypted.connect();
     for bytes in [&b"GET / HTTP/1.1\r\nhost: a.test\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0x16; 300]] {
         let mut plain = Client::connect(encrypted.gateway.address);
         plain.send(bytes);
-        // An alert at most, and the end; never an answer.
-        let mut said = Vec::new();
-        while let Ok(1..) = plain.read_some().inspect(|read| said.push(*read)) {}
-        assert!(said.iter().sum::<usize>() < 20, "{said:?}");
+        // An alert at most, then the end; never a response.
+        let mut received = Vec::new();
+        while let Ok(1..) = plain.read_some().inspect(|read| received.push(*read)) {}
+        assert!(received.iter().sum::<usize>() < 20, "{received:?}");
     }
     assert_eq!(before.get("/", &key.text).unwrap().status, 200);
     assert_eq!(encrypted.connect().get("/", &key.text).unwrap().status, 200);
@@ -126,24 +126,26 @@ fn what_is_not_tls_fails_and_harms_nobody() {
 }
 
 #[test]
-fn a_client_without_the_required_certificate_reaches_nothing() {
+fn client_without_the_required_certificate_reaches_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new();
     let file = ca.write(&dir.path().join("ca.pem"));
     let encrypted = Encrypted::with(&format!(", client_ca: {}", file.display()));
     let key = encrypted.gateway.key();
     let address = encrypted.gateway.address;
-    // With TLS 1.3 the client is done before the server has judged it, and learns of it at its first read.
+    // With TLS 1.3 the client's handshake is complete before the server has checked its certificate. It learns of the
+    // refusal at its first read.
     let refused = TlsClient::connect(address, encrypted.authority.client(), "a.test");
     assert!(refused.and_then(|mut client| client.get("/", &key.text)).is_err());
     assert_eq!(encrypted.upstream.count(), 0);
-    let certified = encrypted.authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS);
+    let certified =
+        encrypted.authority.client_with_certificate(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS);
     let mut client = TlsClient::connect(address, certified, "a.test").unwrap();
     assert_eq!(client.get("/", &key.text).unwrap().status, 200);
 }
 
 #[test]
-fn a_session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
+fn session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tickets");
     fs::write(&path, format!("{}\n", uuid::Uuid::new_v4().simple())).unwrap();
@@ -153,7 +155,7 @@ fn a_session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
         let config = Arc::new(first.authority.client());
         let (key, other) = (first.gateway.key(), second.key());
         let connect = |gateway: &Gateway| TlsClient::connect(gateway.address, Arc::clone(&config), "a.test").unwrap();
-        // Tickets come before the answer to the first request.
+        // Tickets come before the response to the first request.
         assert_eq!(connect(&first.gateway).get("/", &key.text).unwrap().status, 200);
         let mut again = connect(&second);
         assert_eq!(again.get("/", &other.text).unwrap().status, 200);
@@ -162,7 +164,7 @@ fn a_session_is_resumed_at_another_gateway_with_the_same_ticket_key() {
 }
 
 #[test]
-fn of_certificates_with_one_name_the_metrics_show_the_first_to_end() {
+fn metrics_show_the_earliest_end_of_certificates_with_one_name() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let mut pairs = String::new();
@@ -180,7 +182,7 @@ fn of_certificates_with_one_name_the_metrics_show_the_first_to_end() {
 }
 
 #[test]
-fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
+fn metrics_show_certificate_ends_and_failed_reloads() {
     let encrypted = Encrypted::start();
     let gateway = &encrypted.gateway;
     let ends = |name: &str| {
@@ -192,7 +194,7 @@ fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
     for _ in 0..5 {
         gateway.reload_certificates();
     }
-    assert!(gateway.metric("keygate_tls_reload_failures_total") == 1.0, "once for each content");
+    assert!(gateway.metric("keygate_tls_reload_failures_total") == 1.0, "reported once for each contents");
     assert_eq!(encrypted.connect().certificate(), encrypted.shown.der());
     let renewed = encrypted.authority.certify_with(&["b.test", "a.test"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
         params.not_after = rcgen::date_time_ymd(2050, 1, 1);
@@ -206,13 +208,13 @@ fn the_metrics_say_when_certificates_end_and_that_changed_ones_are_of_no_use() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_closed_and_counted() {
+fn handshake_that_does_not_end_is_closed_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     Authority::new().certify(&["a.test"]).write(dir.path(), "a");
     let upstream = Upstream::start();
     let blocks = format!("{}timeouts: {{ handshake: 200ms }}\n", listen(&dir, ""));
     let gateway = Gateway::with(&[upstream.address], &blocks);
-    // Nothing at all, and the beginning of a record.
+    // Silence, and the beginning of a TLS record.
     for bytes in [&b""[..], &[0x16, 3, 1, 1, 0]] {
         let mut silent = Client::connect(gateway.address);
         silent.send(bytes);

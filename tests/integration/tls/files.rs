@@ -1,4 +1,4 @@
-//! Files that change while they are in use.
+//! Certificate files that change while they are in use.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,11 +7,11 @@ use std::path::Path;
 use keygate::tls::{CertificateFiles, ClientAuth, Error, ServerSettings, ServerTls};
 
 use super::authority::{Authority, Issued, settings};
-use super::handshake::shake;
+use super::handshake::handshake;
 
-/// What a store shows for `a.test`.
+/// True if the listener presents this certificate for `a.test`.
 fn shows(store: &ServerTls, authority: &Authority, issued: &Issued) -> bool {
-    shake(store, authority.client(), "a.test").unwrap().certificate == issued.der()
+    handshake(store, authority.client(), "a.test").unwrap().certificate == issued.der()
 }
 
 fn error_of(settings: &ServerSettings) -> Error {
@@ -22,7 +22,7 @@ fn error_of(settings: &ServerSettings) -> Error {
 }
 
 #[test]
-fn files_that_do_not_go_together_are_refused_by_name() {
+fn mismatched_or_invalid_files_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let good = authority.certify(&["a.test"]).write(dir.path(), "good");
@@ -50,7 +50,7 @@ fn files_that_do_not_go_together_are_refused_by_name() {
     ] {
         let pair = CertificateFiles { chain: chain.clone(), key: key.clone() };
         let error = error_of(&settings(vec![good.clone(), pair])).in_full();
-        assert!(error.starts_with(&what), "{error} should say {what}");
+        assert!(error.starts_with(&what), "{error} does not contain {what}");
         assert!(!error.contains("PRIVATE KEY"), "{error}");
     }
     for (ca, what) in
@@ -58,12 +58,12 @@ fn files_that_do_not_go_together_are_refused_by_name() {
     {
         let client_auth = Some(ClientAuth { ca: ca.clone(), required: true });
         let error = error_of(&ServerSettings { client_auth, ..settings(vec![good.clone()]) }).in_full();
-        assert!(error.starts_with(&shown(ca)) && error.contains(what), "{error} should say {what}");
+        assert!(error.starts_with(&shown(ca)) && error.contains(what), "{error} does not contain {what}");
     }
 }
 
 #[test]
-fn changed_files_are_shown_to_new_connections() {
+fn changed_files_are_used_for_new_connections() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let old = authority.certify(&["a.test"]);
@@ -73,17 +73,17 @@ fn changed_files_are_shown_to_new_connections() {
     assert_eq!(store.reload().unwrap(), store.files()[..0], "nothing has changed");
     let new = authority.certify(&["a.test"]);
     new.write(dir.path(), "a");
-    assert!(shows(&store, &authority, &old), "nobody has looked yet");
+    assert!(shows(&store, &authority, &old), "nothing was reloaded yet");
     assert_eq!(store.reload().unwrap(), [pair.key, pair.chain]);
     assert!(shows(&store, &authority, &new));
     assert!(store.reload().unwrap().is_empty());
 }
 
 #[test]
-fn a_swapped_link_is_a_change() {
+fn swapped_link_is_a_change() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    // As Kubernetes lays out a volume: the names lead through `..data`, which is replaced in one step.
+    // The layout of a Kubernetes volume: the names are links through `..data`, which is replaced in one step.
     let write = |version: &str| {
         fs::create_dir(dir.path().join(version)).unwrap();
         let issued = authority.certify(&["a.test"]);
@@ -105,22 +105,25 @@ fn a_swapped_link_is_a_change() {
 }
 
 #[test]
-fn files_of_no_use_leave_what_was_in_force_and_are_told_once() {
+fn unusable_files_keep_the_active_certificates_and_are_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (first, second) = (authority.certify(&["a.test"]), authority.certify(&["b.test"]));
     let pairs = vec![first.write(dir.path(), "a"), second.write(dir.path(), "b")];
     let store = ServerTls::open(&settings(pairs.clone())).unwrap();
-    // The first changes and is good; the second is half of a change: together or not at all.
+    // The first certificate changes and is valid, of the second only one file: they are replaced together or not at all.
     let new = authority.certify(&["a.test"]);
     new.write(dir.path(), "a");
     fs::write(&pairs[1].key, authority.certify(&["b.test"]).key).unwrap();
-    assert!(store.reload().unwrap().is_empty(), "it may be about to be written");
+    assert!(store.reload().unwrap().is_empty(), "the files may be in the middle of being written");
     let error = store.reload().unwrap_err();
     assert!(matches!(&error, Error::KeyMismatch { key, .. } if *key == pairs[1].key), "{error}");
-    assert!(store.reload().unwrap().is_empty() && store.reload().unwrap().is_empty(), "it was told");
+    assert!(
+        store.reload().unwrap().is_empty() && store.reload().unwrap().is_empty(),
+        "the failure was reported already"
+    );
     assert!(shows(&store, &authority, &first));
-    // Another content is told again.
+    // Other contents are reported again.
     fs::write(&pairs[1].key, "").unwrap();
     assert!(store.reload().unwrap().is_empty());
     assert!(matches!(store.reload().unwrap_err(), Error::NoKey(_)));
@@ -129,12 +132,12 @@ fn files_of_no_use_leave_what_was_in_force_and_are_told_once() {
     assert!(matches!(store.reload().unwrap_err(), Error::Read { .. }));
     assert!(shows(&store, &authority, &first));
     second.write(dir.path(), "b");
-    assert_eq!(store.reload().unwrap().len(), 2, "of the first, which waited for the second");
+    assert_eq!(store.reload().unwrap().len(), 2, "the first certificate has waited for the second");
     assert!(shows(&store, &authority, &new));
 }
 
 #[test]
-fn other_settings_are_made_ready_before_they_are_installed() {
+fn other_settings_are_prepared_before_they_are_installed() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (old, new) = (authority.certify(&["a.test"]), authority.certify(&["a.test"]));
@@ -150,7 +153,7 @@ fn other_settings_are_made_ready_before_they_are_installed() {
 }
 
 #[test]
-fn certificates_say_when_they_end() {
+fn certificate_ends_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let ending = |names: &[&str], year| {

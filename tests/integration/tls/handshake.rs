@@ -1,4 +1,4 @@
-//! A handshake in memory: every byte of both sides, and nothing else.
+//! A handshake in memory, without sockets.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use keygate::tls::ServerTls;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
 
-/// What both sides know after a handshake.
+/// The result of a handshake, as both sides see it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What the server showed.
+    /// The server's certificate.
     pub certificate: CertificateDer<'static>,
-    /// What the client showed.
+    /// The client's certificate.
     pub client: Option<CertificateDer<'static>>,
     pub version: ProtocolVersion,
     pub protocol: Option<Vec<u8>>,
     pub resumed: bool,
 }
 
-/// A client says hello to a name, and both go on until neither has anything left to say, session tickets included, or the
-/// server gives up. The client must not.
-pub fn shake(store: &ServerTls, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Error> {
+/// Completes a handshake for a server name, session tickets included, or returns the server's error. An error of the
+/// client fails the test.
+pub fn handshake(store: &ServerTls, client: impl Into<Arc<ClientConfig>>, name: &str) -> Result<Seen, Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    shake_with(store, ClientConnection::new(client.into(), name).unwrap())
+    handshake_with(store, ClientConnection::new(client.into(), name).unwrap())
 }
 
-pub fn shake_with(store: &ServerTls, mut client: ClientConnection) -> Result<Seen, Error> {
+pub fn handshake_with(store: &ServerTls, mut client: ClientConnection) -> Result<Seen, Error> {
     let mut server = ServerConnection::new(Arc::clone(store.acceptor().config())).unwrap();
     while client.wants_write() || server.wants_write() {
         let mut bytes = Vec::new();

@@ -1,16 +1,16 @@
-//! TLS: what clients are shown and asked for, what changes while serving, and whom the gateway believes upstream.
+//! TLS: certificates for clients and of clients, changes while serving, and the verification of the upstream.
 
 pub mod authority;
 mod handshake;
 
-// The listeners' side, handshake by handshake.
+// The listener's side, one handshake at a time.
 mod names;
 mod versions;
 mod clients;
 mod tickets;
 mod files;
 
-// The gateway, as its users and its upstream see it.
+// The whole gateway, from its clients' and its upstream's side.
 mod client;
 mod downstream;
 mod swap;

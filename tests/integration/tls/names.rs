@@ -1,4 +1,4 @@
-//! Which certificate a client sees.
+//! Selection of the certificate that a client gets.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use rustls::SignatureScheme;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 
 use super::authority::{Authority, Issued, settings};
-use super::handshake::shake;
+use super::handshake::handshake;
 
-/// Certificates for these lists of names, in this order, and a store of them.
+/// Certificates for these lists of names, in this order, and a listener's TLS with them.
 fn store_of<const N: usize>(authority: &Authority, names: [&[&str]; N]) -> ([Issued; N], ServerTls) {
     let dir = tempfile::tempdir().unwrap();
     let issued = names.map(|names| authority.certify(names));
@@ -19,61 +19,61 @@ fn store_of<const N: usize>(authority: &Authority, names: [&[&str]; N]) -> ([Iss
 }
 
 #[test]
-fn the_name_that_the_client_asks_for_picks_the_certificate() {
+fn certificate_is_selected_by_the_requested_name() {
     let authority = Authority::new();
     let names: [&[&str]; 3] =
         [&["first.test"], &["a.test", "Mixed.Test", "exact.wild.test"], &["*.wild.test", "b.test"]];
     let ([first, second, third], store) = store_of(&authority, names);
-    let shown = |name: &str| shake(&store, authority.client(), name).unwrap().certificate;
+    let shown = |name: &str| handshake(&store, authority.client(), name).unwrap().certificate;
     assert_eq!(shown("first.test"), first.der());
     assert_eq!(shown("a.test"), second.der());
-    assert_eq!(shown("A.TEST"), second.der(), "names have no case");
-    assert_eq!(shown("mixed.test"), second.der(), "nor have those of certificates");
+    assert_eq!(shown("A.TEST"), second.der(), "requested names have no case");
+    assert_eq!(shown("mixed.test"), second.der(), "names of certificates have no case");
     assert_eq!(shown("b.test"), third.der());
     assert_eq!(shown("any.wild.test"), third.der());
-    assert_eq!(shown("exact.wild.test"), second.der(), "the exact name goes before the wildcard");
+    assert_eq!(shown("exact.wild.test"), second.der(), "the exact name takes precedence over the wildcard");
 }
 
-/// What the store shows to a client that takes whatever it is shown.
-fn shown_to_anyone(store: &ServerTls, name: &str, sni: bool) -> Vec<u8> {
-    let (mut client, seen) = credulous();
+/// The certificate that a client gets which accepts any.
+fn presented(store: &ServerTls, name: &str, sni: bool) -> Vec<u8> {
+    let (mut client, seen) = client_that_accepts_any();
     client.enable_sni = sni;
-    shake(store, client, name).unwrap();
+    handshake(store, client, name).unwrap();
     let shown = seen.lock().unwrap();
     shown.clone()
 }
 
 #[test]
-fn a_client_that_asks_for_no_name_that_there_is_gets_the_first() {
+fn client_without_a_known_name_gets_the_first_certificate() {
     let authority = Authority::new();
     let ([first, _], store) = store_of(&authority, [&["first.test"], &["*.wild.test", "other.test"]]);
-    assert_eq!(shown_to_anyone(&store, "other.test", false), first.der().to_vec(), "no name is asked for");
-    assert_eq!(shown_to_anyone(&store, "unknown.test", true), first.der().to_vec());
-    assert_eq!(shown_to_anyone(&store, "wild.test", true), first.der().to_vec(), "a wildcard is one label, not none");
-    assert_eq!(shown_to_anyone(&store, "a.b.wild.test", true), first.der().to_vec(), "and not two");
+    assert_eq!(presented(&store, "other.test", false), first.der().to_vec(), "without a name");
+    assert_eq!(presented(&store, "unknown.test", true), first.der().to_vec());
+    assert_eq!(presented(&store, "wild.test", true), first.der().to_vec(), "a wildcard is one label, not none");
+    assert_eq!(presented(&store, "a.b.wild.test", true), first.der().to_vec(), "a wildcard is one label, not two");
 }
 
 #[test]
-fn of_several_for_one_name_the_client_gets_one_that_it_can_verify() {
+fn certificate_that_the_client_can_verify_is_selected_among_those_of_one_name() {
     let authority = Authority::new();
     let dir = tempfile::tempdir().unwrap();
     let p256 = authority.certify(&["a.test"]);
     let p384 = authority.certify_with(&["a.test"], &rcgen::PKCS_ECDSA_P384_SHA384, |_| {});
     let pairs = vec![p256.write(dir.path(), "p256"), p384.write(dir.path(), "p384")];
     let store = ServerTls::open(&settings(pairs)).unwrap();
-    assert_eq!(shake(&store, authority.client(), "a.test").unwrap().certificate, p256.der());
-    let (mut client, seen) = credulous();
+    assert_eq!(handshake(&store, authority.client(), "a.test").unwrap().certificate, p256.der());
+    let (mut client, seen) = client_that_accepts_any();
     client.dangerous().set_certificate_verifier(Arc::new(Credulous {
         seen: Arc::clone(&seen),
         schemes: vec![SignatureScheme::ECDSA_NISTP384_SHA384],
         algorithms: algorithms(),
     }));
-    shake(&store, client, "a.test").unwrap();
+    handshake(&store, client, "a.test").unwrap();
     assert_eq!(*seen.lock().unwrap(), p384.der().to_vec());
 }
 
 #[test]
-fn a_certificate_that_nobody_can_ask_for_is_refused() {
+fn certificate_without_a_name_is_refused_after_the_first() {
     let authority = Authority::new();
     let dir = tempfile::tempdir().unwrap();
     let nameless = authority.certify(&["192.0.2.1"]).write(dir.path(), "nameless");
@@ -86,7 +86,7 @@ fn a_certificate_that_nobody_can_ask_for_is_refused() {
 
 type Shown = Arc<std::sync::Mutex<Vec<u8>>>;
 
-/// Takes whatever it is shown, and remembers it.
+/// Accepts any certificate, and keeps it.
 #[derive(Debug)]
 struct Credulous {
     seen: Shown,
@@ -98,7 +98,7 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms
 }
 
-fn credulous() -> (rustls::ClientConfig, Shown) {
+fn client_that_accepts_any() -> (rustls::ClientConfig, Shown) {
     let seen = Shown::default();
     let mut client = Authority::new().client();
     client.dangerous().set_certificate_verifier(Arc::new(Credulous {

@@ -1,4 +1,4 @@
-//! Certificates that are swapped while clients come and go.
+//! Certificates that are replaced while clients come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ const CLIENTS: usize = 4;
 const SWAPS: usize = 50;
 
 #[test]
-fn an_old_connection_goes_on_when_new_ones_are_shown_another_certificate() {
+fn open_connection_goes_on_when_new_ones_get_another_certificate() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
     let mut old = encrypted.connect();
@@ -26,25 +26,25 @@ fn an_old_connection_goes_on_when_new_ones_are_shown_another_certificate() {
 }
 
 #[test]
-fn changed_files_are_noticed_without_being_told_of() {
+fn changed_files_are_noticed_without_a_reload() {
     let encrypted = Encrypted::start();
     assert_eq!(encrypted.connect().certificate(), encrypted.shown.der());
     let new = encrypted.authority.certify(&["a.test"]);
     new.write(encrypted.dir.path(), "a");
-    eventually("the new certificate is shown", || encrypted.connect().certificate() == new.der());
+    eventually("the new certificate is used", || encrypted.connect().certificate() == new.der());
 }
 
 #[test]
-fn other_files_are_shown_when_the_configuration_names_them() {
+fn other_files_are_used_when_the_configuration_names_them() {
     let encrypted = Encrypted::start();
     let key = encrypted.gateway.key();
     let mut old = encrypted.connect();
     let new = encrypted.authority.certify(&["a.test"]);
     new.write(encrypted.dir.path(), "b");
     encrypted.gateway.reconfigure(|text| text.replace("/a.pem", "/b.pem").replace("/a.key", "/b.key"));
-    eventually("the new certificate is shown", || encrypted.connect().certificate() == new.der());
+    eventually("the new certificate is used", || encrypted.connect().certificate() == new.der());
     assert_eq!(old.get("/", &key.text).unwrap().status, 200);
-    // They are what is looked at from now on, too.
+    // The new files are also the ones that are reloaded from now on.
     let newer = encrypted.authority.certify(&["a.test"]);
     newer.write(encrypted.dir.path(), "b");
     encrypted.gateway.reload_certificates();
@@ -57,7 +57,7 @@ fn no_handshake_fails_while_certificates_are_swapped() {
     let key = encrypted.gateway.key();
     let config = Arc::new({
         let mut config = encrypted.authority.client();
-        // A resumed session would show no certificate.
+        // A resumed session would present no certificate.
         config.resumption = rustls::client::Resumption::disabled();
         config
     });

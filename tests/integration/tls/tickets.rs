@@ -1,4 +1,4 @@
-//! Resumption, and what is never resumed.
+//! Resumption of sessions by tickets, and its limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::authority::{Authority, settings};
-use super::handshake::{shake, shake_with};
+use super::handshake::{handshake, handshake_with};
 
-/// A secret like no other.
+/// A random secret.
 fn secret() -> Secret {
     Secret::new(uuid::Uuid::new_v4().simple().to_string())
 }
@@ -21,22 +21,22 @@ fn with_key(pair: &CertificateFiles, ticket_key: Option<&Secret>) -> ServerSetti
     ServerSettings { ticket_key: ticket_key.cloned(), ..settings(vec![pair.clone()]) }
 }
 
-/// Whether a session that began at the one is resumed at the other.
+/// True if a session that began at the first listener is resumed at the second.
 fn resumed(client: ClientConfig, first: &ServerTls, second: &ServerTls) -> bool {
     let client = Arc::new(client);
-    assert!(!shake(first, Arc::clone(&client), "a.test").unwrap().resumed);
-    shake(second, client, "a.test").unwrap().resumed
+    assert!(!handshake(first, Arc::clone(&client), "a.test").unwrap().resumed);
+    handshake(second, client, "a.test").unwrap().resumed
 }
 
 #[test]
-fn a_session_is_resumed_at_every_instance_with_the_same_ticket_key() {
+fn session_is_resumed_at_every_instance_with_the_same_ticket_key() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     let instance = |key: Option<&Secret>| ServerTls::open(&with_key(&pair, key)).unwrap();
     let (key, other) = (secret(), secret());
     for version in [&TLS12, &TLS13] {
-        let client = || authority.client_speaking(&[version]);
+        let client = || authority.client_with_versions(&[version]);
         assert!(resumed(client(), &instance(Some(&key)), &instance(Some(&key))), "{version:?}");
         assert!(!resumed(client(), &instance(Some(&key)), &instance(Some(&other))), "{version:?}");
         assert!(!resumed(client(), &instance(None), &instance(None)), "{version:?}");
@@ -55,40 +55,44 @@ fn early_data_is_never_accepted() {
         let mut client = authority.client();
         client.enable_early_data = true;
         let client = Arc::new(client);
-        shake(&store, Arc::clone(&client), "a.test").unwrap();
+        handshake(&store, Arc::clone(&client), "a.test").unwrap();
         let mut again = ClientConnection::new(client, ServerName::try_from("a.test").unwrap()).unwrap();
-        assert!(again.early_data().is_none(), "the ticket allows none");
-        assert!(shake_with(&store, again).unwrap().resumed);
+        assert!(again.early_data().is_none(), "the ticket allows no early data");
+        assert!(handshake_with(&store, again).unwrap().resumed);
         assert_eq!(store.acceptor().config().max_early_data_size, 0);
     }
 }
 
-/// A listener that asks clients for certificates of this authority.
+/// Settings of a listener that requests client certificates of this authority.
 fn asking(dir: &Path, pair: &CertificateFiles, key: Option<&Secret>, ca: &Authority, required: bool) -> ServerSettings {
     let client_auth = Some(ClientAuth { ca: ca.write(&dir.join("clients.pem")), required });
     ServerSettings { client_auth, ..with_key(pair, key) }
 }
 
 #[test]
-fn a_session_is_not_resumed_where_more_is_asked_of_clients() {
+fn session_is_not_resumed_under_stricter_client_authentication() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, ca, other) = (Authority::new(), Authority::new(), Authority::new());
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     let key = secret();
     let open = |settings: &ServerSettings| ServerTls::open(settings).unwrap();
-    let nobody = open(&with_key(&pair, Some(&key)));
+    let no_client_auth = open(&with_key(&pair, Some(&key)));
     let optional = open(&asking(dir.path(), &pair, Some(&key), &ca, false));
     let required = open(&asking(dir.path(), &pair, Some(&key), &ca, true));
     let others = open(&asking(dir.path(), &pair, Some(&key), &other, true));
     let client = Arc::new(authority.client());
-    for store in [&nobody, &optional] {
-        assert!(!shake(store, Arc::clone(&client), "a.test").unwrap().resumed);
-        assert!(shake(&required, Arc::clone(&client), "a.test").is_err(), "a ticket is no certificate");
+    for store in [&no_client_auth, &optional] {
+        assert!(!handshake(store, Arc::clone(&client), "a.test").unwrap().resumed);
+        assert!(
+            handshake(&required, Arc::clone(&client), "a.test").is_err(),
+            "a ticket does not replace the certificate"
+        );
     }
-    let certified = Arc::new(authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
-    assert!(!shake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
-    assert!(shake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
-    assert!(shake(&others, certified, "a.test").is_err(), "nor is one that another authority had certified");
+    let certified =
+        Arc::new(authority.client_with_certificate(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
+    assert!(!handshake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
+    assert!(handshake(&required, Arc::clone(&certified), "a.test").unwrap().resumed);
+    assert!(handshake(&others, certified, "a.test").is_err(), "a ticket is bound to the authority");
 }
 
 #[test]
@@ -98,13 +102,14 @@ fn sessions_outlive_a_change_of_certificates_but_not_of_authorities() {
     let pair = authority.certify(&["a.test"]).write(dir.path(), "a");
     for key in [None, Some(secret())] {
         let store = ServerTls::open(&asking(dir.path(), &pair, key.as_ref(), &ca, false)).unwrap();
-        let certified = Arc::new(authority.client_showing(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
-        assert!(shake(&store, Arc::clone(&certified), "a.test").unwrap().client.is_some());
+        let certified =
+            Arc::new(authority.client_with_certificate(&ca.certify(&["client.test"]), rustls::DEFAULT_VERSIONS));
+        assert!(handshake(&store, Arc::clone(&certified), "a.test").unwrap().client.is_some());
         authority.certify(&["a.test"]).write(dir.path(), "a");
         assert_eq!(store.reload().unwrap().len(), 2);
-        assert!(shake(&store, Arc::clone(&certified), "a.test").unwrap().resumed);
+        assert!(handshake(&store, Arc::clone(&certified), "a.test").unwrap().resumed);
         other.write(&dir.path().join("clients.pem"));
         assert_eq!(store.reload().unwrap().len(), 1);
-        assert!(shake(&store, certified, "a.test").is_err(), "the authority that certified it is gone");
+        assert!(handshake(&store, certified, "a.test").is_err(), "the authority was removed");
     }
 }

@@ -13,7 +13,7 @@ use rustls::{ServerConnection, StreamOwned};
 use super::authority::{Authority, settings};
 use crate::support::{Client, Gateway};
 
-/// What reached the upstream: the head, and what the handshake said of the client.
+/// A request that reached the upstream: its head, and the client's certificate in the handshake.
 #[derive(Clone, Debug)]
 struct Received {
     head: Vec<String>,
@@ -22,7 +22,7 @@ struct Received {
     connection: usize,
 }
 
-/// An upstream behind TLS that answers everything with 200, and closes the connection after it was asked for `/close`.
+/// An upstream with TLS that answers everything with 200, and closes the connection after a request for `/close`.
 struct TlsUpstream {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -82,7 +82,7 @@ fn gateway(address: SocketAddr, tls: &str) -> Gateway {
     Gateway::with(&[], &blocks)
 }
 
-/// What a request through the gateway is answered with.
+/// The status and body of the response to a request through the gateway.
 fn answered(gateway: &Gateway) -> (u16, String) {
     let key = gateway.key();
     let response = Client::connect(gateway.address).get("/x", &key.text);
@@ -93,7 +93,7 @@ fn is_unavailable((status, body): &(u16, String)) -> bool {
     *status == 503 && body.contains("upstream_unavailable")
 }
 
-/// An upstream that is certified by an authority, whose certificate is in a file.
+/// An upstream that is certified by an authority, and the file of the authority's certificate.
 fn certified(dir: &Path, authority: &Authority, names: &[&str]) -> (TlsUpstream, String) {
     let pair = authority.certify(names).write(dir, "upstream");
     let ca = authority.write(&dir.join("ca.pem"));
@@ -101,7 +101,7 @@ fn certified(dir: &Path, authority: &Authority, names: &[&str]) -> (TlsUpstream,
 }
 
 #[test]
-fn a_verified_upstream_gets_requests_over_one_connection() {
+fn verified_upstream_gets_requests_over_one_connection() {
     let dir = tempfile::tempdir().unwrap();
     let (upstream, ca) = certified(dir.path(), &Authority::new(), &["127.0.0.1"]);
     let gateway = Gateway::with(
@@ -124,7 +124,7 @@ fn a_verified_upstream_gets_requests_over_one_connection() {
 }
 
 #[test]
-fn an_upstream_that_another_authority_certified_gets_nothing() {
+fn upstream_certified_by_another_authority_gets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (upstream, _) = certified(dir.path(), &Authority::new(), &["127.0.0.1"]);
     let other = Authority::new().write(&dir.path().join("other.pem"));
@@ -139,7 +139,7 @@ fn an_upstream_that_another_authority_certified_gets_nothing() {
 }
 
 #[test]
-fn an_upstream_of_another_name_gets_nothing_unless_the_name_is_configured() {
+fn upstream_of_another_name_gets_nothing_unless_the_name_is_configured() {
     let dir = tempfile::tempdir().unwrap();
     let (upstream, ca) = certified(dir.path(), &Authority::new(), &["store.test"]);
     for tls in [ca.clone(), format!("{ca}, server_name: other.test")] {
@@ -152,7 +152,7 @@ fn an_upstream_of_another_name_gets_nothing_unless_the_name_is_configured() {
 }
 
 #[test]
-fn an_upstream_that_asks_who_we_are_is_shown_our_certificate() {
+fn upstream_that_requests_a_certificate_gets_ours() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let (_, ca) = certified(dir.path(), &authority, &["127.0.0.1"]);
@@ -170,7 +170,7 @@ fn an_upstream_that_asks_who_we_are_is_shown_our_certificate() {
 }
 
 #[test]
-fn what_the_upstream_is_shown_changes_with_the_files() {
+fn certificate_for_the_upstream_changes_with_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let pair = authority.certify(&["127.0.0.1"]).write(dir.path(), "asking");
@@ -204,10 +204,10 @@ fn what_the_upstream_is_shown_changes_with_the_files() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_given_up_with_the_connection() {
+fn handshake_that_does_not_end_is_limited_by_the_connect_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new().write(&dir.path().join("ca.pem"));
-    // The kernel completes the connection, and nobody ever speaks.
+    // The kernel completes the TCP handshake, and no TLS byte ever comes.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let tls = format!("tls: {{ ca: {} }}", ca.display());
@@ -217,7 +217,7 @@ fn a_handshake_that_does_not_end_is_given_up_with_the_connection() {
 }
 
 #[test]
-fn over_http2_the_handshake_agrees_on_it() {
+fn http2_to_the_upstream_is_negotiated_by_alpn() {
     let dir = tempfile::tempdir().unwrap();
     let (upstream, ca) = certified(dir.path(), &Authority::new(), &["127.0.0.1"]);
     let tls = format!("tls: {{ {ca} }}");
@@ -230,7 +230,7 @@ fn over_http2_the_handshake_agrees_on_it() {
 }
 
 #[test]
-fn an_upstream_that_does_not_speak_tls_gets_nothing() {
+fn upstream_that_does_not_speak_tls_gets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new().write(&dir.path().join("ca.pem"));
     let upstream = crate::support::Upstream::start();

@@ -5,7 +5,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion};
 
 use super::authority::{Authority, settings};
-use super::handshake::shake;
+use super::handshake::handshake;
 
 fn store(authority: &Authority, minimum: Version) -> ServerTls {
     let dir = tempfile::tempdir().unwrap();
@@ -14,11 +14,11 @@ fn store(authority: &Authority, minimum: Version) -> ServerTls {
 }
 
 #[test]
-fn both_versions_are_spoken_unless_the_lower_one_is_too_low() {
+fn versions_below_the_minimum_are_refused() {
     let authority = Authority::new();
     let spoken = |minimum, version| {
-        let client = authority.client_speaking(&[version]);
-        shake(&store(&authority, minimum), client, "a.test").map(|seen| seen.version)
+        let client = authority.client_with_versions(&[version]);
+        handshake(&store(&authority, minimum), client, "a.test").map(|seen| seen.version)
     };
     assert_eq!(spoken(Version::Tls12, &TLS12).unwrap(), ProtocolVersion::TLSv1_2);
     assert_eq!(spoken(Version::Tls12, &TLS13).unwrap(), ProtocolVersion::TLSv1_3);
@@ -28,13 +28,13 @@ fn both_versions_are_spoken_unless_the_lower_one_is_too_low() {
 }
 
 #[test]
-fn the_protocol_is_the_one_of_both_that_we_prefer() {
+fn alpn_selects_our_preferred_protocol() {
     let authority = Authority::new();
     let store = store(&authority, Version::Tls12);
     let agreed = |offered: &[&[u8]]| {
         let mut client = authority.client();
         client.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
-        shake(&store, client, "a.test").map(|seen| seen.protocol)
+        handshake(&store, client, "a.test").map(|seen| seen.protocol)
     };
     assert_eq!(agreed(&[b"http/1.1", b"h2"]).unwrap().as_deref(), Some(&b"h2"[..]));
     assert_eq!(agreed(&[b"http/1.1"]).unwrap().as_deref(), Some(&b"http/1.1"[..]));
@@ -44,13 +44,13 @@ fn the_protocol_is_the_one_of_both_that_we_prefer() {
 }
 
 #[test]
-fn only_what_the_intermediate_recommendation_lists_is_offered() {
+fn suites_and_groups_are_those_of_the_intermediate_recommendation() {
     let authority = Authority::new();
     let store = store(&authority, Version::Tls12);
     let acceptor = store.acceptor();
     let provider = acceptor.config().crypto_provider();
     let mut suites: Vec<CipherSuite> = provider.cipher_suites.iter().map(|suite| suite.suite()).collect();
-    // Mozilla, "Server Side TLS", version 5.7 and later; we leave out what it lists of DHE.
+    // Mozilla, "Server Side TLS", version 5.7 and later, without its DHE suites.
     let listed = [
         CipherSuite::TLS13_AES_128_GCM_SHA256,
         CipherSuite::TLS13_AES_256_GCM_SHA384,
@@ -69,5 +69,5 @@ fn only_what_the_intermediate_recommendation_lists_is_offered() {
     let listed = [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
     groups.retain(|group| !listed.contains(group));
     assert!(groups.is_empty(), "{groups:?} are not listed");
-    assert!(!acceptor.config().ignore_client_order, "the client knows what it computes fastest");
+    assert!(!acceptor.config().ignore_client_order, "the client's order of suites is respected");
 }
