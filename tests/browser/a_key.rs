@@ -8,7 +8,7 @@ use crate::browser::Browser;
 use crate::gateway::{Gateway, paste};
 
 #[test]
-fn a_key_is_made_used_watched_and_revoked() {
+fn key_is_created_used_monitored_and_revoked() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.go(gateway.printed_link());
     assert_eq!(browser.heading(), "Sign in to demo");
@@ -44,7 +44,7 @@ fn a_key_is_made_used_watched_and_revoked() {
 }
 
 #[test]
-fn a_rotated_key_keeps_its_old_secret_for_the_overlap_only() {
+fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.go(gateway.printed_link());
     browser.click_away("main button");

@@ -8,7 +8,7 @@ use crate::support::{Upstream, free_address};
 use crate::visits::Visits;
 
 #[test]
-fn the_pages_of_the_signed_in_are_sound() {
+fn pages_with_a_session_pass_all_checks() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     gateway.sign_in(&browser, ADMIN);
     let mut visits = Visits::by(&browser);
@@ -55,7 +55,7 @@ fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, visits: &mut Visits
 }
 
 #[test]
-fn the_pages_of_the_signed_out_are_sound() {
+fn pages_without_a_session_pass_all_checks() {
     let away = free_address();
     let provider = format!(
         "  providers:\n    - {{ name: away, label: Acme Login, issuer: 'http://{away}', client_id: keygate }}\n"

@@ -9,7 +9,7 @@ use crate::gateway::{ADMIN, Gateway};
 const MOST: usize = 200;
 
 #[test]
-fn everything_can_be_done_with_the_keyboard() {
+fn pages_can_be_used_with_the_keyboard_alone() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     gateway.sign_in(&browser, ADMIN);
     browser.go(&gateway.page("/keys/new"));

@@ -9,7 +9,7 @@ use crate::gateway::{ADMIN, Gateway};
 use crate::support::Upstream;
 
 #[test]
-fn a_page_of_ours_may_call_the_api_and_those_of_others_may_not() {
+fn api_accepts_pages_of_the_gateway_and_refuses_pages_of_other_origins() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     gateway.sign_in(&browser, ADMIN);
     assert_eq!(browser.script("return document.cookie"), "", "scripts do not see the session");

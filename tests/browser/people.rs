@@ -4,7 +4,7 @@ use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway, MEMBER};
 
 #[test]
-fn members_have_their_own_keys_and_admins_all() {
+fn members_see_their_own_keys_and_admins_all() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     gateway.sign_in(&browser, ADMIN);
     let (admins, admins_id) = gateway.make_key(&browser, "Of the admin");
@@ -37,7 +37,7 @@ fn members_have_their_own_keys_and_admins_all() {
 }
 
 #[test]
-fn a_session_that_an_admin_ends_is_over_at_once() {
+fn session_ended_by_an_admin_is_refused_at_once() {
     let (gateway, member, admin) = (Gateway::demo(), Browser::start(), Browser::start());
     gateway.sign_in(&member, MEMBER);
     member.go(&gateway.page("/sessions"));

@@ -9,7 +9,7 @@ use crate::support::free_address;
 use crate::visits::Visits;
 
 #[test]
-fn somebody_signs_in_and_out_at_their_provider() {
+fn user_signs_in_and_out_at_the_provider() {
     let address = free_address();
     let [back, out] = ["callback/real", "signed-out"].map(|path| format!("http://{address}/settings/{path}"));
     let metadata = json!({ "redirect_uris": [back], "post_logout_redirect_uris": [out] });

@@ -6,7 +6,7 @@ use crate::browser::Browser;
 use crate::gateway::{Gateway, paste};
 
 #[test]
-fn everything_works_without_javascript() {
+fn pages_work_without_javascript() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     browser.go(gateway.printed_link());

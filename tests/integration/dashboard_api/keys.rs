@@ -8,7 +8,7 @@ use super::rig::{AGENT, API, House};
 use crate::support::Client;
 
 #[test]
-fn a_key_is_shown_once_and_works_until_it_is_revoked() {
+fn key_is_shown_once_and_works_until_it_is_revoked() {
     let house = House::new();
     let bob = house.member();
     let made = bob.post("/keys", json!({ "name": "laptop" }));
@@ -42,7 +42,7 @@ fn a_key_is_shown_once_and_works_until_it_is_revoked() {
 }
 
 #[test]
-fn a_key_tells_what_it_was_used_for() {
+fn key_has_uses_activity_and_explanation() {
     let house = House::new();
     let bob = house.member();
     let (key, id) = bob.key("laptop");
@@ -73,7 +73,7 @@ fn a_key_tells_what_it_was_used_for() {
 }
 
 #[test]
-fn a_page_names_its_gateway_and_refuses_a_place_that_is_none() {
+fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     let house = House::new();
     let bob = house.member();
     let (_, id) = bob.key("laptop");
@@ -99,7 +99,7 @@ fn a_page_names_its_gateway_and_refuses_a_place_that_is_none() {
 }
 
 #[test]
-fn every_change_is_in_the_audit_with_who_and_from_where() {
+fn changes_are_in_the_audit_with_user_and_client() {
     let house = House::new();
     let (ada, bob) = (house.admin(), house.member());
     let (_, id) = bob.key("laptop");

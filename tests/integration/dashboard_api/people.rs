@@ -7,7 +7,7 @@ use super::rig::{House, JSON, OWN};
 use crate::support::Client;
 
 #[test]
-fn a_member_sees_and_changes_only_what_is_their_own() {
+fn member_sees_and_changes_only_their_own_keys() {
     let house = House::new();
     let (ada, bob) = (house.admin(), house.member());
     let ((_, adas), (_, bobs)) = (ada.key("ada's"), bob.key("bob's"));
@@ -34,7 +34,7 @@ fn a_member_sees_and_changes_only_what_is_their_own() {
 }
 
 #[test]
-fn another_organization_is_not_there() {
+fn resources_of_another_organization_are_not_found() {
     let house = House::new();
     let ada = house.admin();
     let elsewhere = house.gateway.key_with(&["org:admin"]);
@@ -48,7 +48,7 @@ fn another_organization_is_not_there() {
 }
 
 #[test]
-fn people_know_who_they_are_and_sign_out() {
+fn session_endpoint_shows_the_user_and_signs_out() {
     let house = House::new();
     let (ada, bob) = (house.admin(), house.member());
     let who = ada.get("/session").json();
@@ -65,7 +65,7 @@ fn people_know_who_they_are_and_sign_out() {
 }
 
 #[test]
-fn sessions_are_seen_and_ended_by_whose_they_are_and_by_admins() {
+fn sessions_are_listed_and_ended_by_their_user_and_by_admins() {
     let house = House::new();
     let (ada, bob) = (house.admin(), house.member());
     let eve = house.person("eve@example.com", &[]);
@@ -83,7 +83,7 @@ fn sessions_are_seen_and_ended_by_whose_they_are_and_by_admins() {
 }
 
 #[test]
-fn who_is_removed_is_nobody_at_once() {
+fn removed_user_is_refused_at_once() {
     let house = House::new();
     let bob = house.member();
     assert_eq!(bob.get("/keys").status, 200);
@@ -94,7 +94,7 @@ fn who_is_removed_is_nobody_at_once() {
 }
 
 #[test]
-fn an_api_key_is_no_session() {
+fn api_key_is_not_accepted() {
     let house = House::new();
     let ada = house.admin();
     let (key, id) = ada.key("laptop");
@@ -114,7 +114,7 @@ fn an_api_key_is_no_session() {
 }
 
 #[test]
-fn another_site_cannot_do_anything_in_the_name_of_a_person() {
+fn changes_require_the_same_origin() {
     let house = House::new();
     let ada = house.admin();
     let (_, id) = ada.key("laptop");

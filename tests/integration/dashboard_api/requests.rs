@@ -6,7 +6,7 @@ use super::rig::{API, House, JSON, OWN};
 use crate::support::{Client, Response};
 
 #[test]
-fn the_document_is_public_and_its_examples_are_true() {
+fn document_is_public_and_its_examples_are_valid() {
     let house = House::new();
     assert!(house.document.wrong_examples().is_empty(), "{:#?}", house.document.wrong_examples());
     let mut client = Client::connect(house.address());
@@ -17,7 +17,7 @@ fn the_document_is_public_and_its_examples_are_true() {
 }
 
 #[test]
-fn paths_and_methods_that_there_are_not() {
+fn unknown_paths_and_methods_are_404_and_405() {
     let house = House::new();
     let ada = house.admin();
     let mut client = Client::connect(house.address());
@@ -43,7 +43,7 @@ fn paths_and_methods_that_there_are_not() {
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
+fn invalid_input_is_named() {
     let house = House::new();
     let ada = house.admin();
     let (_, id) = ada.key("laptop");
@@ -89,7 +89,7 @@ fn what_is_not_understood_is_named() {
 }
 
 #[test]
-fn failures_are_problems_before_a_request_is_read_too() {
+fn errors_before_a_request_is_read_are_problems() {
     let house = House::new();
     let ada = house.admin();
     let large = vec![b' '; (64 << 10) + 1];
@@ -106,7 +106,7 @@ fn failures_are_problems_before_a_request_is_read_too() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_read_is_said_with_when_to_come_back() {
+fn unreadable_journal_is_503_with_retry_after() {
     let house = House::new();
     let ada = house.admin();
     let (_, id) = ada.key("laptop");

@@ -59,7 +59,7 @@ fn run(house: &House, person: &Person<'_>, options: &[&str]) {
 }
 
 #[test]
-fn the_api_is_what_its_document_says() {
+fn api_conforms_to_its_document() {
     let house = House::new();
     let ada = house.admin();
     ada.key("laptop");

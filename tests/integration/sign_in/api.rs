@@ -30,7 +30,7 @@ fn key(gateway: &Gateway, person: Member) -> String {
 }
 
 #[test]
-fn a_persons_sessions_share_a_bucket_that_is_not_their_keys() {
+fn sessions_of_a_user_share_a_bucket_apart_from_their_keys() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let limits = "limits: { key: { requests: 3, per: 1h, burst: 3 } }\n";
     let (gateway, person) = house(&upstream, &provider, limits);
@@ -92,7 +92,7 @@ fn sessions_and_keys_share_the_organizations_requests_in_flight() {
 }
 
 #[test]
-fn only_our_own_pages_change_something_with_a_session() {
+fn unsafe_methods_with_a_session_require_the_same_origin() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let (gateway, person) = house(&upstream, &provider, "");
     let key = key(&gateway, person);
@@ -127,7 +127,7 @@ fn only_our_own_pages_change_something_with_a_session() {
 }
 
 #[test]
-fn no_other_site_opens_a_tunnel_with_a_session() {
+fn tunnels_with_a_session_require_the_same_origin() {
     const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let (provider, upstream) = (Hostile::start(), Upstream::answering(|_, stream| drop(stream.write_all(SWITCH))));
     let routes = "routes: [{ name: socket, path: /socket, upgrade: [websocket] }]\n";
@@ -154,7 +154,7 @@ fn no_other_site_opens_a_tunnel_with_a_session() {
 }
 
 #[test]
-fn beside_a_key_the_session_is_not_looked_at() {
+fn session_cookie_beside_a_key_is_ignored() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let (gateway, person) = house(&upstream, &provider, "");
     let key = gateway.key_with(&["other:read"]);
@@ -182,7 +182,7 @@ fn beside_a_key_the_session_is_not_looked_at() {
 }
 
 #[test]
-fn what_a_person_may_is_read_in_each_request() {
+fn permissions_of_a_session_are_read_for_each_request() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let routes = "routes: [{ name: read, methods: [GET], path: /read, permission: 'queries:read' }]\n";
     let (gateway, person) = house(&upstream, &provider, routes);
@@ -218,7 +218,7 @@ fn what_a_person_may_is_read_in_each_request() {
 }
 
 #[test]
-fn a_session_that_never_was_is_told_so() {
+fn unknown_session_is_refused() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let (gateway, _) = house(&upstream, &provider, "");
     for value in ["", "x", &"a".repeat(43), &"a".repeat(5000), "\"quoted\"", "__Host-keygate="] {

@@ -38,7 +38,7 @@ fn with_parameter(path: &str, name: &str, value: &str) -> String {
 }
 
 #[test]
-fn nobody_is_signed_in_as_the_attacker_by_the_attackers_callback() {
+fn callback_of_another_browser_signs_nobody_in() {
     let House { provider, gateway, .. } = house();
     for has_own in [false, true] {
         let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
@@ -57,7 +57,7 @@ fn nobody_is_signed_in_as_the_attacker_by_the_attackers_callback() {
 }
 
 #[test]
-fn a_stolen_state_is_of_no_use_in_another_browser() {
+fn state_is_refused_in_another_browser() {
     let House { provider, gateway, .. } = house();
     let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
     let of_victim = victim.begin_and_come_back("corp");
@@ -76,7 +76,7 @@ fn a_stolen_state_is_of_no_use_in_another_browser() {
 }
 
 #[test]
-fn a_code_of_another_sign_in_is_of_no_use() {
+fn code_of_another_sign_in_is_refused() {
     let House { gateway, provider: _provider, .. } = house();
     let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
     let code = parameter(&attacker.begin_and_come_back("corp"), "code");
@@ -87,7 +87,7 @@ fn a_code_of_another_sign_in_is_of_no_use() {
 }
 
 #[test]
-fn a_callback_works_once() {
+fn callback_works_once() {
     let House { provider, gateway, .. } = house();
     // What the gateway promises must not rest upon the provider.
     provider.behave(|now| now.codes_last = true);
@@ -104,7 +104,7 @@ fn a_callback_works_once() {
 }
 
 #[test]
-fn one_of_two_callbacks_at_once_works() {
+fn callback_sent_twice_at_once_works_once() {
     let House { provider, gateway, .. } = house();
     provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
@@ -127,7 +127,7 @@ fn one_of_two_callbacks_at_once_works() {
 }
 
 #[test]
-fn a_planted_session_is_worth_nothing_after_the_sign_in() {
+fn session_set_before_the_sign_in_ends_with_it() {
     let House { gateway, provider: _provider, .. } = house();
     // One that the attacker made up.
     let made_up = Token::generate().unwrap();
@@ -151,7 +151,7 @@ fn a_planted_session_is_worth_nothing_after_the_sign_in() {
 }
 
 #[test]
-fn nobody_is_led_elsewhere() {
+fn return_to_stays_on_the_origin() {
     let House { gateway, provider: _provider, .. } = house();
     let mut signed_in = signed_in(&gateway, "corp");
     let origin = Url::parse(ORIGIN).unwrap();
@@ -206,7 +206,7 @@ fn nobody_is_led_elsewhere() {
 }
 
 #[test]
-fn a_provider_cannot_answer_for_another() {
+fn provider_cannot_respond_for_another() {
     let (good, evil, upstream) = (Hostile::start(), Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("good", &good, ""), hostile("evil", &evil, "")]);
     member(&gateway, "acme", PERSON, &[]);
@@ -226,7 +226,7 @@ fn a_provider_cannot_answer_for_another() {
 }
 
 #[test]
-fn callbacks_that_nobody_begins_are_refused() {
+fn callbacks_without_a_pending_sign_in_are_refused() {
     let House { provider, gateway, .. } = house();
     let mut visitor = Visitor::new(&gateway);
     let back = visitor.begin_and_come_back("corp");
@@ -252,7 +252,7 @@ fn callbacks_that_nobody_begins_are_refused() {
 }
 
 #[test]
-fn a_sign_in_begins_only_from_our_own_pages() {
+fn sign_in_begins_only_on_the_gateways_own_pages() {
     let House { provider, gateway, .. } = house();
     let kind = ("Content-Type", "application/x-www-form-urlencoded");
     for fields in [
@@ -276,7 +276,7 @@ fn a_sign_in_begins_only_from_our_own_pages() {
 }
 
 #[test]
-fn two_sessions_in_one_request_are_none() {
+fn two_session_cookies_in_one_request_are_refused() {
     let House { gateway, provider: _provider, .. } = house();
     let [one, other] = [signed_in(&gateway, "corp").session(), signed_in(&gateway, "corp").session()];
     let both = format!("{SESSION}={one}; a=b; {SESSION}={other}");

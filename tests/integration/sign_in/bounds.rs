@@ -17,7 +17,7 @@ fn link(gateway: &Gateway, person: Member) -> String {
 }
 
 #[test]
-fn attempts_to_sign_in_are_bounded_by_address_and_the_signed_in_are_not_concerned() {
+fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let session = rig::session(&[hostile("corp", &provider, "")], "");
     let limits = "limits: { bad_keys: { requests: 4, per: 1h, burst: 4 } }\n";
@@ -44,7 +44,7 @@ fn attempts_to_sign_in_are_bounded_by_address_and_the_signed_in_are_not_concerne
 }
 
 #[test]
-fn answers_to_a_session_are_kept_from_shared_caches() {
+fn responses_to_a_session_are_kept_from_shared_caches() {
     let upstream = Upstream::answering(|received, stream| {
         let field = if received.path() == "/said" { "Cache-Control: max-age=60\r\n" } else { "" };
         write!(stream, "HTTP/1.1 200 OK\r\n{field}Set-Cookie: __Host-keygate=x; Path=/\r\nContent-Length: 0\r\n\r\n")
@@ -66,7 +66,7 @@ fn answers_to_a_session_are_kept_from_shared_caches() {
 }
 
 #[test]
-fn whoever_was_removed_does_not_come_back_by_a_claim() {
+fn removed_user_does_not_come_back_by_a_claim() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme"])));
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "organization: { claim: groups }")]);
@@ -88,7 +88,7 @@ fn whoever_was_removed_does_not_come_back_by_a_claim() {
 }
 
 #[test]
-fn a_person_makes_so_many_keys_and_records_say_how_one_came_in() {
+fn keys_of_a_user_are_limited_and_records_name_the_sign_in_method() {
     let upstream = Upstream::start();
     let gateway = rig::gateway(&upstream, &[]);
     let person = member(&gateway, "acme", PERSON, &[]);

@@ -29,7 +29,7 @@ fn pairs(fields: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_person_signs_in_on_the_way_to_the_page_that_was_asked_for() {
+fn sign_in_leads_to_the_requested_page() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let asked = ada.open("/settings/keys?q=lap%20top&page=2");
@@ -54,7 +54,7 @@ fn a_person_signs_in_on_the_way_to_the_page_that_was_asked_for() {
 }
 
 #[test]
-fn the_session_is_a_cookie_that_is_for_the_gateway_alone() {
+fn session_cookie_has_its_attributes() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let answer = ada.sign_in_as("real", "ada");
@@ -68,7 +68,7 @@ fn the_session_is_a_cookie_that_is_for_the_gateway_alone() {
 }
 
 #[test]
-fn the_upstream_learns_who_it_is_and_not_by_what() {
+fn upstream_receives_the_user_and_no_credential() {
     let (_real, upstream, gateway, Member { org, user }) = house();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
@@ -88,7 +88,7 @@ fn the_upstream_learns_who_it_is_and_not_by_what() {
 }
 
 #[test]
-fn a_person_signs_out_here_and_then_at_the_provider() {
+fn sign_out_ends_the_session_and_leads_to_the_provider() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
@@ -114,7 +114,7 @@ fn a_person_signs_out_here_and_then_at_the_provider() {
 }
 
 #[test]
-fn what_a_session_did_is_in_the_audit_as_its_persons() {
+fn audit_records_of_a_session_name_its_user() {
     let (_real, _upstream, gateway, Member { org, user }) = house();
     let mut ada = Visitor::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
@@ -135,7 +135,7 @@ fn what_a_session_did_is_in_the_audit_as_its_persons() {
 }
 
 #[test]
-fn a_form_of_a_session_that_has_ended_says_so_and_does_nothing() {
+fn form_with_an_ended_session_is_refused_and_changes_nothing() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
@@ -148,7 +148,7 @@ fn a_form_of_a_session_that_has_ended_says_so_and_does_nothing() {
 }
 
 #[test]
-fn people_whom_no_organization_knows_or_the_provider_does_not_vouch_for_stay_outside() {
+fn users_without_membership_or_verified_address_are_refused() {
     let (real, upstream) = (rig::real(people()), Upstream::start());
     let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
     member(&gateway, "acme", "bob@example.com", &[]);
@@ -163,7 +163,7 @@ fn people_whom_no_organization_knows_or_the_provider_does_not_vouch_for_stay_out
 }
 
 #[test]
-fn a_person_may_decline_at_the_provider() {
+fn declined_sign_in_is_refused() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let url = ada.begin("real", "");
@@ -175,7 +175,7 @@ fn a_person_may_decline_at_the_provider() {
 }
 
 #[test]
-fn the_session_before_ends_when_a_person_signs_in_anew() {
+fn previous_session_ends_with_a_new_sign_in() {
     let (_real, _upstream, gateway, _) = house();
     let mut ada = Visitor::new(&gateway);
     let first = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();

@@ -28,7 +28,7 @@ fn assert_clean(upstream: &Upstream, secret: &str, cookie: Option<&str>, what: &
 }
 
 #[test]
-fn other_cookies_arrive_and_ours_do_not() {
+fn cookies_of_others_are_forwarded_and_the_gateways_are_not() {
     let upstream = Upstream::start();
     let (_provider, gateway) = house(&upstream);
     let session = signed_in(&gateway, "corp").session();
@@ -55,7 +55,7 @@ fn other_cookies_arrive_and_ours_do_not() {
 }
 
 #[test]
-fn neither_over_http2_where_cookies_come_in_crumbs() {
+fn cookies_over_http2_are_filtered_in_separate_fields() {
     let upstream = Upstream::start();
     let (_provider, gateway) = house(&upstream);
     let session = signed_in(&gateway, "corp").session();
@@ -79,7 +79,7 @@ fn neither_over_http2_where_cookies_come_in_crumbs() {
 }
 
 #[test]
-fn with_a_key_they_go_no_further_either() {
+fn cookies_beside_a_key_are_filtered() {
     let upstream = Upstream::start();
     let (_provider, gateway) = house(&upstream);
     let key = gateway.key();
@@ -93,7 +93,7 @@ fn with_a_key_they_go_no_further_either() {
 }
 
 #[test]
-fn nothing_under_the_dashboards_path_reaches_the_upstream() {
+fn dashboard_path_never_reaches_the_upstream() {
     let upstream = Upstream::start();
     let (_provider, gateway) = house(&upstream);
     let mut visitor = signed_in(&gateway, "corp");

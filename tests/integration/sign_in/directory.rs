@@ -36,7 +36,7 @@ fn switch(visitor: &mut Visitor, org: OrgId) {
 }
 
 #[test]
-fn whoever_belongs_to_two_organizations_acts_in_the_chosen_one() {
+fn user_of_two_organizations_acts_in_the_chosen_one() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let acme = member(&gateway, "acme", PERSON, &["queries:read"]);
@@ -60,7 +60,7 @@ fn whoever_belongs_to_two_organizations_acts_in_the_chosen_one() {
 }
 
 #[test]
-fn a_provider_may_say_where_people_belong_and_what_they_may() {
+fn provider_may_grant_organizations_and_permissions() {
     let account =
         |groups: Value| json!({"ada": {"email": "ada@example.com", "email_verified": true, "groups": groups}});
     let (real, upstream) = (rig::real(account(json!(["acme-people", "bosses"]))), Upstream::start());
@@ -89,7 +89,7 @@ fn a_provider_may_say_where_people_belong_and_what_they_may() {
 }
 
 #[test]
-fn a_provider_speaks_only_for_its_organizations() {
+fn provider_grants_only_its_organizations() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme", "bolt"])));
     let people = "organization: { claim: groups }, permissions: { claim: groups, map: [] }, only: [acme]";
@@ -102,7 +102,7 @@ fn a_provider_speaks_only_for_its_organizations() {
 }
 
 #[test]
-fn an_address_of_another_claim_is_not_vouched_for() {
+fn address_of_another_claim_is_not_verified() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     // At some providers people choose their names themselves.
     provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!("boss@example.com")));
@@ -116,7 +116,7 @@ fn an_address_of_another_claim_is_not_vouched_for() {
 }
 
 #[test]
-fn an_address_that_only_looks_like_another_is_not_that_one() {
+fn address_that_looks_like_another_is_not_that_one() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", "mark@example.com", &["org:admin"]);
@@ -130,7 +130,7 @@ fn an_address_that_only_looks_like_another_is_not_that_one() {
 }
 
 #[test]
-fn whoever_is_removed_is_refused_in_the_next_request_and_the_other_organization_stays() {
+fn removed_user_is_refused_in_the_next_request_and_keeps_the_other_organization() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let [acme, bolt] = [member(&gateway, "acme", PERSON, &[]), member(&gateway, "bolt", PERSON, &[])];

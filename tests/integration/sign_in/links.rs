@@ -27,7 +27,7 @@ fn house(upstream: &Upstream) -> (Gateway, Member) {
 }
 
 #[test]
-fn a_link_signs_in_once_and_all_of_it_is_in_the_audit() {
+fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let upstream = Upstream::start();
     let (gateway, person) = house(&upstream);
     let link = link_of(gateway.perform(ask(person)));
@@ -60,7 +60,7 @@ fn a_link_signs_in_once_and_all_of_it_is_in_the_audit() {
 }
 
 #[test]
-fn one_of_two_who_take_a_link_at_once_gets_in() {
+fn link_redeemed_twice_at_once_works_once() {
     let upstream = Upstream::start();
     let (gateway, person) = house(&upstream);
     for round in 1..=10 {
@@ -81,7 +81,7 @@ fn one_of_two_who_take_a_link_at_once_gets_in() {
 }
 
 #[test]
-fn a_link_is_good_for_five_minutes() {
+fn link_is_valid_for_five_minutes() {
     let upstream = Upstream::start();
     let (gateway, person) = house(&upstream);
     let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
@@ -92,7 +92,7 @@ fn a_link_is_good_for_five_minutes() {
 }
 
 #[test]
-fn a_link_of_somebody_who_was_removed_is_worth_nothing() {
+fn link_of_a_removed_user_is_refused() {
     let upstream = Upstream::start();
     let (gateway, person) = house(&upstream);
     let link = link_of(gateway.perform(ask(person)));
@@ -102,7 +102,7 @@ fn a_link_of_somebody_who_was_removed_is_worth_nothing() {
 }
 
 #[test]
-fn a_link_ends_the_session_before_and_takes_no_other() {
+fn link_ends_the_previous_session_and_is_refused_from_other_sites() {
     let upstream = Upstream::start();
     let (gateway, person) = house(&upstream);
     let mut attacker = Visitor::new(&gateway);
@@ -120,7 +120,7 @@ fn a_link_ends_the_session_before_and_takes_no_other() {
 }
 
 #[test]
-fn switched_off_links_are_neither_given_nor_taken() {
+fn links_when_disabled_are_neither_created_nor_accepted() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let session = rig::session(&[hostile("corp", &provider, "")], "  links: true\n");
     let mut gateway = Gateway::with(&[upstream.address], &session);

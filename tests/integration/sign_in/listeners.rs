@@ -5,7 +5,7 @@ use super::visitor::Visitor;
 use crate::support::{Client, Gateway, Upstream};
 
 #[test]
-fn a_listener_serves_what_it_is_for() {
+fn listeners_serve_their_configured_role() {
     let upstream = Upstream::start();
     let listen = "listen:\n  - address: 127.0.0.1:0\n  - { address: '127.0.0.1:0', serves: api }\n  \
                   - { address: '127.0.0.1:0', serves: dashboard }\n";

@@ -45,7 +45,7 @@ fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
 }
 
 #[test]
-fn a_sign_in_that_begins_at_one_gateway_ends_at_another() {
+fn sign_in_begins_at_one_gateway_and_finishes_at_another() {
     let house = House::new();
     let [one, other] = house.two("");
     let mut visitor = Visitor::new(&one);
@@ -56,7 +56,7 @@ fn a_sign_in_that_begins_at_one_gateway_ends_at_another() {
 }
 
 #[test]
-fn what_is_good_once_is_good_at_one_gateway() {
+fn links_and_callbacks_work_once_at_one_of_all_gateways() {
     let house = House::new();
     let two = house.two("");
     // What the gateways promise must not rest upon the provider.
@@ -91,7 +91,7 @@ fn race(gateways: &[Gateway; 2], act: impl Fn(&mut Visitor) -> u16 + Sync) -> [u
 }
 
 #[test]
-fn a_session_is_good_and_ends_everywhere_at_once() {
+fn session_is_valid_and_ends_at_all_gateways_at_once() {
     let house = House::new();
     let mut two = house.two("");
     for end in ["sign-out", "operator", "removal"] {
@@ -117,7 +117,7 @@ fn a_session_is_good_and_ends_everywhere_at_once() {
 }
 
 #[test]
-fn a_session_ends_by_itself_everywhere() {
+fn session_expires_at_all_gateways() {
     let house = House::new();
     for more in ["  idle: 10s\n", "  idle: 10s\n  lifetime: 10s\n"] {
         let gateways = [house.gateway(more), house.gateway(more)];
@@ -131,7 +131,7 @@ fn a_session_ends_by_itself_everywhere() {
 }
 
 #[test]
-fn the_end_comes_however_busy_a_session_is() {
+fn session_in_use_ends_at_its_lifetime() {
     let house = House::new();
     let gateways = house.two("  idle: 10s\n  lifetime: 10s\n");
     let mut visitor = signed_in(&gateways[0], "corp");
@@ -140,7 +140,7 @@ fn the_end_comes_however_busy_a_session_is() {
 }
 
 #[test]
-fn a_session_survives_the_restart_of_its_gateway() {
+fn session_survives_the_restart_of_its_gateway() {
     let house = House::new();
     let over_redis = house.gateway("");
     let embedded = rig::gateway(&house.upstream, &[hostile("corp", &house.provider, "")]);
@@ -164,7 +164,7 @@ fn a_session_survives_the_restart_of_its_gateway() {
 }
 
 #[test]
-fn what_was_answered_outlives_the_sudden_death_of_the_gateway() {
+fn acknowledged_changes_survive_a_kill_of_the_gateway() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let mut served = Served::start(&upstream, &rig::session(&[hostile("corp", &provider, "")], ""));
     served.keygate(&["org", "create", "acme"]);
@@ -182,7 +182,7 @@ fn what_was_answered_outlives_the_sudden_death_of_the_gateway() {
 }
 
 #[test]
-fn without_redis_every_page_says_so_and_all_is_well_afterwards() {
+fn pages_report_an_unavailable_redis_and_recover() {
     let house = House::new();
     let gateway = house.gateway("");
     member(&gateway, "acme", PERSON, &["org:admin"]);

@@ -105,7 +105,7 @@ fn bad() -> Vec<Bad> {
 }
 
 #[test]
-fn each_bad_answer_has_its_page_and_its_line_in_the_log() {
+fn bad_provider_responses_have_an_error_page_and_a_log_line() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let served = served(&upstream, &[("corp", &provider)]);
     for (what, worsen, status, reason) in bad() {
@@ -121,7 +121,7 @@ fn each_bad_answer_has_its_page_and_its_line_in_the_log() {
 }
 
 #[test]
-fn userinfo_of_another_subject_signs_nobody_in() {
+fn userinfo_of_another_subject_is_refused() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let served = served(&upstream, &[("corp", &provider)]);
     provider.behave(|now| {
@@ -134,7 +134,7 @@ fn userinfo_of_another_subject_signs_nobody_in() {
 }
 
 #[test]
-fn a_provider_that_is_not_what_is_configured_signs_nobody_in() {
+fn misconfigured_providers_are_refused() {
     let upstream = Upstream::start();
     let [other, garbage, mut away, good] = [(); 4].map(|()| Hostile::start());
     let served = served(&upstream, &[("other", &other), ("garbage", &garbage), ("away", &away), ("good", &good)]);
@@ -157,7 +157,7 @@ fn a_provider_that_is_not_what_is_configured_signs_nobody_in() {
 }
 
 #[test]
-fn a_provider_may_go_away_while_somebody_signs_in_and_change_its_keys() {
+fn provider_may_become_unavailable_and_change_its_keys_during_a_sign_in() {
     let (mut provider, upstream) = (Hostile::start(), Upstream::start());
     let served = served(&upstream, &[("corp", &provider)]);
     let mut visitor = Visitor::at(served.address);

@@ -16,7 +16,7 @@ use crate::support::{Client, Upstream, over_http2};
 type Secrets = Vec<(&'static str, String)>;
 
 #[test]
-fn a_whole_run_at_level_trace_holds_nothing_secret() {
+fn secrets_are_in_no_log_metric_or_audit_record() {
     let accounts = json!({"ada": {"email": "ada@example.com", "email_verified": true}});
     let (real, upstream) = (rig::real(accounts), Upstream::start());
     let served = Served::start(&upstream, &rig::session(&[certified(&real, "")], ""));
