@@ -28,7 +28,7 @@ pub struct Browser {
 
 /// What the console says.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct ConsoleEntry {
     pub level: String,
     pub text: String,
 }
@@ -73,7 +73,7 @@ impl Browser {
     }
 
     /// Clicks where another page comes.
-    pub fn click_away(&self, css: &str) {
+    pub fn click_link_or_submit(&self, css: &str) {
         self.leave_by(&self.find(Locator::Css(css)));
     }
 
@@ -177,10 +177,10 @@ impl Browser {
     }
 
     /// What the console says since it was asked last.
-    pub fn said(&self) -> Vec<Said> {
+    pub fn console_entries(&self) -> Vec<ConsoleEntry> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let said = |entry: &Value| Said { level: text(&entry["level"]), text: text(&entry["message"]) };
-        self.log("browser").iter().map(said).collect()
+        let entry = |entry: &Value| ConsoleEntry { level: text(&entry["level"]), text: text(&entry["message"]) };
+        self.log("browser").iter().map(entry).collect()
     }
 
     /// Every cookie, link token, code and ID token that went over its wires so far.

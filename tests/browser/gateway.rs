@@ -121,7 +121,7 @@ impl Gateway {
     /// Signs a browser in as somebody.
     pub fn sign_in(&self, browser: &Browser, user: &str) {
         browser.go(&self.link(user));
-        browser.click_away("main button");
+        browser.click_link_or_submit("main button");
         assert_eq!(browser.heading(), "API Keys", "{user} is signed in");
     }
 

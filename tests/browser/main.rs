@@ -14,13 +14,13 @@ mod driver;
 mod protocol;
 mod browser;
 mod gateway;
-mod visits;
+mod page_checks;
 
-mod a_key;
-mod people;
+mod key;
+mod permissions;
 mod other_sites;
 mod without_script;
 mod keyboard;
 mod provider;
-mod every_page;
+mod all_pages;
 mod pictures;

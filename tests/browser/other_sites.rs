@@ -26,7 +26,7 @@ fn api_accepts_pages_of_the_gateway_and_refuses_pages_of_other_origins() {
     for (site, api) in sites {
         for (form, expected) in [("query", api), ("key", 403), ("out", 403)] {
             browser.go(&site);
-            browser.click_away(&format!("#{form} button"));
+            browser.click_link_or_submit(&format!("#{form} button"));
             assert!(browser.address().starts_with(&gateway.origin), "{}", browser.address());
             assert_eq!(browser.status(), expected, "{form} of {site}: {}", browser.text("body"));
         }

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::browser::Browser;
 use crate::gateway::Gateway;
+use crate::page_checks::{SCHEMES, WIDTHS};
 use crate::support::free_address;
-use crate::visits::{SCHEMES, WIDTHS};
 
 const ORG: &str = "Acme Analytics";
 const ADA: &str = "ada@acme.example";
@@ -56,7 +56,7 @@ const KEYS: &[(&str, &str, &str, usize, usize)] = &[
 fn the_pages_are_pictured() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     people(&gateway);
-    let album = Album::over(&browser);
+    let album = Album::new(&browser);
     sign_in(&gateway, &browser);
     album.take("no-keys");
     let ids = keys(&gateway);
@@ -96,7 +96,7 @@ struct Album<'a> {
 }
 
 impl<'a> Album<'a> {
-    fn over(browser: &'a Browser) -> Self {
+    fn new(browser: &'a Browser) -> Self {
         let asked = std::env::var_os("KEYGATE_SCREENSHOTS");
         let dir = asked.as_ref().map_or_else(|| Path::new("docs/screenshots").to_owned(), PathBuf::from);
         fs::create_dir_all(&dir).unwrap();
@@ -135,7 +135,7 @@ fn people(gateway: &Gateway) {
 
 fn sign_in(gateway: &Gateway, browser: &Browser) {
     browser.go(&gateway.keygate(&["session", "link", "--org", ORG, ADA]));
-    browser.click_away("main button");
+    browser.click_link_or_submit("main button");
 }
 
 /// Makes the keys and uses them, each by requests of its own; returns their ids.

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway};
+use crate::page_checks::PageChecks;
 use crate::real::Real;
 use crate::support::free_address;
-use crate::visits::Visits;
 
 #[test]
 fn user_signs_in_and_out_at_the_provider() {
@@ -25,15 +25,15 @@ fn user_signs_in_and_out_at_the_provider() {
     browser.press("Continue with The real one");
     browser.fill("input[name=login]", "ada");
     browser.fill("input[name=password]", "whatever");
-    browser.click_away("button[type=submit]");
-    browser.click_away("button[type=submit]");
+    browser.click_link_or_submit("button[type=submit]");
+    browser.click_link_or_submit("button[type=submit]");
     browser.text("#name");
     assert_eq!(browser.address(), gateway.page("/keys/new"), "one comes to where one wanted to go");
     assert_eq!(browser.text(".person .email"), ADMIN);
     organizations_are_switched(&browser);
 
     browser.press("Sign out");
-    browser.click_away("button[name=logout]");
+    browser.click_link_or_submit("button[name=logout]");
     assert_eq!((browser.heading(), browser.address()), ("You are signed out".into(), out));
     browser.go(&gateway.page("/keys"));
     assert_eq!(browser.heading(), "Sign in");
@@ -47,15 +47,15 @@ fn user_signs_in_and_out_at_the_provider() {
 
 /// What somebody may do is what they may do in the organization that they act in.
 fn organizations_are_switched(browser: &Browser) {
-    let mut visits = Visits::by(browser);
+    let mut checks = PageChecks::new(browser);
     for (org, role) in [("Second", "Member"), ("demo", "Admin")] {
         browser.click(".orgs summary");
         browser.press(org);
         assert_eq!(browser.heading(), "API Keys");
         assert_eq!((browser.text(".orgs .org"), browser.text(".person .role")), (org.to_owned(), role.to_owned()));
-        visits.look(org, 200);
+        checks.check(org, 200);
     }
-    visits.end(2);
+    checks.end(2);
 }
 
 fn block(provider: &Real) -> String {

@@ -10,7 +10,7 @@ fn pages_work_without_javascript() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     browser.go(gateway.printed_link());
-    browser.click_away("main button");
+    browser.click_link_or_submit("main button");
     let (_, id) = gateway.make_key(&browser, "Without a script");
     assert!(!browser.is_shown("button[data-copy]"), "a button that can do nothing is not shown");
     let line = browser.text("#curl");

@@ -4,22 +4,22 @@ use keygate::audit::Outcome;
 use keygate::identity::AuthMethod;
 use serde_json::json;
 
-use super::rig::{AGENT, API, House};
+use super::rig::{AGENT, API, Setup};
 use crate::support::Client;
 
 #[test]
 fn key_is_shown_once_and_works_until_it_is_revoked() {
-    let house = House::new();
-    let bob = house.member();
+    let setup = Setup::new();
+    let bob = setup.member();
     let made = bob.post("/keys", json!({ "name": "laptop" }));
     assert_eq!(made.status, 201);
     let location = made.header("location").unwrap().to_owned();
     let key = made.json()["api_key"].as_str().unwrap().to_owned();
-    let shown = Client::connect(house.address()).request("GET", &location, "", &[("Cookie", &bob.cookie)], b"");
+    let shown = Client::connect(setup.address()).request("GET", &location, "", &[("Cookie", &bob.cookie)], b"");
     assert_eq!(shown.json()["key"], made.json()["key"]);
     let id = made.json()["key"]["id"].as_str().unwrap().to_owned();
     assert_eq!(location, format!("{API}/keys/{id}"));
-    let mut client = Client::connect(house.address());
+    let mut client = Client::connect(setup.address());
     assert_eq!(client.get("/", &key).status, 200);
     let rotated = bob.post(&format!("/keys/{id}/rotate"), json!({ "overlap_seconds": 3600 })).json();
     let second = rotated["api_key"].as_str().unwrap().to_owned();
@@ -43,14 +43,14 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
 
 #[test]
 fn key_has_uses_activity_and_explanation() {
-    let house = House::new();
-    let bob = house.member();
+    let setup = Setup::new();
+    let bob = setup.member();
     let (key, id) = bob.key("laptop");
-    let mut client = Client::connect(house.address());
+    let mut client = Client::connect(setup.address());
     for _ in 0..3 {
         assert_eq!(client.get("/x", &key).status, 200);
     }
-    drop(house.gateway.records());
+    drop(setup.gateway.records());
     let first = bob.get(&format!("/keys/{id}/uses?limit=2")).json();
     assert_eq!((first["uses"].as_array().unwrap().len(), &first["uses"][0]["path"]), (2, &json!("/x")));
     let next = first["next"].as_str().unwrap();
@@ -74,13 +74,13 @@ fn key_has_uses_activity_and_explanation() {
 
 #[test]
 fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
-    let house = House::new();
-    let bob = house.member();
+    let setup = Setup::new();
+    let bob = setup.member();
     let (_, id) = bob.key("laptop");
     let gateway = bob.get(&format!("/keys/{id}/uses")).json()["gateway"].as_str().unwrap().to_owned();
     let page = |path: String| {
         let headers = [("Cookie", bob.cookie.as_str())];
-        let page = Client::connect(house.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
+        let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
         (page.status, String::from_utf8(page.body).unwrap())
     };
     for path in ["/keys".to_owned(), format!("/keys/{id}")] {
@@ -90,25 +90,25 @@ fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     }
     let (status, text) = page(format!("/keys/{id}?before=garbage"));
     assert_eq!(status, 400, "{text}");
-    let audit = house.gateway.dir.path().join("audit");
-    std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
+    let audit = setup.gateway.dir.path().join("audit");
+    std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
     let (status, text) = page(format!("/keys/{id}"));
-    std::fs::rename(house.gateway.dir.path().join("away"), &audit).unwrap();
+    std::fs::rename(setup.gateway.dir.path().join("away"), &audit).unwrap();
     assert_eq!(status, 200, "what the journal does not say is shown all the same");
     assert!(text.contains("cannot be read right now") && text.contains(&id));
 }
 
 #[test]
 fn changes_are_in_the_audit_with_user_and_client() {
-    let house = House::new();
-    let (ada, bob) = (house.admin(), house.member());
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
     let (_, id) = bob.key("laptop");
-    let before = house.changes().len() - 1;
+    let before = setup.changes().len() - 1;
     ada.send("POST", &format!("/keys/{id}/rotate"), None);
     ada.send("POST", &format!("/keys/{id}/revoke"), None);
-    ada.send("PATCH", "/session", Some(json!({ "org": house.org.to_string() })));
+    ada.send("PATCH", "/session", Some(json!({ "org": setup.org.to_string() })));
     ada.send("DELETE", "/session", None);
-    let changes = house.changes();
+    let changes = setup.changes();
     let seen: Vec<_> = changes[before..].iter().map(|record| (record.action.as_str(), record.user_id)).collect();
     let (ada, bob) = (Some(ada.user), Some(bob.user));
     let expected = [
@@ -121,7 +121,7 @@ fn changes_are_in_the_audit_with_user_and_client() {
     assert_eq!(seen, expected);
     for record in &changes[before..] {
         assert_eq!((record.auth_method, record.outcome), (AuthMethod::Session, Outcome::Completed), "{record:?}");
-        assert_eq!((record.ip, record.org_id), (Some([127, 0, 0, 1].into()), Some(house.org)), "{record:?}");
+        assert_eq!((record.ip, record.org_id), (Some([127, 0, 0, 1].into()), Some(setup.org)), "{record:?}");
         assert_eq!(record.user_agent.as_deref(), Some(AGENT), "{record:?}");
     }
     assert_eq!(changes[before].key_id.unwrap().to_string(), id);

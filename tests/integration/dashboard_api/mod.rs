@@ -3,7 +3,7 @@
 mod document;
 mod rig;
 
-mod people;
+mod users;
 mod keys;
 mod requests;
 mod schemathesis;

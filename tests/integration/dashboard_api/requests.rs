@@ -2,14 +2,14 @@
 
 use keygate::session::Token;
 
-use super::rig::{API, House, JSON, OWN};
+use super::rig::{API, JSON, OWN, Setup};
 use crate::support::{Client, Response};
 
 #[test]
 fn document_is_public_and_its_examples_are_valid() {
-    let house = House::new();
-    assert!(house.document.wrong_examples().is_empty(), "{:#?}", house.document.wrong_examples());
-    let mut client = Client::connect(house.address());
+    let setup = Setup::new();
+    assert!(setup.document.wrong_examples().is_empty(), "{:#?}", setup.document.wrong_examples());
+    let mut client = Client::connect(setup.address());
     let head = client.request("HEAD", "/settings/api/openapi.json", "", &[], b"");
     assert_eq!((head.status, head.header("cache-control")), (200, Some("no-store")));
     let post = client.request("POST", "/settings/api/openapi.json", "", &[OWN], b"");
@@ -18,9 +18,9 @@ fn document_is_public_and_its_examples_are_valid() {
 
 #[test]
 fn unknown_paths_and_methods_are_404_and_405() {
-    let house = House::new();
-    let ada = house.admin();
-    let mut client = Client::connect(house.address());
+    let setup = Setup::new();
+    let ada = setup.admin();
+    let mut client = Client::connect(setup.address());
     let headers = [("Cookie", ada.cookie.as_str()), OWN];
     for path in
         ["/settings/api", "/settings/api/", "/settings/api/v2/keys", "/settings/api/v1", "/settings/api/v1/keys/"]
@@ -44,8 +44,8 @@ fn unknown_paths_and_methods_are_404_and_405() {
 
 #[test]
 fn invalid_input_is_named() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     let (_, id) = ada.key("laptop");
     let cookie = ("Cookie", ada.cookie.as_str());
     let says = |response: &Response, code: &str, words: &str| {
@@ -74,44 +74,48 @@ fn invalid_input_is_named() {
         ("{\"name\": \"x\", \"name\": \"y\"}", "duplicate field `name`"),
         ("{\"name\": \"x\"} {}", "trailing characters"),
     ] {
-        says(&house.ask("POST", "/keys", &[cookie, OWN, JSON], body.as_bytes()), "invalid_body", words);
+        says(&setup.send_request("POST", "/keys", &[cookie, OWN, JSON], body.as_bytes()), "invalid_body", words);
     }
-    let bad_name = house.ask("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": " x"}"#);
+    let bad_name = setup.send_request("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": " x"}"#);
     says(&bad_name, "invalid_name", "1 to 100 characters");
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
-        let refused = house.ask("POST", "/keys", &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);
+        let refused = setup.send_request("POST", "/keys", &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);
         assert_eq!((refused.status, refused.code().as_str()), (415, "unsupported_media_type"), "{kind}");
     }
-    let too_long =
-        house.ask("POST", &format!("/keys/{id}/rotate"), &[cookie, OWN, JSON], br#"{"overlap_seconds": 31622401}"#);
+    let too_long = setup.send_request(
+        "POST",
+        &format!("/keys/{id}/rotate"),
+        &[cookie, OWN, JSON],
+        br#"{"overlap_seconds": 31622401}"#,
+    );
     says(&too_long, "invalid_overlap", "366d");
     assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn errors_before_a_request_is_read_are_problems() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     let large = vec![b' '; (64 << 10) + 1];
-    let refused = house.ask("POST", "/keys", &[("Cookie", &ada.cookie), OWN, JSON], &large);
+    let refused = setup.send_request("POST", "/keys", &[("Cookie", &ada.cookie), OWN, JSON], &large);
     assert_eq!((refused.status, refused.code().as_str()), (413, "body_too_large"));
     let other = format!("{}; __Host-keygate={}", ada.cookie, Token::generate().unwrap().expose());
     let long = format!("/keys?{}", "a".repeat(60_000));
-    assert_eq!(house.ask("GET", &long, &[("Cookie", &ada.cookie)], b"").status, 414);
+    assert_eq!(setup.send_request("GET", &long, &[("Cookie", &ada.cookie)], b"").status, 414);
     let wide = "a".repeat(200_000);
-    assert_eq!(house.ask("GET", "/keys", &[("X-Wide", &wide)], b"").status, 431);
-    assert_eq!(house.ask("GET", "/keys", &[("Content-Length", "ten")], b"").status, 400);
-    let two = house.ask("GET", "/keys", &[("Cookie", &other)], b"");
+    assert_eq!(setup.send_request("GET", "/keys", &[("X-Wide", &wide)], b"").status, 431);
+    assert_eq!(setup.send_request("GET", "/keys", &[("Content-Length", "ten")], b"").status, 400);
+    let two = setup.send_request("GET", "/keys", &[("Cookie", &other)], b"");
     assert_eq!((two.status, two.code().as_str()), (400, "invalid_request"));
 }
 
 #[test]
 fn unreadable_journal_is_503_with_retry_after() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     let (_, id) = ada.key("laptop");
-    let audit = house.gateway.dir.path().join("audit");
-    std::fs::rename(&audit, house.gateway.dir.path().join("away")).unwrap();
+    let audit = setup.gateway.dir.path().join("audit");
+    std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
     for path in [format!("/keys/{id}/uses"), format!("/keys/{id}/activity")] {
         let away = ada.get(&path);
         assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
@@ -119,5 +123,5 @@ fn unreadable_journal_is_503_with_retry_after() {
         assert!(!away.json()["detail"].as_str().unwrap().contains('/'), "no file is named");
     }
     assert_eq!(ada.get("/keys").status, 200);
-    std::fs::rename(house.gateway.dir.path().join("away"), &audit).unwrap();
+    std::fs::rename(setup.gateway.dir.path().join("away"), &audit).unwrap();
 }

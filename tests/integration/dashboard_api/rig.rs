@@ -17,7 +17,7 @@ pub const JSON: (&str, &str) = ("Content-Type", "application/json");
 /// What their browsers say that they are.
 pub const AGENT: &str = "Browser/1.0";
 
-pub struct House {
+pub struct Setup {
     pub gateway: Gateway,
     pub org: OrgId,
     pub document: Document,
@@ -25,14 +25,14 @@ pub struct House {
 }
 
 /// Somebody with a session.
-pub struct Person<'a> {
-    house: &'a House,
+pub struct SessionUser<'a> {
+    setup: &'a Setup,
     pub user: UserId,
     /// The field that their browser sends.
     pub cookie: String,
 }
 
-impl House {
+impl Setup {
     pub fn new() -> Self {
         let upstream = Upstream::start();
         let gateway = Gateway::with(&[upstream.address], "session: { origin: http://127.0.0.1:8080 }\n");
@@ -49,19 +49,19 @@ impl House {
     }
 
     /// A new user of the organization, signed in.
-    pub fn person(&self, email: &str, permissions: &[&str]) -> Person<'_> {
+    pub fn user(&self, email: &str, permissions: &[&str]) -> SessionUser<'_> {
         let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
         let create = Operation::CreateUser { org: self.org.to_string(), email: email.into(), permissions };
         let Reply::User { user } = self.gateway.perform(create) else { panic!("a user") };
-        Person { house: self, user: user.id, cookie: self.sign_in(user.id) }
+        SessionUser { setup: self, user: user.id, cookie: self.sign_in(user.id) }
     }
 
-    pub fn admin(&self) -> Person<'_> {
-        self.person("ada@example.com", &["org:admin"])
+    pub fn admin(&self) -> SessionUser<'_> {
+        self.user("ada@example.com", &["org:admin"])
     }
 
-    pub fn member(&self) -> Person<'_> {
-        self.person("bob@example.com", &[])
+    pub fn member(&self) -> SessionUser<'_> {
+        self.user("bob@example.com", &[])
     }
 
     /// One more session of a user: the `Cookie` field of its browser.
@@ -75,7 +75,7 @@ impl House {
     }
 
     /// One request, its answer as documented.
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+    pub fn send_request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let response = Client::connect(self.address()).request(method, &format!("{API}{path}"), "", headers, body);
         if method != "HEAD" && response.status != 405 {
             self.document.judge(method, path, &response);
@@ -97,9 +97,9 @@ impl House {
     }
 }
 
-impl Person<'_> {
+impl SessionUser<'_> {
     pub fn get(&self, path: &str) -> Response {
-        self.house.ask("GET", path, &[("Cookie", &self.cookie)], b"")
+        self.setup.send_request("GET", path, &[("Cookie", &self.cookie)], b"")
     }
 
     /// Does something, from a page of this origin.
@@ -107,7 +107,7 @@ impl Person<'_> {
         let mut headers = vec![("Cookie", self.cookie.as_str()), OWN, ("User-Agent", AGENT)];
         headers.extend(body.as_ref().map(|_| JSON));
         let body = body.map(|body| body.to_string()).unwrap_or_default();
-        self.house.ask(method, path, &headers, body.as_bytes())
+        self.setup.send_request(method, path, &headers, body.as_bytes())
     }
 
     pub fn post(&self, path: &str, body: Value) -> Response {

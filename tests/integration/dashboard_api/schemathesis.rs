@@ -9,7 +9,7 @@ use std::process::Command;
 
 use keygate::key;
 
-use super::rig::{API, House, Person};
+use super::rig::{API, SessionUser, Setup};
 
 /// Seconds after which a run is broken off: it usually takes a quarter of that.
 const SECONDS: &str = "120";
@@ -28,9 +28,9 @@ fn tool() -> PathBuf {
 }
 
 /// Tries the operations that these options choose, as a person.
-fn run(house: &House, person: &Person<'_>, options: &[&str]) {
+fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
-    let address = house.address();
+    let address = setup.address();
     let (_, token) = person.cookie.split_once('=').unwrap();
     // As a credential of the description's own, it is left out where that is what is tried.
     let config = "[auth.openapi.session]\napi_key = \"${SESSION}\"\n";
@@ -60,13 +60,13 @@ fn run(house: &House, person: &Person<'_>, options: &[&str]) {
 
 #[test]
 fn api_conforms_to_its_document() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     ada.key("laptop");
-    run(&house, &ada, &["--exclude-operation-id", "signOut", "--exclude-operation-id", "endSession"]);
+    run(&setup, &ada, &["--exclude-operation-id", "signOut", "--exclude-operation-id", "endSession"]);
     // Alone, because it would find its own session in an answer to another operation, and end it. Only what ends the
     // session by itself, signing out, is left to the other tests.
-    run(&house, &ada, &["--include-operation-id", "endSession", "--phases", "examples,coverage,fuzzing"]);
+    run(&setup, &ada, &["--include-operation-id", "endSession", "--phases", "examples,coverage,fuzzing"]);
     let made = ada.get("/keys").json()["keys"].as_array().unwrap().len();
     assert!(made > 1, "schemathesis made no key: was it signed in?");
 }

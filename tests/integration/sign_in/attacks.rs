@@ -9,17 +9,17 @@ use super::visitor::{SESSION, SIGN_IN, Visitor, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
 
-struct House {
+struct Setup {
     provider: Hostile,
     gateway: Gateway,
     _upstream: Upstream,
 }
 
-fn house() -> House {
+fn setup() -> Setup {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", PERSON, &[]);
-    House { provider, gateway, _upstream: upstream }
+    Setup { provider, gateway, _upstream: upstream }
 }
 
 /// A parameter of an address's query.
@@ -39,7 +39,7 @@ fn with_parameter(path: &str, name: &str, value: &str) -> String {
 
 #[test]
 fn callback_of_another_browser_signs_nobody_in() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     for has_own in [false, true] {
         let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
         let trap = attacker.begin_and_come_back("corp");
@@ -58,7 +58,7 @@ fn callback_of_another_browser_signs_nobody_in() {
 
 #[test]
 fn state_is_refused_in_another_browser() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
     let of_victim = victim.begin_and_come_back("corp");
     let of_attacker = attacker.begin_and_come_back("corp");
@@ -77,7 +77,7 @@ fn state_is_refused_in_another_browser() {
 
 #[test]
 fn code_of_another_sign_in_is_refused() {
-    let House { gateway, provider: _provider, .. } = house();
+    let Setup { gateway, provider: _provider, .. } = setup();
     let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
     let code = parameter(&attacker.begin_and_come_back("corp"), "code");
     let back = victim.begin_and_come_back("corp");
@@ -88,7 +88,7 @@ fn code_of_another_sign_in_is_refused() {
 
 #[test]
 fn callback_works_once() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     // What the gateway promises must not rest upon the provider.
     provider.behave(|now| now.codes_last = true);
     let mut visitor = Visitor::new(&gateway);
@@ -105,7 +105,7 @@ fn callback_works_once() {
 
 #[test]
 fn callback_sent_twice_at_once_works_once() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
         let mut visitor = Visitor::new(&gateway);
@@ -128,7 +128,7 @@ fn callback_sent_twice_at_once_works_once() {
 
 #[test]
 fn session_set_before_the_sign_in_ends_with_it() {
-    let House { gateway, provider: _provider, .. } = house();
+    let Setup { gateway, provider: _provider, .. } = setup();
     // One that the attacker made up.
     let made_up = Token::generate().unwrap();
     let mut victim = Visitor::new(&gateway);
@@ -152,7 +152,7 @@ fn session_set_before_the_sign_in_ends_with_it() {
 
 #[test]
 fn return_to_stays_on_the_origin() {
-    let House { gateway, provider: _provider, .. } = house();
+    let Setup { gateway, provider: _provider, .. } = setup();
     let mut signed_in = signed_in(&gateway, "corp");
     let origin = Url::parse(ORIGIN).unwrap();
     for evil in [
@@ -227,7 +227,7 @@ fn provider_cannot_respond_for_another() {
 
 #[test]
 fn callbacks_without_a_pending_sign_in_are_refused() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     let mut visitor = Visitor::new(&gateway);
     let back = visitor.begin_and_come_back("corp");
     let (state, code) = (parameter(&back, "state"), parameter(&back, "code"));
@@ -253,7 +253,7 @@ fn callbacks_without_a_pending_sign_in_are_refused() {
 
 #[test]
 fn sign_in_begins_only_on_the_gateways_own_pages() {
-    let House { provider, gateway, .. } = house();
+    let Setup { provider, gateway, .. } = setup();
     let kind = ("Content-Type", "application/x-www-form-urlencoded");
     for fields in [
         vec![("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test"), kind],
@@ -277,7 +277,7 @@ fn sign_in_begins_only_on_the_gateways_own_pages() {
 
 #[test]
 fn two_session_cookies_in_one_request_are_refused() {
-    let House { gateway, provider: _provider, .. } = house();
+    let Setup { gateway, provider: _provider, .. } = setup();
     let [one, other] = [signed_in(&gateway, "corp").session(), signed_in(&gateway, "corp").session()];
     let both = format!("{SESSION}={one}; a=b; {SESSION}={other}");
     let mut nobody = Visitor::new(&gateway);

@@ -17,7 +17,7 @@ fn people() -> Value {
 }
 
 /// A gateway with the certified provider, and ada in its directory.
-fn house() -> (Real, Upstream, Gateway, Member) {
+fn setup() -> (Real, Upstream, Gateway, Member) {
     let (real, upstream) = (rig::real(people()), Upstream::start());
     let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
     let ada = member(&gateway, "acme", "ada@example.com", &["queries:read"]);
@@ -30,7 +30,7 @@ fn pairs(fields: &[(String, String)]) -> Vec<(&str, &str)> {
 
 #[test]
 fn sign_in_leads_to_the_requested_page() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     let asked = ada.open("/settings/keys?q=lap%20top&page=2");
     assert_eq!(asked.status, 303, "{}", text(&asked));
@@ -55,7 +55,7 @@ fn sign_in_leads_to_the_requested_page() {
 
 #[test]
 fn session_cookie_has_its_attributes() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     let answer = ada.sign_in_as("real", "ada");
     let cookie = answer.headers.iter().find_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))).unwrap();
@@ -69,7 +69,7 @@ fn session_cookie_has_its_attributes() {
 
 #[test]
 fn upstream_receives_the_user_and_no_credential() {
-    let (_real, upstream, gateway, Member { org, user }) = house();
+    let (_real, upstream, gateway, Member { org, user }) = setup();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
     assert_eq!(ada.fetch("GET", "/api/x").status, 200);
@@ -89,7 +89,7 @@ fn upstream_receives_the_user_and_no_credential() {
 
 #[test]
 fn sign_out_ends_the_session_and_leads_to_the_provider() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
     let mut old = Visitor::new(&gateway);
@@ -115,7 +115,7 @@ fn sign_out_ends_the_session_and_leads_to_the_provider() {
 
 #[test]
 fn audit_records_of_a_session_name_its_user() {
-    let (_real, _upstream, gateway, Member { org, user }) = house();
+    let (_real, _upstream, gateway, Member { org, user }) = setup();
     let mut ada = Visitor::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     let answer = ada.fetch("GET", "/api/x?secret=1");
@@ -136,7 +136,7 @@ fn audit_records_of_a_session_name_its_user() {
 
 #[test]
 fn form_with_an_ended_session_is_refused_and_changes_nothing() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     ada.sign_in_as("real", "ada");
     let [session] = rig::sessions(&gateway).try_into().unwrap();
@@ -164,7 +164,7 @@ fn users_without_membership_or_verified_address_are_refused() {
 
 #[test]
 fn declined_sign_in_is_refused() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     let url = ada.begin("real", "");
     let page = ada.elsewhere.get(&url);
@@ -176,7 +176,7 @@ fn declined_sign_in_is_refused() {
 
 #[test]
 fn previous_session_ends_with_a_new_sign_in() {
-    let (_real, _upstream, gateway, _) = house();
+    let (_real, _upstream, gateway, _) = setup();
     let mut ada = Visitor::new(&gateway);
     let first = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();
     let second = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();

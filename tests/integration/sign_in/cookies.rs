@@ -11,7 +11,7 @@ use super::visitor::{SESSION, SIGN_IN, Visitor};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream, over_http2};
 
-fn house(upstream: &Upstream) -> (Hostile, Gateway) {
+fn setup(upstream: &Upstream) -> (Hostile, Gateway) {
     let provider = Hostile::start();
     let gateway = rig::gateway(upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", PERSON, &[]);
@@ -30,7 +30,7 @@ fn assert_clean(upstream: &Upstream, secret: &str, cookie: Option<&str>, what: &
 #[test]
 fn cookies_of_others_are_forwarded_and_the_gateways_are_not() {
     let upstream = Upstream::start();
-    let (_provider, gateway) = house(&upstream);
+    let (_provider, gateway) = setup(&upstream);
     let session = signed_in(&gateway, "corp").session();
     let ours = format!("{SESSION}={session}");
     let folded = format!("__host-KeyGate={session}");
@@ -57,7 +57,7 @@ fn cookies_of_others_are_forwarded_and_the_gateways_are_not() {
 #[test]
 fn cookies_over_http2_are_filtered_in_separate_fields() {
     let upstream = Upstream::start();
-    let (_provider, gateway) = house(&upstream);
+    let (_provider, gateway) = setup(&upstream);
     let session = signed_in(&gateway, "corp").session();
     let ours = format!("{SESSION}={session}");
     for (crumbs, left) in [
@@ -81,7 +81,7 @@ fn cookies_over_http2_are_filtered_in_separate_fields() {
 #[test]
 fn cookies_beside_a_key_are_filtered() {
     let upstream = Upstream::start();
-    let (_provider, gateway) = house(&upstream);
+    let (_provider, gateway) = setup(&upstream);
     let key = gateway.key();
     let token = Token::generate().unwrap();
     let bearer = format!("Bearer {}", key.text);
@@ -95,7 +95,7 @@ fn cookies_beside_a_key_are_filtered() {
 #[test]
 fn dashboard_path_never_reaches_the_upstream() {
     let upstream = Upstream::start();
-    let (_provider, gateway) = house(&upstream);
+    let (_provider, gateway) = setup(&upstream);
     let mut visitor = signed_in(&gateway, "corp");
     for path in ["/settings", "/settings/", "/settings/unknown", "/settings/api/unknown", "/settings/keys/unknown"] {
         for method in ["GET", "POST", "DELETE"] {

@@ -20,7 +20,7 @@ fn ask(member: Member) -> Operation {
     Operation::LinkSession { org: member.org.to_string(), user: member.user.to_string() }
 }
 
-fn house(upstream: &Upstream) -> (Gateway, Member) {
+fn setup(upstream: &Upstream) -> (Gateway, Member) {
     let gateway = rig::gateway(upstream, &[]);
     let person = member(&gateway, "acme", PERSON, &[]);
     (gateway, person)
@@ -29,7 +29,7 @@ fn house(upstream: &Upstream) -> (Gateway, Member) {
 #[test]
 fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let upstream = Upstream::start();
-    let (gateway, person) = house(&upstream);
+    let (gateway, person) = setup(&upstream);
     let link = link_of(gateway.perform(ask(person)));
     let mut visitor = Visitor::new(&gateway);
     // Programs that look into links on their way do not use them up.
@@ -62,7 +62,7 @@ fn link_signs_in_once_and_is_recorded_in_the_audit() {
 #[test]
 fn link_redeemed_twice_at_once_works_once() {
     let upstream = Upstream::start();
-    let (gateway, person) = house(&upstream);
+    let (gateway, person) = setup(&upstream);
     for round in 1..=10 {
         let link = link_of(gateway.perform(ask(person)));
         let mut answers = std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn link_redeemed_twice_at_once_works_once() {
 #[test]
 fn link_is_valid_for_five_minutes() {
     let upstream = Upstream::start();
-    let (gateway, person) = house(&upstream);
+    let (gateway, person) = setup(&upstream);
     let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
     for (seconds, status) in [(290, 303), (301, 403)] {
         let link = link_of(gateway.perform_at(ask(person), ago(seconds)));
@@ -94,7 +94,7 @@ fn link_is_valid_for_five_minutes() {
 #[test]
 fn link_of_a_removed_user_is_refused() {
     let upstream = Upstream::start();
-    let (gateway, person) = house(&upstream);
+    let (gateway, person) = setup(&upstream);
     let link = link_of(gateway.perform(ask(person)));
     gateway.perform(Operation::RemoveUser { org: "acme".into(), user: person.user.to_string() });
     rig::assert_refused(&Visitor::new(&gateway).submit(&link, &[]), 403);
@@ -104,7 +104,7 @@ fn link_of_a_removed_user_is_refused() {
 #[test]
 fn link_ends_the_previous_session_and_is_refused_from_other_sites() {
     let upstream = Upstream::start();
-    let (gateway, person) = house(&upstream);
+    let (gateway, person) = setup(&upstream);
     let mut attacker = Visitor::new(&gateway);
     attacker.submit(&link_of(gateway.perform(ask(person))), &[]);
     let mut victim = Visitor::new(&gateway);

@@ -4,20 +4,20 @@
 //! do behind a load balancer. [`visitor::Visitor`] is such a browser.
 
 mod rig;
-mod served;
+mod process;
 mod visitor;
 
 mod certified;
-mod directory;
+mod entitlements;
 mod refused;
 mod attacks;
 mod links;
-mod bounds;
+mod limits;
 mod listeners;
-mod api;
+mod api_requests;
 mod cookies;
-mod over_gateways;
-mod silence;
+mod several_gateways;
+mod secrets_in_logs;
 
 /// Where browsers believe the gateway to be.
 const ORIGIN: &str = "https://gateway.test";

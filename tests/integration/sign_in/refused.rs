@@ -3,8 +3,8 @@
 use keygate::clock;
 use serde_json::{Value, json};
 
+use super::process::GatewayProcess;
 use super::rig::{self, PERSON, given, hostile};
-use super::served::Served;
 use super::visitor::{Visitor, path_here, text};
 use crate::oidc::hostile::{Behaviour, Hostile, Raw, SECRET, Signing};
 use crate::oidc::signing::SigningKey;
@@ -14,22 +14,22 @@ use crate::support::Upstream;
 type Bad = (&'static str, Box<dyn Fn(&mut Behaviour)>, u16, &'static str);
 
 /// A gateway with these providers, by their names, and one person that they sign in.
-fn served(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> Served {
+fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess {
     let providers: Vec<String> = providers.iter().map(|(name, provider)| hostile(name, provider, "")).collect();
-    let served = Served::start(upstream, &rig::session(&providers, ""));
-    served.keygate(&["org", "create", "acme"]);
-    served.keygate(&["user", "create", "--org", "acme", PERSON]);
-    served
+    let gateway = GatewayProcess::start(upstream, &rig::session(&providers, ""));
+    gateway.keygate(&["org", "create", "acme"]);
+    gateway.keygate(&["user", "create", "--org", "acme", PERSON]);
+    gateway
 }
 
 /// Comes back from a provider, and is refused with this status for this reason.
-fn assert_refused(served: &Served, provider: &str, what: &str, status: u16, reason: &str) {
-    let mut visitor = Visitor::at(served.address);
+fn assert_refused(gateway: &GatewayProcess, provider: &str, what: &str, status: u16, reason: &str) {
+    let mut visitor = Visitor::at(gateway.address);
     let back = visitor.begin_and_come_back(provider);
     let answer = visitor.arrive(&back);
     assert_eq!(answer.status, status, "{what}: {}", text(&answer));
     let id = rig::assert_refused(&answer, status);
-    let line = served.refusal(&id);
+    let line = gateway.refusal(&id);
     for part in [format!("reason=\"{reason}\""), format!("provider=\"{provider}\""), "cause=".into()] {
         assert!(line.contains(&part), "{what}: no {part} in {line}");
     }
@@ -107,69 +107,69 @@ fn bad() -> Vec<Bad> {
 #[test]
 fn bad_provider_responses_have_an_error_page_and_a_log_line() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let served = served(&upstream, &[("corp", &provider)]);
+    let gateway = start(&upstream, &[("corp", &provider)]);
     for (what, worsen, status, reason) in bad() {
         provider.behave(|now| {
             behave_well(now);
             worsen(now);
         });
-        assert_refused(&served, "corp", what, status, reason);
+        assert_refused(&gateway, "corp", what, status, reason);
     }
     provider.behave(behave_well);
-    let mut visitor = Visitor::at(served.address);
+    let mut visitor = Visitor::at(gateway.address);
     assert_eq!(visitor.sign_in("corp").status, 303, "and after all that, the good one is let in");
 }
 
 #[test]
 fn userinfo_of_another_subject_is_refused() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let served = served(&upstream, &[("corp", &provider)]);
+    let gateway = start(&upstream, &[("corp", &provider)]);
     provider.behave(|now| {
         now.claims = Box::new(|claims| drop(claims.as_object_mut().unwrap().remove("email")));
         now.userinfo = Box::new(|claims| claims["sub"] = json!("subject-2"));
     });
-    assert_refused(&served, "corp", "userinfo of another", 502, "userinfo_subject");
+    assert_refused(&gateway, "corp", "userinfo of another", 502, "userinfo_subject");
     provider.behave(|now| now.userinfo = Box::new(|_| {}));
-    assert_eq!(Visitor::at(served.address).sign_in("corp").status, 303);
+    assert_eq!(Visitor::at(gateway.address).sign_in("corp").status, 303);
 }
 
 #[test]
 fn misconfigured_providers_are_refused() {
     let upstream = Upstream::start();
     let [other, garbage, mut away, good] = [(); 4].map(|()| Hostile::start());
-    let served = served(&upstream, &[("other", &other), ("garbage", &garbage), ("away", &away), ("good", &good)]);
+    let gateway = start(&upstream, &[("other", &other), ("garbage", &garbage), ("away", &away), ("good", &good)]);
     other.behave(|now| now.metadata = Box::new(|metadata| metadata["issuer"] = json!("http://127.0.0.1:1")));
     garbage.behave(|now| now.answer_with("/.well-known/openid-configuration", Raw::Body(b"<html>".to_vec())));
     away.go_away();
     for (name, status, reason) in
         [("other", 502, "issuer_mismatch"), ("garbage", 502, "discovery_invalid"), ("away", 503, "unreachable")]
     {
-        let mut visitor = Visitor::at(served.address);
+        let mut visitor = Visitor::at(gateway.address);
         let answer = visitor.submit(&format!("/settings/sign-in/{name}"), &[]);
         let id = rig::assert_refused(&answer, status);
-        assert!(served.refusal(&id).contains(&format!("reason=\"{reason}\"")), "{name}");
+        assert!(gateway.refusal(&id).contains(&format!("reason=\"{reason}\"")), "{name}");
         assert_eq!(answer.header("retry-after").is_some(), status == 503, "{name}");
         // It hinders nobody who signs in by another.
         assert_eq!(visitor.sign_in("good").status, 303);
     }
     away.come_back();
-    assert_eq!(Visitor::at(served.address).sign_in("away").status, 303, "it is asked again");
+    assert_eq!(Visitor::at(gateway.address).sign_in("away").status, 303, "it is asked again");
 }
 
 #[test]
 fn provider_may_become_unavailable_and_change_its_keys_during_a_sign_in() {
     let (mut provider, upstream) = (Hostile::start(), Upstream::start());
-    let served = served(&upstream, &[("corp", &provider)]);
-    let mut visitor = Visitor::at(served.address);
+    let gateway = start(&upstream, &[("corp", &provider)]);
+    let mut visitor = Visitor::at(gateway.address);
     let back = visitor.begin_and_come_back("corp");
     provider.go_away();
     let answer = visitor.arrive(&back);
     let id = rig::assert_refused(&answer, 503);
-    assert!(served.refusal(&id).contains("reason=\"unreachable\""));
+    assert!(gateway.refusal(&id).contains("reason=\"unreachable\""));
     provider.come_back();
     assert_eq!(visitor.sign_in("corp").status, 303, "the next one works");
 
-    let mut other = Visitor::at(served.address);
+    let mut other = Visitor::at(gateway.address);
     let url = other.begin("corp", "");
     provider.behave(|now| now.keys = vec![SigningKey::generate()]);
     let back = other.elsewhere.get(&url).redirect().unwrap();

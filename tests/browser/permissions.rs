@@ -46,7 +46,7 @@ fn session_ended_by_an_admin_is_refused_at_once() {
     gateway.sign_in(&admin, ADMIN);
     admin.go(&gateway.page("/sessions"));
     assert_eq!(admin.texts("tbody tr").len(), 2);
-    admin.click_away("tbody tr:nth-child(2) button");
+    admin.click_link_or_submit("tbody tr:nth-child(2) button");
     assert!(admin.text(".notice").contains("The session is ended"));
     assert_eq!(member.fetch("/api/queries", &serde_json::json!({})).0, 401, "the API refuses it");
     member.reload();

@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Client, KEYGATE, Upstream, free_address, until};
 
 /// A running gateway, killed with its handle.
-pub struct Served {
+pub struct GatewayProcess {
     pub address: SocketAddr,
     pub admin: SocketAddr,
     dir: tempfile::TempDir,
     child: Child,
 }
 
-impl Served {
+impl GatewayProcess {
     /// Starts it with this block `session`, and waits until it is ready.
     pub fn start(upstream: &Upstream, session: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -29,9 +29,9 @@ impl Served {
             upstream.address
         );
         fs::write(dir.path().join("keygate.yaml"), text).unwrap();
-        let served = Self { address, admin, child: spawn(dir.path()), dir };
-        served.wait();
-        served
+        let gateway = Self { address, admin, child: spawn(dir.path()), dir };
+        gateway.wait();
+        gateway
     }
 
     /// Ends it without warning (SIGKILL), and starts it again; it logs to the same file, from its beginning.
@@ -80,7 +80,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

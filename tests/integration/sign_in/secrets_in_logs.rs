@@ -7,8 +7,8 @@ use hyper::client::conn::http2::SendRequest;
 use openidconnect::url::Url;
 use serde_json::json;
 
+use super::process::GatewayProcess;
 use super::rig::{self, certified};
-use super::served::Served;
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, refresh, text};
 use crate::support::{Client, Upstream, over_http2};
 
@@ -19,26 +19,26 @@ type Secrets = Vec<(&'static str, String)>;
 fn secrets_are_in_no_log_metric_or_audit_record() {
     let accounts = json!({"ada": {"email": "ada@example.com", "email_verified": true}});
     let (real, upstream) = (rig::real(accounts), Upstream::start());
-    let served = Served::start(&upstream, &rig::session(&[certified(&real, "")], ""));
-    served.keygate(&["org", "create", "acme"]);
-    served.keygate(&["user", "create", "--org", "acme", "--permission", "org:admin", "ada@example.com"]);
-    let key = served.keygate(&["key", "create", "--org", "acme", "--user", "ada@example.com", "laptop"]);
+    let gateway = GatewayProcess::start(&upstream, &rig::session(&[certified(&real, "")], ""));
+    gateway.keygate(&["org", "create", "acme"]);
+    gateway.keygate(&["user", "create", "--org", "acme", "--permission", "org:admin", "ada@example.com"]);
+    let key = gateway.keygate(&["key", "create", "--org", "acme", "--user", "ada@example.com", "laptop"]);
     let client_secret = real.settings().client_secret.unwrap().expose().to_owned();
     let mut secrets = vec![("the key", key.clone()), ("the client's secret", client_secret)];
 
-    sign_in(&served, false, &mut secrets);
-    let mut ada = sign_in(&served, true, &mut secrets);
-    work(&served, &mut ada, &key, &mut secrets);
-    over_frames(&served, &format!("{SESSION}={}", ada.session()), &key);
+    sign_in(&gateway, false, &mut secrets);
+    let mut ada = sign_in(&gateway, true, &mut secrets);
+    work(&gateway, &mut ada, &key, &mut secrets);
+    over_frames(&gateway, &format!("{SESSION}={}", ada.session()), &key);
     sign_out(&mut ada, &mut secrets);
-    sign_in_by_link(&served, &mut secrets);
+    sign_in_by_link(&gateway, &mut secrets);
 
-    let log = served.log();
+    let log = gateway.log();
     for said in ["TRACE", "DEBUG", "user signed in", "user signed in with a link", "sign-in refused"] {
         assert!(log.contains(said), "the log is not of the whole run: no {said}");
     }
-    let metrics = text(&Client::connect(served.admin).get("/metrics", ""));
-    let audit = String::from_utf8_lossy(&served.files("audit")).into_owned();
+    let metrics = text(&Client::connect(gateway.admin).get("/metrics", ""));
+    let audit = String::from_utf8_lossy(&gateway.files("audit")).into_owned();
     assert!(audit.contains("session.start") && metrics.contains("keygate_"));
     for (place, content) in [("log", &log), ("metrics", &metrics), ("audit", &audit)] {
         for (what, secret) in &secrets {
@@ -49,15 +49,15 @@ fn secrets_are_in_no_log_metric_or_audit_record() {
 }
 
 /// Signs in by the provider: in the browser that began, or in another, which is refused.
-fn sign_in(served: &Served, in_the_same: bool, secrets: &mut Secrets) -> Visitor {
-    let mut ada = Visitor::at(served.address);
+fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -> Visitor {
+    let mut ada = Visitor::at(gateway.address);
     let url = ada.begin("real", "");
     let browser = ada.cookie(SIGN_IN).unwrap();
     let asked = |name: &str| url.query_pairs().find(|(given, _)| given == name).unwrap().1.into_owned();
     let back = ada.elsewhere.sign_in(url.as_str(), "ada");
     let code = back.query_pairs().find(|(name, _)| name == "code").unwrap().1.into_owned();
     if !in_the_same {
-        ada = Visitor::at(served.address);
+        ada = Visitor::at(gateway.address);
     }
     let answer = ada.arrive(&path_here(&back));
     assert_eq!(answer.status, if in_the_same { 303 } else { 400 }, "{}", text(&answer));
@@ -68,16 +68,16 @@ fn sign_in(served: &Served, in_the_same: bool, secrets: &mut Secrets) -> Visitor
 }
 
 /// Looks at pages, uses both APIs, creates a key, and does something wrong.
-fn work(served: &Served, ada: &mut Visitor, key: &str, secrets: &mut Secrets) {
+fn work(gateway: &GatewayProcess, ada: &mut Visitor, key: &str, secrets: &mut Secrets) {
     for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
         assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
     }
     let created = text(&ada.submit("/settings/keys/new", &[("name", "made on a page")]));
     let made = created.find("sk_live_").map(|start| created[start..].chars().take(key.len()).collect::<String>());
     secrets.push(("the key of the page", made.expect("the page shows the key")));
-    assert_eq!(Client::connect(served.address).get("/api/x", key).status, 200);
+    assert_eq!(Client::connect(gateway.address).get("/api/x", key).status, 200);
     let both = format!("{SESSION}={}; {SESSION}=other", ada.session());
-    let twice = Visitor::at(served.address).send("GET", "/settings/keys", &[("Cookie", &both)], "");
+    let twice = Visitor::at(gateway.address).send("GET", "/settings/keys", &[("Cookie", &both)], "");
     assert_eq!(twice.status, 400);
 }
 
@@ -89,10 +89,10 @@ fn sign_out(ada: &mut Visitor, secrets: &mut Secrets) {
 }
 
 /// Signs in by a link, twice.
-fn sign_in_by_link(served: &Served, secrets: &mut Secrets) {
-    let said = served.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
+fn sign_in_by_link(gateway: &GatewayProcess, secrets: &mut Secrets) {
+    let said = gateway.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
     let link: Url = said.split_whitespace().find(|word| word.starts_with("https://")).unwrap().parse().unwrap();
-    let mut visitor = Visitor::at(served.address);
+    let mut visitor = Visitor::at(gateway.address);
     assert_eq!(visitor.open(link.path()).status, 200);
     assert_eq!(visitor.submit(link.path(), &[]).status, 303);
     assert_eq!(visitor.submit(link.path(), &[]).status, 403);
@@ -101,11 +101,11 @@ fn sign_in_by_link(served: &Served, secrets: &mut Secrets) {
 }
 
 /// The same credentials over HTTP/2, whose library says much of what it does.
-fn over_frames(served: &Served, cookie: &str, key: &str) {
+fn over_frames(gateway: &GatewayProcess, cookie: &str, key: &str) {
     for (name, value) in [("cookie", cookie.to_owned()), ("authorization", format!("Bearer {key}"))] {
-        let request = Request::get(format!("http://{}/api/x", served.address)).header(name, value);
+        let request = Request::get(format!("http://{}/api/x", gateway.address)).header(name, value);
         let request = request.body(Full::<Bytes>::default()).unwrap();
-        let status = over_http2(served.address, async |mut sender: SendRequest<Full<Bytes>>| {
+        let status = over_http2(gateway.address, async |mut sender: SendRequest<Full<Bytes>>| {
             sender.send_request(request).await.unwrap().status()
         });
         assert_eq!(status, 200, "{name}");

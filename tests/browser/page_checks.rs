@@ -17,28 +17,28 @@ pub const WIDTHS: [u64; 2] = [1280, 390];
 pub const SCHEMES: [&str; 2] = ["light", "dark"];
 
 /// Looks at pages, and remembers what is wrong with them.
-pub struct Visits<'a> {
+pub struct PageChecks<'a> {
     browser: &'a Browser,
     axe: String,
     wrong: Vec<String>,
     seen: usize,
 }
 
-impl<'a> Visits<'a> {
-    pub fn by(browser: &'a Browser) -> Self {
+impl<'a> PageChecks<'a> {
+    pub fn new(browser: &'a Browser) -> Self {
         let axe = fs::read_to_string(AXE).unwrap_or_else(|error| panic!("{AXE} ({error}): `make setup` installs it"));
-        browser.said();
+        browser.console_entries();
         Self { browser, axe, wrong: Vec::new(), seen: 0 }
     }
 
     /// Goes to an address and looks at what is there.
-    pub fn visit(&mut self, name: &str, url: &str, status: u64) {
+    pub fn open(&mut self, name: &str, url: &str, status: u64) {
         self.browser.go(url);
-        self.look(name, status);
+        self.check(name, status);
     }
 
     /// Looks at the page that is shown.
-    pub fn look(&mut self, name: &str, status: u64) {
+    pub fn check(&mut self, name: &str, status: u64) {
         self.seen += 1;
         let came = self.browser.status();
         if came != status {
@@ -67,9 +67,9 @@ impl<'a> Visits<'a> {
             "{} - Failed to load resource: the server responded with a status of {status}",
             self.browser.address()
         );
-        for said in self.browser.said() {
-            if status < 400 || !said.text.starts_with(&of_itself) {
-                self.note(name, format!("console: {} {}", said.level, said.text));
+        for entry in self.browser.console_entries() {
+            if status < 400 || !entry.text.starts_with(&of_itself) {
+                self.note(name, format!("console: {} {}", entry.level, entry.text));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 /// A gateway with these further blocks of configuration, and one person.
-fn house(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
+fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
     let session = rig::session(&[hostile("corp", provider, "")], "");
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{blocks}"));
     let person = member(&gateway, "acme", PERSON, &["queries:read"]);
@@ -33,7 +33,7 @@ fn key(gateway: &Gateway, person: Member) -> String {
 fn sessions_of_a_user_share_a_bucket_apart_from_their_keys() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let limits = "limits: { key: { requests: 3, per: 1h, burst: 3 } }\n";
-    let (gateway, person) = house(&upstream, &provider, limits);
+    let (gateway, person) = setup(&upstream, &provider, limits);
     let key = key(&gateway, person);
     let mut browsers = [signed_in(&gateway, "corp"), signed_in(&gateway, "corp")];
     for (browser, left) in [(0, 2), (1, 1), (0, 0)] {
@@ -73,7 +73,7 @@ fn sessions_and_keys_share_the_organizations_requests_in_flight() {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"));
     });
     let provider = Hostile::start();
-    let (gateway, person) = house(&upstream, &provider, "limits: { org: { concurrent: 1 } }\n");
+    let (gateway, person) = setup(&upstream, &provider, "limits: { org: { concurrent: 1 } }\n");
     let key = key(&gateway, person);
     let (mut holder, mut other) = (signed_in(&gateway, "corp"), signed_in(&gateway, "corp"));
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn sessions_and_keys_share_the_organizations_requests_in_flight() {
 #[test]
 fn unsafe_methods_with_a_session_require_the_same_origin() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let (gateway, person) = house(&upstream, &provider, "");
+    let (gateway, person) = setup(&upstream, &provider, "");
     let key = key(&gateway, person);
     let mut visitor = signed_in(&gateway, "corp");
     let evil = ("Origin", "https://evil.test");
@@ -131,7 +131,7 @@ fn tunnels_with_a_session_require_the_same_origin() {
     const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let (provider, upstream) = (Hostile::start(), Upstream::answering(|_, stream| drop(stream.write_all(SWITCH))));
     let routes = "routes: [{ name: socket, path: /socket, upgrade: [websocket] }]\n";
-    let (gateway, _) = house(&upstream, &provider, routes);
+    let (gateway, _) = setup(&upstream, &provider, routes);
     let cookie = format!("{SESSION}={}", signed_in(&gateway, "corp").session());
     let ask = |fields: &[(&str, &str)]| {
         let handshake = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Cookie", &cookie)];
@@ -156,7 +156,7 @@ fn tunnels_with_a_session_require_the_same_origin() {
 #[test]
 fn session_cookie_beside_a_key_is_ignored() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let (gateway, person) = house(&upstream, &provider, "");
+    let (gateway, person) = setup(&upstream, &provider, "");
     let key = gateway.key_with(&["other:read"]);
     let mut visitor = signed_in(&gateway, "corp");
     let bearer = format!("Bearer {}", key.text);
@@ -185,7 +185,7 @@ fn session_cookie_beside_a_key_is_ignored() {
 fn permissions_of_a_session_are_read_for_each_request() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let routes = "routes: [{ name: read, methods: [GET], path: /read, permission: 'queries:read' }]\n";
-    let (gateway, person) = house(&upstream, &provider, routes);
+    let (gateway, person) = setup(&upstream, &provider, routes);
     let mut visitor = signed_in(&gateway, "corp");
     let permit = |permissions: &[&str]| {
         let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
@@ -220,7 +220,7 @@ fn permissions_of_a_session_are_read_for_each_request() {
 #[test]
 fn unknown_session_is_refused() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let (gateway, _) = house(&upstream, &provider, "");
+    let (gateway, _) = setup(&upstream, &provider, "");
     for value in ["", "x", &"a".repeat(43), &"a".repeat(5000), "\"quoted\"", "__Host-keygate="] {
         let mut visitor = Visitor::new(&gateway);
         let cookie = format!("{SESSION}={value}");

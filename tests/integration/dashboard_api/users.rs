@@ -3,13 +3,13 @@
 use keygate::admin::{Operation, Reply};
 use serde_json::json;
 
-use super::rig::{House, JSON, OWN};
+use super::rig::{JSON, OWN, Setup};
 use crate::support::Client;
 
 #[test]
 fn member_sees_and_changes_only_their_own_keys() {
-    let house = House::new();
-    let (ada, bob) = (house.admin(), house.member());
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
     let ((_, adas), (_, bobs)) = (ada.key("ada's"), bob.key("bob's"));
     for path in ["", "/uses", "/activity", "/explanation"] {
         let theirs = bob.get(&format!("/keys/{adas}{path}"));
@@ -35,9 +35,9 @@ fn member_sees_and_changes_only_their_own_keys() {
 
 #[test]
 fn resources_of_another_organization_are_not_found() {
-    let house = House::new();
-    let ada = house.admin();
-    let elsewhere = house.gateway.key_with(&["org:admin"]);
+    let setup = Setup::new();
+    let ada = setup.admin();
+    let elsewhere = setup.gateway.key_with(&["org:admin"]);
     for path in ["", "/uses", "/activity", "/explanation"] {
         assert_eq!(ada.get(&format!("/keys/{}{path}", elsewhere.id)).code(), "no_such_key");
     }
@@ -49,14 +49,14 @@ fn resources_of_another_organization_are_not_found() {
 
 #[test]
 fn session_endpoint_shows_the_user_and_signs_out() {
-    let house = House::new();
-    let (ada, bob) = (house.admin(), house.member());
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
     let who = ada.get("/session").json();
     assert_eq!((&who["role"], &who["user"]["email"]), (&json!("admin"), &json!("ada@example.com")));
     assert_eq!((&who["org"]["name"], who["orgs"].as_array().unwrap().len()), (&json!("acme"), 1));
     assert_eq!(bob.get("/session").json()["role"], "member");
-    let chosen = bob.send("PATCH", "/session", Some(json!({ "org": house.org.to_string() }))).json();
-    assert_eq!(chosen["org"]["id"], house.org.to_string());
+    let chosen = bob.send("PATCH", "/session", Some(json!({ "org": setup.org.to_string() }))).json();
+    assert_eq!(chosen["org"]["id"], setup.org.to_string());
     let out = bob.send("DELETE", "/session", None);
     assert_eq!((out.status, out.header("content-type")), (204, None));
     assert!(out.header("set-cookie").unwrap().starts_with("__Host-keygate=; "), "{out:?}");
@@ -66,11 +66,12 @@ fn session_endpoint_shows_the_user_and_signs_out() {
 
 #[test]
 fn sessions_are_listed_and_ended_by_their_user_and_by_admins() {
-    let house = House::new();
-    let (ada, bob) = (house.admin(), house.member());
-    let eve = house.person("eve@example.com", &[]);
-    let id =
-        |person: &super::rig::Person<'_>| person.get("/session").json()["session"]["id"].as_str().unwrap().to_owned();
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let eve = setup.user("eve@example.com", &[]);
+    let id = |person: &super::rig::SessionUser<'_>| {
+        person.get("/session").json()["session"]["id"].as_str().unwrap().to_owned()
+    };
     let (bobs, eves) = (id(&bob), id(&eve));
     assert_eq!(bob.get("/sessions").json()["sessions"].as_array().unwrap().len(), 1);
     assert_eq!(ada.get("/sessions").json()["sessions"].as_array().unwrap().len(), 3);
@@ -84,39 +85,39 @@ fn sessions_are_listed_and_ended_by_their_user_and_by_admins() {
 
 #[test]
 fn removed_user_is_refused_at_once() {
-    let house = House::new();
-    let bob = house.member();
+    let setup = Setup::new();
+    let bob = setup.member();
     assert_eq!(bob.get("/keys").status, 200);
-    let remove = Operation::RemoveUser { org: house.org.to_string(), user: bob.user.to_string() };
-    assert!(matches!(house.gateway.perform(remove), Reply::User { .. }));
+    let remove = Operation::RemoveUser { org: setup.org.to_string(), user: bob.user.to_string() };
+    assert!(matches!(setup.gateway.perform(remove), Reply::User { .. }));
     assert_eq!(bob.get("/keys").code(), "invalid_session");
     assert_eq!(bob.post("/keys", json!({ "name": "x" })).code(), "invalid_session");
 }
 
 #[test]
 fn api_key_is_not_accepted() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     let (key, id) = ada.key("laptop");
     let bearer = format!("Bearer {key}");
     for (method, path) in
         [("GET", "/keys".to_owned()), ("POST", "/keys".into()), ("POST", format!("/keys/{id}/revoke"))]
     {
-        let refused = house.ask(method, &path, &[("Authorization", &bearer), OWN, JSON], br#"{"name":"x"}"#);
+        let refused = setup.send_request(method, &path, &[("Authorization", &bearer), OWN, JSON], br#"{"name":"x"}"#);
         assert_eq!((refused.status, refused.code().as_str()), (401, "unauthenticated"), "{method} {path}");
         let detail = refused.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains("API keys do not manage keys") && !detail.contains(&key), "{detail}");
-        assert_eq!(house.ask(method, &path, &[OWN, JSON], b"").code(), "unauthenticated", "{method} {path}");
+        assert_eq!(setup.send_request(method, &path, &[OWN, JSON], b"").code(), "unauthenticated", "{method} {path}");
     }
     assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
-    let used = Client::connect(house.address()).get("/", &key);
+    let used = Client::connect(setup.address()).get("/", &key);
     assert_eq!(used.status, 200, "the key itself works");
 }
 
 #[test]
 fn changes_require_the_same_origin() {
-    let house = House::new();
-    let ada = house.admin();
+    let setup = Setup::new();
+    let ada = setup.admin();
     let (_, id) = ada.key("laptop");
     let own_origin = ("Origin", "http://127.0.0.1:8080");
     for fields in [
@@ -129,11 +130,11 @@ fn changes_require_the_same_origin() {
     ] {
         for (method, path) in [("POST", format!("/keys/{id}/revoke")), ("DELETE", "/session".into())] {
             let headers = [&[("Cookie", ada.cookie.as_str())], fields].concat();
-            let refused = house.ask(method, &path, &headers, b"");
+            let refused = setup.send_request(method, &path, &headers, b"");
             assert_eq!((refused.status, refused.code().as_str()), (403, "cross_site_request"), "{method} {fields:?}");
         }
     }
     assert_eq!(ada.get(&format!("/keys/{id}")).json()["key"]["status"], "active");
-    let own = house.ask("POST", &format!("/keys/{id}/revoke"), &[("Cookie", &ada.cookie), own_origin], b"");
+    let own = setup.send_request("POST", &format!("/keys/{id}/revoke"), &[("Cookie", &ada.cookie), own_origin], b"");
     assert_eq!(own.status, 200);
 }

@@ -47,7 +47,7 @@ fn key_is_created_used_monitored_and_revoked() {
 fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.go(gateway.printed_link());
-    browser.click_away("main button");
+    browser.click_link_or_submit("main button");
     let (first, id) = gateway.make_key(&browser, "Billing");
     let second = rotate(&gateway, &browser, &id, "1h");
     assert!(browser.text("main").contains("The old secret works until"));

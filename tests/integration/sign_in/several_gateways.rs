@@ -2,20 +2,20 @@
 
 use keygate::admin::{Operation, Reply};
 
+use super::process::GatewayProcess;
 use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
-use super::served::Served;
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::redis::Redis;
 use crate::support::{Gateway, Upstream, eventually, until};
 
-struct House {
+struct Setup {
     provider: Hostile,
     redis: Redis,
     upstream: Upstream,
 }
 
-impl House {
+impl Setup {
     fn new() -> Self {
         Self { provider: Hostile::start(), redis: Redis::options().appendonly().start(), upstream: Upstream::start() }
     }
@@ -46,8 +46,8 @@ fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
 
 #[test]
 fn sign_in_begins_at_one_gateway_and_finishes_at_another() {
-    let house = House::new();
-    let [one, other] = house.two("");
+    let setup = Setup::new();
+    let [one, other] = setup.two("");
     let mut visitor = Visitor::new(&one);
     let back = visitor.begin_and_come_back("corp");
     visitor.move_to(other.address);
@@ -57,10 +57,10 @@ fn sign_in_begins_at_one_gateway_and_finishes_at_another() {
 
 #[test]
 fn links_and_callbacks_work_once_at_one_of_all_gateways() {
-    let house = House::new();
-    let two = house.two("");
+    let setup = Setup::new();
+    let two = setup.two("");
     // What the gateways promise must not rest upon the provider.
-    house.provider.behave(|now| now.codes_last = true);
+    setup.provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
         let mut visitor = Visitor::new(&two[0]);
         let back = visitor.begin_and_come_back("corp");
@@ -92,8 +92,8 @@ fn race(gateways: &[Gateway; 2], act: impl Fn(&mut Visitor) -> u16 + Sync) -> [u
 
 #[test]
 fn session_is_valid_and_ends_at_all_gateways_at_once() {
-    let house = House::new();
-    let mut two = house.two("");
+    let setup = Setup::new();
+    let mut two = setup.two("");
     for end in ["sign-out", "operator", "removal"] {
         let mut visitor = signed_in(&two[0], "corp");
         assert_eq!(is_good(&mut visitor, &two), [true; 4], "{end}");
@@ -118,9 +118,9 @@ fn session_is_valid_and_ends_at_all_gateways_at_once() {
 
 #[test]
 fn session_expires_at_all_gateways() {
-    let house = House::new();
+    let setup = Setup::new();
     for more in ["  idle: 10s\n", "  idle: 10s\n  lifetime: 10s\n"] {
-        let gateways = [house.gateway(more), house.gateway(more)];
+        let gateways = [setup.gateway(more), setup.gateway(more)];
         member(&gateways[0], &format!("org-{}", more.len()), PERSON, &[]);
         let mut visitor = signed_in(&gateways[0], "corp");
         assert_eq!(is_good(&mut visitor, &gateways), [true; 4]);
@@ -132,8 +132,8 @@ fn session_expires_at_all_gateways() {
 
 #[test]
 fn session_in_use_ends_at_its_lifetime() {
-    let house = House::new();
-    let gateways = house.two("  idle: 10s\n  lifetime: 10s\n");
+    let setup = Setup::new();
+    let gateways = setup.two("  idle: 10s\n  lifetime: 10s\n");
     let mut visitor = signed_in(&gateways[0], "corp");
     until("the session has ended", || (!is_signed_in(&mut visitor)).then_some(()));
     assert_eq!(is_good(&mut visitor, &gateways), [false; 4]);
@@ -141,9 +141,9 @@ fn session_in_use_ends_at_its_lifetime() {
 
 #[test]
 fn session_survives_the_restart_of_its_gateway() {
-    let house = House::new();
-    let over_redis = house.gateway("");
-    let embedded = rig::gateway(&house.upstream, &[hostile("corp", &house.provider, "")]);
+    let setup = Setup::new();
+    let over_redis = setup.gateway("");
+    let embedded = rig::gateway(&setup.upstream, &[hostile("corp", &setup.provider, "")]);
     for mut gateway in [over_redis, embedded] {
         member(&gateway, "acme", PERSON, &[]);
         let mut visitor = signed_in(&gateway, "corp");
@@ -166,16 +166,16 @@ fn session_survives_the_restart_of_its_gateway() {
 #[test]
 fn acknowledged_changes_survive_a_kill_of_the_gateway() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let mut served = Served::start(&upstream, &rig::session(&[hostile("corp", &provider, "")], ""));
-    served.keygate(&["org", "create", "acme"]);
-    served.keygate(&["user", "create", "--org", "acme", PERSON]);
-    let [mut lasting, mut ended, mut under_way] = [(); 3].map(|()| Visitor::at(served.address));
+    let mut gateway = GatewayProcess::start(&upstream, &rig::session(&[hostile("corp", &provider, "")], ""));
+    gateway.keygate(&["org", "create", "acme"]);
+    gateway.keygate(&["user", "create", "--org", "acme", PERSON]);
+    let [mut lasting, mut ended, mut under_way] = [(); 3].map(|()| Visitor::at(gateway.address));
     assert_eq!((lasting.sign_in("corp").status, ended.sign_in("corp").status), (303, 303));
     let old = ended.session();
     assert!(ended.submit("/settings/sign-out", &[]).status < 400);
     ended.plant(SESSION, &old);
     let back = under_way.begin_and_come_back("corp");
-    served.restart_suddenly();
+    gateway.restart_suddenly();
     assert!(is_admitted(&mut lasting) && is_signed_in(&mut lasting));
     assert!(!is_admitted(&mut ended) && !is_signed_in(&mut ended), "one that was ended is back");
     assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
@@ -183,13 +183,13 @@ fn acknowledged_changes_survive_a_kill_of_the_gateway() {
 
 #[test]
 fn pages_report_an_unavailable_redis_and_recover() {
-    let house = House::new();
-    let gateway = house.gateway("");
+    let setup = Setup::new();
+    let gateway = setup.gateway("");
     member(&gateway, "acme", PERSON, &["org:admin"]);
     let mut visitor = signed_in(&gateway, "corp");
     let mut stranger = Visitor::new(&gateway);
     let back = stranger.begin_and_come_back("corp");
-    house.redis.kill();
+    setup.redis.kill();
     for path in ["/settings", "/settings/keys", "/settings/keys/new", "/settings/sessions", "/settings/sign-in"] {
         let page = visitor.open(path);
         rig::assert_refused(&page, 503);
@@ -209,7 +209,7 @@ fn pages_report_an_unavailable_redis_and_recover() {
     assert_eq!(nobody.open("/settings/sign-in").status, 200);
     assert_eq!(nobody.open("/settings/assets/keygate.css").status, 200);
     assert!(visitor.cookie(SESSION).is_some(), "the browser loses its session");
-    house.redis.restart();
+    setup.redis.restart();
     eventually("the service is back by itself", || visitor.fetch("GET", "/x").status == 200);
     eventually("and the pages", || visitor.open("/settings/keys").status == 200);
     eventually("and signing in", || stranger.submit("/settings/sign-in/corp", &[]).status == 200);

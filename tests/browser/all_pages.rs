@@ -1,57 +1,57 @@
-//! All pages, each looked at as `visits` says.
+//! All pages, each looked at as `checks` says.
 
 use std::io::Write as _;
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway, MEMBER, paste};
+use crate::page_checks::PageChecks;
 use crate::support::{Upstream, free_address};
-use crate::visits::Visits;
 
 #[test]
 fn pages_with_a_session_pass_all_checks() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     gateway.sign_in(&browser, ADMIN);
-    let mut visits = Visits::by(&browser);
-    visits.visit("new key's form", &gateway.page("/keys/new"), 200);
+    let mut checks = PageChecks::new(&browser);
+    checks.open("new key's form", &gateway.page("/keys/new"), 200);
     browser.press("Create API Key");
-    visits.look("new key's form with an error", 422);
+    checks.check("new key's form with an error", 422);
     let (key, id) = gateway.make_key(&browser, "Nightly report");
-    visits.look("new key", 200);
-    visits.visit("unused key", &gateway.page(&format!("/keys/{id}")), 200);
+    checks.check("new key", 200);
+    checks.open("unused key", &gateway.page(&format!("/keys/{id}")), 200);
     assert_eq!(gateway.list_with(&key).status, 200);
     let reader = gateway.demo_key();
     let post = format!("curl -s -i -H 'Authorization: Bearer {reader}' -d '{{}}' {}/api/queries", gateway.origin);
     assert_eq!(paste(&post).status, 403);
     let reader_id = &reader["sk_live_".len()..][..9];
 
-    visits.visit("used key", &gateway.page(&format!("/keys/{id}")), 200);
-    visits.visit("refused key", &gateway.page(&format!("/keys/{reader_id}")), 200);
-    visits.visit("no uses", &gateway.page(&format!("/keys/{id}?show=refused")), 200);
-    visits.visit("keys", &gateway.page("/keys"), 200);
-    visits.visit("no key found", &gateway.page("/keys?q=nothing+has+this+name"), 200);
-    rotated_and_revoked(&gateway, &browser, &mut visits, &id);
-    visits.visit("sessions", &gateway.page("/sessions"), 200);
-    visits.visit("no such page", &gateway.page("/nothing"), 404);
-    visits.visit("no such key", &gateway.page("/keys/aaaaaaaaa"), 404);
+    checks.open("used key", &gateway.page(&format!("/keys/{id}")), 200);
+    checks.open("refused key", &gateway.page(&format!("/keys/{reader_id}")), 200);
+    checks.open("no uses", &gateway.page(&format!("/keys/{id}?show=refused")), 200);
+    checks.open("keys", &gateway.page("/keys"), 200);
+    checks.open("no key found", &gateway.page("/keys?q=nothing+has+this+name"), 200);
+    rotated_and_revoked(&gateway, &browser, &mut checks, &id);
+    checks.open("sessions", &gateway.page("/sessions"), 200);
+    checks.open("no such page", &gateway.page("/nothing"), 404);
+    checks.open("no such key", &gateway.page("/keys/aaaaaaaaa"), 404);
     gateway.sign_in(&browser, MEMBER);
-    visits.visit("a member's sessions", &gateway.page("/sessions"), 200);
-    visits.end(18);
+    checks.open("a member's sessions", &gateway.page("/sessions"), 200);
+    checks.end(18);
     gateway.end(&browser);
 }
 
-fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, visits: &mut Visits<'_>, id: &str) {
-    visits.visit("rotation", &gateway.page(&format!("/keys/{id}/rotate")), 200);
+fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, id: &str) {
+    checks.open("rotation", &gateway.page(&format!("/keys/{id}/rotate")), 200);
     browser.choose("#overlap", "1h");
     browser.press("Rotate");
     gateway.new_key(browser);
-    visits.look("rotated key", 200);
-    visits.visit("revocation", &gateway.page(&format!("/keys/{id}/revoke")), 200);
+    checks.check("rotated key", 200);
+    checks.open("revocation", &gateway.page(&format!("/keys/{id}/revoke")), 200);
     browser.fill("#name", "another name");
     browser.press("Revoke this key");
-    visits.look("revocation with an error", 422);
+    checks.check("revocation with an error", 422);
     browser.fill("#name", "Nightly report");
     browser.press("Revoke this key");
-    visits.look("revoked key", 200);
+    checks.check("revoked key", 200);
 }
 
 #[test]
@@ -61,19 +61,19 @@ fn pages_without_a_session_pass_all_checks() {
         "  providers:\n    - {{ name: away, label: Acme Login, issuer: 'http://{away}', client_id: keygate }}\n"
     );
     let (gateway, browser) = (Gateway::with_sessions(free_address(), &provider), Browser::start());
-    let mut visits = Visits::by(&browser);
-    visits.visit("sign-in", &gateway.page("/keys"), 200);
+    let mut checks = PageChecks::new(&browser);
+    checks.open("sign-in", &gateway.page("/keys"), 200);
     browser.press("Continue with Acme Login");
-    visits.look("provider away", 503);
+    checks.check("provider away", 503);
     browser.follow("Sign in");
     let link = gateway.link(ADMIN);
-    visits.visit("link", &link, 200);
-    browser.click_away("main button");
-    visits.look("no keys", 200);
+    checks.open("link", &link, 200);
+    browser.click_link_or_submit("main button");
+    checks.check("no keys", 200);
     browser.press("Sign out");
-    visits.look("signed out", 200);
-    visits.visit("link that was used", &link, 403);
-    visits.visit("no answer of a provider's", &gateway.page("/callback/away?state=none&code=none"), 400);
+    checks.check("signed out", 200);
+    checks.open("link that was used", &link, 403);
+    checks.open("no answer of a provider's", &gateway.page("/callback/away?state=none&code=none"), 400);
 
     let (form, target) = ("<title>Elsewhere</title><form method=post", gateway.page("/sign-out"));
     let page = format!("<link rel=icon href=data:,>{form} action={target}><button>Go</button></form>");
@@ -82,8 +82,8 @@ fn pages_without_a_session_pass_all_checks() {
         stream.write_all(format!("{head}{page}").as_bytes()).ok();
     });
     browser.go(&format!("http://{}", site.address));
-    browser.click_away("button");
-    visits.look("form of another site", 403);
-    visits.end(8);
+    browser.click_link_or_submit("button");
+    checks.check("form of another site", 403);
+    checks.end(8);
     gateway.end(&browser);
 }
