@@ -1,4 +1,4 @@
-//! Logs: structured, to standard error, as text for people or as JSON for machines.
+//! Logging: structured lines on standard error, as text for people or as JSON for machines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
-/// The environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
+/// Environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
 pub const LEVEL_VARIABLE: &str = "KEYGATE_LOG";
 
-/// How logs are written.
+/// Settings of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The form of a line.
+    /// Format of a line.
     pub format: LogFormat,
-    /// The least level that is logged.
+    /// Lowest level that is logged.
     pub level: LevelFilter,
 }
 
-/// The form of a log line.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,
@@ -33,15 +33,15 @@ impl Default for Settings {
     }
 }
 
-/// The logs of this process, whose level can be changed; by default nobody's, for whoever began none.
+/// Handle of this process's logs, by which their level can be changed. The default handle has no logs and does nothing.
 #[derive(Clone, Default)]
 pub struct LogHandle(Option<Arc<dyn Fn(EnvFilter) + Send + Sync>>);
 
 impl LogHandle {
-    /// Logs from this level on, unless the environment says otherwise.
+    /// Changes the lowest level that is logged, unless the environment variable overrides it.
     pub fn set_level(&self, level: LevelFilter) {
         if let Some(replace) = &self.0 {
-            replace(of_environment(level).0);
+            replace(read_filter(level).0);
         }
     }
 }
@@ -52,27 +52,28 @@ impl fmt::Debug for LogHandle {
     }
 }
 
-/// Begins logging. Colours are used for text on a terminal. A second call changes nothing.
+/// Starts logging. Text on a terminal is coloured. A second call in a process has no effect.
 ///
-/// An unreadable `KEYGATE_LOG` is ignored, with a warning.
+/// An invalid `KEYGATE_LOG` is ignored, with a warning.
 pub fn init(settings: Settings) -> LogHandle {
-    let (filter, ignored) = of_environment(settings.level);
+    let (filter, ignored) = read_filter(settings.level);
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // It would report to standard error that standard error cannot be written, and panic over that.
+    // Otherwise the subscriber reports on standard error that standard error cannot be written, and panics over it.
     let subscriber = subscriber.log_internal_errors(false);
     let (set, logs) = match settings.format {
         LogFormat::Text => {
             let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
             let subscriber = subscriber.with_ansi(ansi).with_filter_reloading();
-            let logs = LogHandle::of(subscriber.reload_handle());
+            let logs = LogHandle::from_reload_handle(subscriber.reload_handle());
             (subscriber.try_init(), logs)
         }
         LogFormat::Json => {
             let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
-            let logs = LogHandle::of(subscriber.reload_handle());
+            let logs = LogHandle::from_reload_handle(subscriber.reload_handle());
             (subscriber.try_init(), logs)
         }
     };
+    // Only now can the warning be logged.
     if set.is_ok() && ignored {
         tracing::warn!("{LEVEL_VARIABLE} holds no valid filter and is ignored; give a level, or target=level");
     }
@@ -80,21 +81,23 @@ pub fn init(settings: Settings) -> LogHandle {
 }
 
 impl LogHandle {
-    fn of<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> Self {
+    fn from_reload_handle<S: 'static>(handle: reload::Handle<EnvFilter, S>) -> Self {
         Self(Some(Arc::new(move |filter| {
             if let Err(error) = handle.reload(filter) {
-                tracing::debug!(%error, "the logs are gone");
+                tracing::debug!(%error, "cannot change the log level: the subscriber is gone");
             }
         })))
     }
 }
 
-fn of_environment(level: LevelFilter) -> (EnvFilter, bool) {
-    filter(level, std::env::var(LEVEL_VARIABLE).ok().as_deref())
+/// Reads the filter from the environment variable and the configured level.
+fn read_filter(level: LevelFilter) -> (EnvFilter, bool) {
+    choose_filter(level, std::env::var(LEVEL_VARIABLE).ok().as_deref())
 }
 
-/// The filter in force, and whether the environment's was not valid.
-fn filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool) {
+/// Chooses the filter: that of the environment variable, else the configured level. Returns true with it when the
+/// variable is invalid.
+fn choose_filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool) {
     let configured = EnvFilter::default().add_directive(level.into());
     match variable.filter(|text| !text.is_empty()).map(|text| (text.parse(), text)) {
         Some((Ok(filter), text)) if !text.split(',').any(is_bare_target) => (filter, false),
@@ -103,7 +106,8 @@ fn filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool) {
     }
 }
 
-/// A word that is no level, such as a level mistyped: as a target without a level, it would silence all others.
+/// True for a word that is no level, such as a mistyped one. As a directive it would be a target without a level, and
+/// silence all other targets.
 fn is_bare_target(directive: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     directive.chars().all(word) && directive.parse::<LevelFilter>().is_err()
@@ -114,9 +118,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_overrides_the_level_unless_it_is_nonsense() {
+    fn environment_variable_overrides_the_level_when_valid() {
         let shown = |variable| {
-            let (filter, ignored) = filter(LevelFilter::INFO, variable);
+            let (filter, ignored) = choose_filter(LevelFilter::INFO, variable);
             (filter.to_string(), ignored)
         };
         assert_eq!(shown(None), ("info".into(), false));

@@ -1,10 +1,10 @@
-//! The metrics of decisions: how credentials fared, what the limits said, and what the state costs.
+//! Metrics of admission: results of authentication, decisions of the limits, and operations of the state.
 
 use std::sync::Arc;
 
 use prometheus::{Histogram, IntCounter, IntCounterVec, Registry};
 
-use super::{OVERHEAD_BUCKETS, counters, histograms};
+use super::registration::{OVERHEAD_BUCKETS, counters, histograms};
 use crate::refusal::Refusal;
 
 /// `auth_total{result}`: its labels are those of the table of refusals, and `ok`.
@@ -16,7 +16,8 @@ pub struct AuthMetrics {
     refused: Arc<[Option<IntCounter>]>,
 }
 
-/// `limit_decisions_total{policy,decision}`.
+/// `limit_decisions_total{policy,decision}`: decisions of the rate limit of a key and the concurrency limit of an
+/// organization.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the labels' values")]
 pub struct LimitMetrics {
@@ -26,7 +27,7 @@ pub struct LimitMetrics {
     pub org_denied: IntCounter,
 }
 
-/// `state_duration_seconds{op}`, and the failures.
+/// `state_duration_seconds{op}` and `state_errors_total{kind}`: operations of the state.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the labels' values")]
 pub struct StateMetrics {
@@ -36,7 +37,7 @@ pub struct StateMetrics {
     pub errors: StateErrors,
 }
 
-/// `state_errors_total{kind}`.
+/// `state_errors_total{kind}`: failed operations of the state.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the label's values")]
 pub struct StateErrors {
@@ -47,8 +48,9 @@ pub struct StateErrors {
 }
 
 impl AuthMetrics {
-    pub(super) fn new(vec: &IntCounterVec) -> Self {
-        let result = |result| vec.with_label_values(&[result]);
+    pub(super) fn new(r: &Registry) -> Self {
+        let results = counters(r, "auth_total", "Credentials, by the result of their check", &["result"]);
+        let result = |result| results.with_label_values(&[result]);
         let refused = Refusal::ALL.iter().map(|refusal| refusal.row().auth_result.map(result));
         Self { ok: result("ok"), refused: refused.collect() }
     }
@@ -63,7 +65,12 @@ impl AuthMetrics {
 
 impl LimitMetrics {
     pub(super) fn new(r: &Registry) -> Self {
-        let decisions = counters(r, "limit_decisions_total", "Decisions of the limits", &["policy", "decision"]);
+        let decisions = counters(
+            r,
+            "limit_decisions_total",
+            "Decisions of the rate and concurrency limits",
+            &["policy", "decision"],
+        );
         let decision = |policy, decision| decisions.with_label_values(&[policy, decision]);
         Self {
             key_allowed: decision("key", "allowed"),
@@ -76,8 +83,9 @@ impl LimitMetrics {
 
 impl StateMetrics {
     pub(super) fn new(r: &Registry) -> Self {
-        let durations = histograms(r, "state_duration_seconds", "Time in the shared state", "op", OVERHEAD_BUCKETS);
-        let errors = counters(r, "state_errors_total", "Failures of the shared state", &["kind"]);
+        let durations =
+            histograms(r, "state_duration_seconds", "Duration of operations of the state", "op", OVERHEAD_BUCKETS);
+        let errors = counters(r, "state_errors_total", "Failed operations of the state", &["kind"]);
         Self {
             decide: durations.with_label_values(&["decide"]),
             session: durations.with_label_values(&["session"]),

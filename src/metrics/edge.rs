@@ -1,10 +1,10 @@
-//! The metrics of both edges: connections, what took too long, what was not passed on, and certificates.
+//! Metrics of both edges: connections, time-outs, removed header fields, and certificates.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::{counters, gauges, registered};
+use super::registration::{counter, counters, gauge, gauges};
 
-/// `fields_dropped_total{direction}`.
+/// `fields_dropped_total{direction}`: header fields that were removed because a server could misread their names.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the label's values")]
 pub struct FieldMetrics {
@@ -12,24 +12,24 @@ pub struct FieldMetrics {
     pub response: IntCounter,
 }
 
-/// `connections`, and those that came to nothing.
+/// `connections`, `connections_refused_total{reason}`, `handshake_failures_total{kind}` and `http2_floods_total`.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
-    /// Open ones.
+    /// Open connections.
     pub open: IntGauge,
-    /// Closed unheard, because there were as many as there may be.
+    /// Connections closed at once, because the maximum was open.
     pub refused_total: IntCounter,
-    /// Closed unheard, because there were as many from their address as there may be.
+    /// Connections closed at once, because the maximum of their address was open.
     pub refused_address: IntCounter,
-    /// TLS handshakes that failed.
+    /// Failed TLS handshakes.
     pub failed_tls: IntCounter,
-    /// PROXY headers that were missing or malformed.
+    /// Missing or malformed PROXY headers.
     pub failed_proxy: IntCounter,
-    /// HTTP/2 connections that were closed for floods of frames.
+    /// HTTP/2 connections closed for a flood of frames.
     pub floods: IntCounter,
 }
 
-/// `timeouts_total{kind}`.
+/// `timeouts_total{kind}`: expired time-outs of the downstream side.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the label's values")]
 pub struct TimeoutMetrics {
@@ -42,18 +42,18 @@ pub struct TimeoutMetrics {
     pub keep_alive: IntCounter,
 }
 
-/// `timeouts_total{kind}`, the kinds of the upstream side.
+/// `timeouts_total{kind}`: expired time-outs of the upstream side.
 #[derive(Clone, Debug)]
 pub struct UpstreamTimeouts {
-    /// No connection in time.
+    /// No connection was established in time.
     pub connect: IntCounter,
-    /// No response head in time.
+    /// No response head arrived in time.
     pub first_byte: IntCounter,
-    /// No next piece of a response body in time.
+    /// The next piece of a response body did not arrive in time.
     pub body: IntCounter,
-    /// The exchange as a whole took too long.
+    /// The whole exchange took too long.
     pub whole: IntCounter,
-    /// Nothing went through a tunnel for too long.
+    /// A tunnel was idle for too long.
     pub tunnel: IntCounter,
 }
 
@@ -61,13 +61,18 @@ pub struct UpstreamTimeouts {
 #[derive(Clone, Debug)]
 pub struct TlsMetrics {
     not_after: IntGaugeVec,
-    /// Changed files that were of no use: the certificates before them are still shown.
+    /// Changed certificate files that could not be used; the previous certificates stay in use.
     pub reload_failures: IntCounter,
 }
 
 impl FieldMetrics {
     pub(super) fn new(r: &Registry) -> Self {
-        let fields = counters(r, "fields_dropped_total", "Fields with names that could be misread", &["direction"]);
+        let fields = counters(
+            r,
+            "fields_dropped_total",
+            "Header fields removed because a server could misread their names",
+            &["direction"],
+        );
         let direction = |direction| fields.with_label_values(&[direction]);
         Self { request: direction("request"), response: direction("response") }
     }
@@ -75,15 +80,20 @@ impl FieldMetrics {
 
 impl ConnectionMetrics {
     pub(super) fn new(r: &Registry) -> Self {
-        let refused = counters(r, "connections_refused_total", "Connections closed unheard", &["reason"]);
-        let failed = counters(r, "handshake_failures_total", "Connections that did not come about", &["kind"]);
+        let refused = counters(
+            r,
+            "connections_refused_total",
+            "Connections closed at once because a maximum was reached",
+            &["reason"],
+        );
+        let failed = counters(r, "handshake_failures_total", "Connections that failed before HTTP", &["kind"]);
         Self {
-            open: registered(r, IntGauge::new("connections", "Open downstream connections")),
+            open: gauge(r, "connections", "Open downstream connections"),
             refused_total: refused.with_label_values(&["total"]),
             refused_address: refused.with_label_values(&["address"]),
             failed_tls: failed.with_label_values(&["tls"]),
             failed_proxy: failed.with_label_values(&["proxy"]),
-            floods: registered(r, IntCounter::new("http2_floods_total", "HTTP/2 connections closed for floods")),
+            floods: counter(r, "http2_floods_total", "HTTP/2 connections closed for a flood of frames"),
         }
     }
 }
@@ -122,24 +132,22 @@ impl TlsMetrics {
             not_after: gauges(
                 r,
                 "tls_certificate_not_after_timestamp_seconds",
-                "When certificates that are shown end",
+                "Unix time at which the certificate expires",
                 "certificate",
             ),
-            reload_failures: registered(
-                r,
-                IntCounter::new("tls_reload_failures_total", "Changed certificates that could not be used"),
-            ),
+            reload_failures: counter(r, "tls_reload_failures_total", "Changed certificates that could not be used"),
         }
     }
 
-    /// When a certificate ends; its name must come from the configuration or from the certificate itself.
+    /// Sets the expiry of a certificate, Unix time in seconds. Its name must come from the configuration or from the
+    /// certificate itself.
     pub fn set_expiry(&self, certificate: &str, at: i64) {
         self.not_after.with_label_values(&[certificate]).set(at);
     }
 
-    /// The certificate is shown no more.
+    /// Removes a certificate that is no longer in use.
     pub fn remove_certificate(&self, certificate: &str) {
-        // It can only fail for one that was never shown.
+        // Fails only for a certificate that was never set.
         self.not_after.remove_label_values(&[certificate]).ok();
     }
 }

@@ -1,0 +1,34 @@
+//! Metrics of the audit journal.
+
+use prometheus::{IntCounter, IntGauge, Registry};
+
+use super::registration::{counters, gauge};
+
+/// `audit_records_total{result}` and `audit_backlog`.
+#[derive(Clone, Debug)]
+pub struct AuditMetrics {
+    /// Records that were written.
+    pub written: IntCounter,
+    /// Records that could not be written, and whose requests were refused for it.
+    pub refused: IntCounter,
+    /// Records that could not be written, and whose requests went on unrecorded, as configured.
+    pub dropped: IntCounter,
+    /// Attempts with unknown keys beyond the recorded rate.
+    pub suppressed: IntCounter,
+    /// Events that are not yet written or synced.
+    pub backlog: IntGauge,
+}
+
+impl AuditMetrics {
+    pub(super) fn new(r: &Registry) -> Self {
+        let records = counters(r, "audit_records_total", "Audit records, by what became of them", &["result"]);
+        let result = |result| records.with_label_values(&[result]);
+        Self {
+            written: result("written"),
+            refused: result("refused"),
+            dropped: result("dropped"),
+            suppressed: result("suppressed"),
+            backlog: gauge(r, "audit_backlog", "Audit events not yet written or synced"),
+        }
+    }
+}
