@@ -1,16 +1,17 @@
-//! Cursors: where a sequence of pages goes on, sealed so that clients can carry it but neither read nor make it.
+//! Cursors: the position at which a sequence of pages continues, sealed so that clients can neither read nor forge it.
 //!
 //! ```text
 //! base64url, no padding, of:   format 1 │ key id 1 │ nonce 24 │ ciphertext of snapshot 8, position 8, expiry 8 │ tag 16
 //! ```
 //!
-//! Sealed with XChaCha20-Poly1305 under a random nonce (24 bytes: no counting needed). Format, key id, endpoint and
-//! organization are associated data, so a token opens only where and for whom it was made.
+//! A token is sealed with XChaCha20-Poly1305 under a random nonce, which with 24 bytes needs no counter. Format, key id,
+//! endpoint and organization are associated data, so a token opens only for the list and the organization that it was
+//! made for.
 //!
-//! - Whatever differs from a token that was sealed here, in one bit, in length or in its base64 form, is
-//!   [`CursorError::Invalid`]; [`CursorError::Expired`] is told only of authentic ones.
-//! - The first key of a [`Keyring`] seals, all of them open: to rotate, put a new key first and remove the old one after
-//!   the cursor lifetime. Cursors of a removed key are invalid.
+//! - A text that differs from a sealed token in one bit, in length or in its base64 form is [`CursorError::Invalid`]; only
+//!   authentic tokens can be [`CursorError::Expired`].
+//! - The first key of a [`Keyring`] seals, and all of them open. To rotate keys, put a new one first and remove the old one
+//!   after the cursor lifetime. Cursors of a removed key are invalid.
 
 use std::fmt;
 
@@ -26,7 +27,7 @@ use crate::identity::OrgId;
 use crate::query_store::store::{Bookmark, Version};
 use crate::secret::Secret;
 
-/// The layout above. A change of it gets the next number.
+/// Version of the layout above; a change of the layout gets the next number.
 const FORMAT: u8 = 1;
 const PREFIX: usize = 2;
 const NONCE: usize = 24;
@@ -35,49 +36,49 @@ const TAG: usize = 16;
 const TOKEN: usize = PREFIX + NONCE + PLAIN + TAG;
 /// Characters of a token.
 const TEXT: usize = (TOKEN * 4).div_ceil(3);
-/// Characters a key's secret must have: 32 of base64 or hexadecimal are 128 bits at least.
+/// Minimum length of a key's secret in characters: 32 of base64 or hexadecimal are 128 bits at least.
 pub const MIN_SECRET: usize = 32;
 
-/// Where a cursor is good.
+/// List and organization for which a cursor is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// The list that it pages through.
+    /// The list.
     pub endpoint: Endpoint,
-    /// Whose list.
+    /// The organization.
     pub org: OrgId,
 }
 
-/// The lists that have cursors. The number is part of every token.
+/// Lists that have cursors. The number is part of every token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// `GET /api/queries`.
     Queries = 1,
 }
 
-/// What a token holds.
+/// Content of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// Where the sequence goes on.
+    /// Snapshot and position at which the sequence continues.
     pub bookmark: Bookmark,
-    /// From when on it is refused.
+    /// Time from which on it is refused.
     pub expires: Micros,
 }
 
-/// Why a token is refused.
+/// A token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
-    /// It was not made here for this list and organization, or its key is gone.
+    /// The token was not sealed by this service for this list and organization, or its key was removed.
     #[error("the cursor is not one that this service made for this organization and list")]
     Invalid,
-    /// It is authentic, and too old.
+    /// The token is authentic but too old.
     #[error("the cursor has expired")]
     Expired,
 }
 
-/// A key cannot be used.
+/// The keys are not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// There is none.
+    /// There is no key.
     #[error("at least one cursor key is needed")]
     Empty,
     /// Two keys have the same id.
@@ -88,7 +89,7 @@ pub enum KeyringError {
     Short(u8),
 }
 
-/// The keys that seal and open cursors.
+/// Keys that seal and open cursors.
 pub struct Keyring {
     /// Not empty; the first one seals; ids are unique.
     keys: Vec<Key>,
@@ -100,7 +101,7 @@ struct Key {
 }
 
 impl Keyring {
-    /// A keyring of these ids and secrets, the one that seals first.
+    /// Creates a keyring from ids and secrets; the first key seals.
     ///
     /// # Errors
     /// [`KeyringError`].
@@ -115,10 +116,10 @@ impl Keyring {
         if keys.is_empty() { Err(KeyringError::Empty) } else { Ok(Self { keys }) }
     }
 
-    /// The token of a cursor.
+    /// Seals a cursor into a token.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// If the operating system has no random numbers.
     pub fn seal(&self, scope: Scope, cursor: Cursor) -> Result<String, getrandom::Error> {
         let key = self.keys.first().expect("a keyring is not empty");
         let mut nonce = [0; NONCE];
@@ -129,7 +130,7 @@ impl Keyring {
         Ok(URL_SAFE_NO_PAD.encode([&prefix[..], &nonce, &sealed].concat()))
     }
 
-    /// The cursor of a token.
+    /// Opens a token.
     ///
     /// # Errors
     /// [`CursorError`].
@@ -138,7 +139,9 @@ impl Keyring {
         if now >= cursor.expires { Err(CursorError::Expired) } else { Ok(cursor) }
     }
 
+    /// Decrypts a token; `None` when any part of it is not as it was sealed.
     fn authenticate(&self, scope: Scope, token: &str) -> Option<Cursor> {
+        // All tokens have one length, so a client cannot make the service decode a large text.
         if token.len() != TEXT {
             return None;
         }
@@ -176,7 +179,8 @@ impl Cursor {
     }
 }
 
-/// The cipher of a secret, which is random text: one hash makes it a key. None when it is too short to be random enough.
+/// Derives the cipher from a secret. The secret is random text, so one hash suffices. `None` when the secret is too short
+/// to be random enough.
 fn cipher(secret: &Secret) -> Option<XChaCha20Poly1305> {
     if secret.expose().chars().count() < MIN_SECRET {
         return None;
@@ -186,7 +190,7 @@ fn cipher(secret: &Secret) -> Option<XChaCha20Poly1305> {
     Some(XChaCha20Poly1305::new((&*key).into()))
 }
 
-/// Of fixed length, so no two scopes share it.
+/// The associated data of a token. Its length is fixed, so no two scopes have the same.
 fn associated(prefix: [u8; PREFIX], scope: Scope) -> Vec<u8> {
     [&prefix[..], &[scope.endpoint as u8], scope.org.to_string().as_bytes()].concat()
 }
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_what_it_sealed_until_it_expires() {
+    fn sealed_cursor_opens_until_it_expires() {
         let keyring = keyring(&[1]);
         let token = keyring.seal(scope(), cursor()).unwrap();
         assert_eq!(token.len(), TEXT);
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_makes_it_invalid() {
+    fn token_with_a_flipped_bit_is_invalid() {
         let keyring = keyring(&[1, 0, 3]);
         let token = keyring.seal(scope(), cursor()).unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_text_is_invalid() {
+    fn text_that_is_no_token_is_invalid() {
         let keyring = keyring(&[1]);
         let token = keyring.seal(scope(), cursor()).unwrap();
         let invalid = |text: &str| assert_eq!(keyring.open(scope(), text, NOW), Err(CursorError::Invalid), "{text:?}");
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn is_bound_to_its_organization() {
+    fn token_is_bound_to_its_organization() {
         let keyring = keyring(&[1]);
         let token = keyring.seal(scope(), cursor()).unwrap();
         let other = Scope { org: OrgId::generate(), ..scope() };
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_rotate() {
+    fn keys_can_be_rotated() {
         let old = keyring(&[1]).seal(scope(), cursor()).unwrap();
         let both = keyring(&[2, 1]);
         assert_eq!(both.open(scope(), &old, NOW), Ok(cursor()));
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn keyrings_refuse_what_is_no_key() {
+    fn unusable_keys_are_refused() {
         let (good, short) = (Secret::new("x".repeat(MIN_SECRET)), Secret::new("x".repeat(MIN_SECRET - 1)));
         assert_eq!(Keyring::new([]).unwrap_err(), KeyringError::Empty);
         assert_eq!(Keyring::new([(1, &good), (1, &good)]).unwrap_err(), KeyringError::Duplicate(1));

@@ -1,8 +1,8 @@
-//! The cursor key that is made at the first start, when none is configured, and kept in a file beside the database.
+//! The cursor key that is generated at the first start when none is configured, in a file beside the database.
 //!
-//! - The file appears complete or not at all, with mode 0600; of two processes that make one at once, the first wins and
-//!   both use its key.
-//! - To put keys into the configuration later, list this one as `{id: 0, secret: {file: …}}` after the new one, until
+//! - The file appears complete or not at all, with mode 0600. When two processes generate a key at once, both use the one
+//!   that was stored first.
+//! - To move to configured keys later, list this one as `{id: 0, secret: {file: …}}` after the new one, until
 //!   the cursor lifetime has passed.
 
 use std::fs::{self, File, OpenOptions};
@@ -16,15 +16,15 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-/// The id of the generated key.
+/// Id of the generated key.
 pub(super) const ID: u8 = 0;
 
-/// Where the key of a database is.
+/// Path of the key file of a database.
 pub(super) fn path(database: &Path) -> PathBuf {
     database.with_extension("cursor-key")
 }
 
-/// The key in the file, which is made when there is none.
+/// Loads the key from the file; generates it first when there is none.
 pub(super) fn load_or_generate(path: &Path) -> io::Result<Secret> {
     match load(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -40,7 +40,8 @@ fn load(path: &Path) -> io::Result<Secret> {
     Ok(Secret::new(text.trim_end().to_owned()))
 }
 
-/// Writes a key aside and gives it the name only when it is whole, unless another process was faster.
+/// Generates a key file. The key is written to a temporary file, which gets the final name only when it is complete and
+/// no other process has created the file meanwhile.
 fn generate(path: &Path) -> io::Result<()> {
     let mut key = Zeroizing::new([0; 32]);
     getrandom::fill(key.as_mut())?;
@@ -49,6 +50,7 @@ fn generate(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
+    // A link fails when the name exists; a rename would replace the key of the other process.
     let linked = fs::hard_link(&aside, path);
     fs::remove_file(&aside)?;
     match linked {
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_readable_by_its_owner_only() {
+    fn key_file_is_created_once_and_readable_by_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = path(&directory.path().join("queries.db"));
         let key = load_or_generate(&path).unwrap();

@@ -1,14 +1,14 @@
-//! query-store: the upstream that ships with keygate, a small service that stores queries and pages through them.
+//! query-store: the upstream service that ships with keygate. It stores queries and lists them in pages.
 //!
-//! It owns what the gateway does not: the queries of each organization, consistent page sequences over them
-//! ([`store`] has the rule of snapshots), and the cursors that carry a sequence ([`cursor`]).
+//! It owns the queries of each organization, consistent sequences of pages over them ([`store`] defines snapshots), and
+//! the cursors that continue a sequence ([`cursor`]).
 //!
 //! # Deployment
 //!
-//! The service believes the identity headers of every request. **Nobody but the gateway may reach it**: bind it to
-//! loopback beside the gateway (the default), or to an address of a private network that only the gateway can route to,
-//! and let no other port lead there. A request without the headers is refused, which catches the mistake of exposing
-//! it, and not an attacker who makes up the headers.
+//! The service trusts the identity headers of every request, so **only the gateway may reach it**: bind it to loopback
+//! beside the gateway (the default), or to an address of a private network that only the gateway can route to. A request
+//! without the headers is refused. This detects a service that is exposed by mistake, but does not stop an attacker who
+//! sends the headers.
 //!
 //! # Embedding
 //!
@@ -43,33 +43,33 @@ use cursor::{Keyring, KeyringError};
 use service::ServiceLimits;
 use store::{SqliteStore, Store};
 
-/// The service cannot be opened.
+/// The service could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The store cannot be opened.
+    /// The store could not be opened.
     #[error("cannot open {}", path.display())]
     Store {
-        /// Its file.
+        /// The database file.
         path: std::path::PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: store::sqlite::OpenError,
     },
-    /// The generated cursor key cannot be read or made.
-    #[error("cannot read or make the cursor key {}", path.display())]
+    /// The generated cursor key could not be read or created.
+    #[error("cannot read or create the cursor key {}", path.display())]
     KeyFile {
-        /// Its file.
+        /// The key file.
         path: std::path::PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// The cursor keys cannot be used.
+    /// The configured cursor keys are not usable.
     #[error("cannot use the cursor keys")]
     Keyring(#[from] KeyringError),
 }
 
-/// Opens the store, and makes it when there is none; the same with the cursor key when none is configured.
+/// Opens the service: creates the store when it does not exist, and generates a cursor key when none is configured.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -78,10 +78,11 @@ pub fn open(settings: &Settings) -> Result<QueryService, OpenError> {
     let opened = SqliteStore::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
     let store = Store::Sqlite(opened?);
     let limits = ServiceLimits { cursor_lifetime: settings.cursor.lifetime, body: settings.max_body };
-    Ok(QueryService::new(store, keyring(settings)?, limits))
+    Ok(QueryService::new(store, load_keyring(settings)?, limits))
 }
 
-fn keyring(settings: &Settings) -> Result<Keyring, OpenError> {
+/// Builds the keyring from the configured keys, or else from the key file beside the database.
+fn load_keyring(settings: &Settings) -> Result<Keyring, OpenError> {
     let configured = &settings.cursor.keys;
     if !configured.is_empty() {
         return Ok(Keyring::new(configured.iter().map(|(id, secret)| (*id, secret)))?);

@@ -1,4 +1,4 @@
-//! A stored query, and the draft of one: what a client may write, checked.
+//! Stored queries, and drafts: the checked input of a client.
 
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
@@ -6,31 +6,31 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::identity::UserId;
 
-/// Characters of a name: what fits a line of a list.
+/// Maximum length of a name in characters: it fits a line of a list.
 pub const MAX_NAME: usize = 200;
-/// Bytes of a query's text: far beyond what people write, and a page of 100 stays below 7 MiB.
+/// Maximum size of a query's text in bytes: far more than people write, and a page of 100 queries stays below 7 MiB.
 pub const MAX_SQL: usize = 64 * 1024;
 
-/// A stored query, as `GET` shows it.
+/// A stored query, in the form that `GET` returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Query {
-    /// A UUIDv7, given at creation.
+    /// UUIDv7, assigned at creation.
     pub id: Uuid,
     /// The text of the query.
     pub sql: String,
-    /// What people call it.
+    /// The name, for people.
     pub name: String,
-    /// When it was created; never changes.
+    /// Time of creation; never changes.
     #[serde(serialize_with = "rfc3339")]
     pub created_at: Micros,
-    /// When it was created or last replaced.
+    /// Time of creation or of the last replacement.
     #[serde(serialize_with = "rfc3339")]
     pub updated_at: Micros,
-    /// Who created it.
+    /// The user who created it.
     pub created_by: UserId,
 }
 
-/// What a client writes into a query.
+/// Draft of a query: the part that a client writes.
 ///
 /// - The name is 1 to [`MAX_NAME`] characters, not all blank, none of them a control character.
 /// - The text is 1 to [`MAX_SQL`] bytes, not all blank, without NUL (PostgreSQL cannot store it).
@@ -40,7 +40,7 @@ pub struct QueryDraft {
     sql: String,
 }
 
-/// Why a draft is refused.
+/// The first rule that a draft breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDraft {
     /// The name is empty or blank.
@@ -64,10 +64,10 @@ pub enum InvalidDraft {
 }
 
 impl QueryDraft {
-    /// Checks what a client wrote.
+    /// Checks the input of a client.
     ///
     /// # Errors
-    /// [`InvalidDraft`], the first rule that is broken.
+    /// [`InvalidDraft`]: the first rule that is broken.
     pub fn new(name: String, sql: String) -> Result<Self, InvalidDraft> {
         check_name(&name)?;
         check_sql(&sql)?;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn drafts_keep_their_rules() {
+    fn draft_rules_are_checked() {
         assert!(draft("Orders", "select 1\n\t-- fine").is_ok());
         assert!(draft(&"ü".repeat(MAX_NAME), &"x".repeat(MAX_SQL)).is_ok());
         assert_eq!(draft(" \t", "select 1"), Err(InvalidDraft::NameEmpty));

@@ -1,4 +1,4 @@
-//! Queries to begin with: what a team of analysts might have stored, the same ones every time but for their ids.
+//! Sample queries, such as a team of analysts might have stored. Each run stores the same ones, under new ids.
 //!
 //! Ten measures in five periods by five dimensions make 250 different queries; beyond that they repeat with a number.
 
@@ -9,12 +9,12 @@ use crate::query_store::query::QueryDraft;
 use crate::query_store::service::{Caller, QueryService};
 use crate::query_store::store::StoreError;
 
-/// Between the creation times of two neighbours: 250 of them reach back a little over six days.
+/// Time between the creation of two queries: 250 of them reach back a little over six days.
 const SPACING: Duration = Duration::from_secs(37 * 60);
-/// Queries stored at once: all that a demo has, and not so many that a running service would wait for them.
+/// Queries per transaction: all of a demo, yet few enough that a running service does not notice.
 const BATCH: usize = 1000;
 
-/// What is measured: name, table, expression, condition.
+/// Measures: name, table, expression, condition.
 const MEASURES: [(&str, &str, &str, &str); 10] = [
     ("Revenue", "orders", "sum(total_cents) / 100.0", "status = 'paid'"),
     ("Orders", "orders", "count(*)", "status <> 'cancelled'"),
@@ -28,7 +28,7 @@ const MEASURES: [(&str, &str, &str, &str); 10] = [
     ("Churned subscriptions", "subscriptions", "count(*)", "ended_reason = 'cancelled'"),
 ];
 
-/// Since when: name, first moment.
+/// Periods: name, beginning.
 const PERIODS: [(&str, &str); 5] = [
     ("today", "current_date"),
     ("last 7 days", "current_date - interval '7 days'"),
@@ -37,7 +37,7 @@ const PERIODS: [(&str, &str); 5] = [
     ("this year", "date_trunc('year', current_date)"),
 ];
 
-/// Along what: name, column.
+/// Dimensions: name, column.
 const DIMENSIONS: [(&str, &str); 5] = [
     ("country", "country"),
     ("channel", "acquisition_channel"),
@@ -46,11 +46,11 @@ const DIMENSIONS: [(&str, &str); 5] = [
     ("weekday", "extract(isodow FROM created_at)"),
 ];
 
-/// Stores the first `count` queries, oldest first, as if they had been made over the days before `now`. What is there
-/// already stays.
+/// Stores the first `count` sample queries, oldest first, with creation times in the days before `now`. Existing queries
+/// stay.
 ///
 /// # Errors
-/// [`StoreError`]; of up to 1000 queries, none was stored then.
+/// [`StoreError`]. Queries are stored in batches of 1000, each as a whole or not at all.
 pub async fn seed(service: &QueryService, caller: Caller, count: u32, now: Micros) -> Result<(), StoreError> {
     let created = |number| now.before(SPACING.saturating_mul(count - 1 - number));
     for first in (0..count).step_by(BATCH) {
@@ -60,7 +60,7 @@ pub async fn seed(service: &QueryService, caller: Caller, count: u32, now: Micro
     Ok(())
 }
 
-/// The query of a number.
+/// The sample query of a number.
 fn draft(number: u32) -> QueryDraft {
     let number = usize::try_from(number).expect("32 bits are an index");
     let (measure, table, expression, condition) = MEASURES[number % MEASURES.len()];

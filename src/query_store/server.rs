@@ -1,4 +1,4 @@
-//! The running service: requests in, housekeeping beside, and an orderly end.
+//! The running service: serves requests, collects garbage, and drains at the end.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,24 +21,24 @@ use crate::query_store::http;
 use crate::query_store::service::QueryService;
 use crate::{clock, transport};
 
-/// Between two passes of the collector: what ends meanwhile is all that waits for it.
-const SWEEP: Duration = Duration::from_secs(60);
-/// Between two looks at the wall clock.
-const TICK: Duration = Duration::from_secs(1);
-/// A gateway takes 100 fields and 64 KiB, and adds its own: what it lets through must find room here.
+/// Pause between two passes of garbage collection. Only row versions that ended meanwhile wait for the next pass.
+const GC_INTERVAL: Duration = Duration::from_secs(60);
+/// Pause between two readings of the wall clock.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of header fields. A gateway accepts 100 fields and 64 KiB and adds its own, and all of that must fit.
 const MAX_FIELDS: usize = 128;
-/// As [`MAX_FIELDS`].
+/// Maximum size of a request head in bytes; see [`MAX_FIELDS`].
 const MAX_HEAD: usize = 96 * 1024;
-/// Connections from all gateways together.
+/// Maximum number of connections, from all gateways together.
 const MAX_CONNECTIONS: usize = 20_000;
-/// How long an idle connection is kept. Long, because whenever we close one, the gateway may be sending a request into it;
-/// and the gateways are few.
+/// Time for which idle connections are kept open. It is long, because the gateway may be sending a request just when the
+/// connection is closed, and because gateways are few.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
-/// Serves a listener on a runtime of the calling thread's own; returns when [`serve`] does.
+/// Serves a listener on a new runtime in the calling thread; returns when [`serve`] does.
 ///
 /// # Errors
-/// The runtime or the listener cannot be set up.
+/// If the runtime or the listener cannot be set up.
 pub fn run(
     listener: TcpListener,
     service: QueryService,
@@ -53,7 +53,7 @@ pub fn run(
 /// on a `LocalRuntime`.
 ///
 /// # Errors
-/// The listener cannot be registered with the runtime.
+/// If the listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
     service: QueryService,
@@ -63,14 +63,14 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let service = Rc::new(service);
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = Rc::new(serving());
+    let options = Rc::new(transport_options());
     let connections = Rc::clone(&service);
     let serving = transport::serve(
         listener,
-        || Rc::clone(&serving),
+        || Rc::clone(&options),
         std::future::pending(),
         async {
-            // The sender lives as long as we wait.
+            // Never an error: the sender lives as long as this future.
             let _ = stopped.await;
         },
         move |_peer, _upgrade_slot| Connection(Rc::clone(&connections)),
@@ -83,15 +83,16 @@ pub async fn serve(
     tokio::select! {
         served = serving => served,
         () = deadline => {
-            tracing::warn!("some requests did not end in time and are cut off");
+            tracing::warn!("the drain time is over; requests still in flight are aborted");
             Ok(())
         }
-        never = keep_house(&service) => match never {},
+        never = run_maintenance(&service) => match never {},
     }
 }
 
-/// A gateway asks for what its clients ask for, and waits for them as it sees fit: what it does not bound, we do not.
-fn serving() -> transport::ServeOptions {
+/// Settings of the transport. The gateway bounds its clients itself, so nothing that it accepts may be refused here: no
+/// minimum body rate, and more fields and bytes than it forwards.
+fn transport_options() -> transport::ServeOptions {
     let settings = transport::Settings {
         keep_alive_timeout: KEEP_ALIVE,
         first_byte_timeout: KEEP_ALIVE,
@@ -100,7 +101,7 @@ fn serving() -> transport::ServeOptions {
         max_head: MAX_HEAD,
         ..transport::Settings::default()
     };
-    // Nobody scrapes them.
+    // Counted for the transport, but not exported: query-store has no metrics endpoint.
     let metrics = Metrics::new();
     transport::ServeOptions {
         settings: Rc::new(settings),
@@ -114,29 +115,32 @@ fn serving() -> transport::ServeOptions {
     }
 }
 
-/// Follows the wall clock, and runs the collector again and again.
-async fn keep_house(service: &QueryService) -> Infallible {
-    let mut ticks = tokio::time::interval(TICK);
+/// Follows the wall clock, and collects garbage periodically.
+async fn run_maintenance(service: &QueryService) -> Infallible {
+    let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next_sweep = Instant::now();
+    let mut next_gc = Instant::now();
     loop {
         ticks.tick().await;
         clock::follow_wall();
-        if Instant::now() >= next_sweep {
-            next_sweep = Instant::now() + SWEEP;
-            sweep(service).await;
+        if Instant::now() >= next_gc {
+            next_gc = Instant::now() + GC_INTERVAL;
+            collect_garbage(service).await;
         }
     }
 }
 
-async fn sweep(service: &QueryService) {
+async fn collect_garbage(service: &QueryService) {
     match service.collect_garbage(clock::now()).await {
-        Ok(swept) => tracing::debug!(swept.snapshots, swept.removed, "old versions collected"),
-        Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "old versions cannot be collected"),
+        Ok(totals) => tracing::debug!(totals.snapshots, totals.removed, "collected old row versions"),
+        Err(error) => tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "cannot collect old row versions; trying again in a minute"
+        ),
     }
 }
 
-/// One connection's service.
+/// The service of one connection.
 struct Connection(Rc<QueryService>);
 
 impl hyper::service::Service<Request<Incoming>> for Connection {

@@ -1,4 +1,4 @@
-//! What the service does, before it is spoken in HTTP: queries of one organization, and pages with their cursors.
+//! Operations of the service, independent of HTTP: the queries of an organization, and pages with their cursors.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::query_store::cursor::{Cursor, CursorError, Endpoint, Keyring, Scope};
 use crate::query_store::query::{Query, QueryDraft};
 use crate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreError};
 
-/// Which part of the cursor lifetime a snapshot is registered for in advance, so that a busy one is written only that
-/// often: a twenty-fourth, one hour of a day.
-const ADVANCE: u32 = 24;
-/// Row versions that one batch of the collector looks at: some milliseconds of the store's time.
-const BATCH: usize = 200;
+/// Divisor of the cursor lifetime that gives the time by which a snapshot is registered in advance: one hour of a day. The
+/// registration of a busy snapshot is then written only once in that time.
+const REGISTRATION_ADVANCE: u32 = 24;
+/// Snapshots or row versions per batch of garbage collection: some milliseconds of the store's time.
+const GC_BATCH: usize = 200;
 
-/// The service over its store.
+/// The service: a store, and the keys of its cursors.
 #[derive(Debug)]
 pub struct QueryService {
     store: Store,
@@ -24,75 +24,75 @@ pub struct QueryService {
     limits: ServiceLimits,
 }
 
-/// What the service allows.
+/// Limits of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceLimits {
-    /// How long a cursor is valid from its making.
+    /// Lifetime of a cursor from its creation.
     pub cursor_lifetime: Duration,
-    /// Bytes of a request body.
+    /// Maximum size of a request body, in bytes.
     pub body: u64,
 }
 
-/// On whose behalf a request is made, as the gateway says.
+/// The caller of a request, by the identity headers of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The organization whose queries it sees.
+    /// The organization whose queries are visible.
     pub org: OrgId,
-    /// The user who is named as creator.
+    /// The user; the creator of new queries.
     pub user: UserId,
 }
 
-/// A page as it goes out.
+/// A page of a list, with the cursor in its sealed form.
 #[derive(Debug)]
 pub struct Listing {
-    /// Newest first.
+    /// The queries, newest first.
     pub items: Vec<Query>,
-    /// The token for the next page; none on the last one.
+    /// Cursor for the next page; `None` on the last one.
     pub next: Option<String>,
 }
 
-/// Why there is no page.
+/// A page could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The cursor is refused.
+    /// The cursor is invalid or expired.
     #[error(transparent)]
     Cursor(#[from] CursorError),
-    /// The store cannot answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No cursor can be sealed.
+    /// No cursor can be sealed, because the operating system has no random numbers.
     #[error("no randomness for a cursor")]
     Randomness(#[from] getrandom::Error),
 }
 
-/// What one pass of the collector did.
+/// Result of one pass of garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcTotals {
-    /// Snapshots forgotten.
+    /// Number of expired snapshots that were deleted.
     pub snapshots: usize,
-    /// Row versions removed.
+    /// Number of row versions that were deleted.
     pub removed: usize,
 }
 
 impl QueryService {
-    /// A service over a store.
+    /// Creates a service over a store.
     pub fn new(store: Store, cursors: Keyring, limits: ServiceLimits) -> Self {
         Self { store, cursors, limits }
     }
 
-    /// What it allows.
+    /// Limits of the service.
     pub fn limits(&self) -> ServiceLimits {
         self.limits
     }
 
-    /// What it stores in.
+    /// Store of the service.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// A page of at most `limit` queries: the first of a new sequence, or the one that `token` leads to.
+    /// Lists a page of at most `limit` queries: the first page of a new sequence, or the next one by the cursor `token`.
     ///
-    /// Each token is valid for the cursor lifetime from `now`, and so is the snapshot that it reads from.
+    /// The returned cursor and the snapshot that it reads are valid for the cursor lifetime from `now`.
     ///
     /// # Errors
     /// [`ListError`].
@@ -100,11 +100,13 @@ impl QueryService {
         let scope = Scope { endpoint: Endpoint::Queries, org };
         let after = token.map(|token| self.cursors.open(scope, token, now)).transpose()?;
         let expires = now.after(self.limits.cursor_lifetime);
-        let expiry =
-            SnapshotExpiry { at_least: expires, renew_to: expires.after(self.limits.cursor_lifetime / ADVANCE) };
+        let expiry = SnapshotExpiry {
+            at_least: expires,
+            renew_to: expires.after(self.limits.cursor_lifetime / REGISTRATION_ADVANCE),
+        };
         let page = self.store.page(org, after.map(|cursor| cursor.bookmark), limit, expiry).await?;
-        // An authentic cursor without its snapshot: it expired while we asked, or the database was put back to an
-        // earlier state. Either way the sequence cannot go on, and has to begin again.
+        // The cursor is authentic but its snapshot is gone: it expired meanwhile, or an older database was restored.
+        // Either way the sequence cannot continue and must begin again.
         let Page { items, next } = page.ok_or(CursorError::Expired)?;
         let next = next.map(|bookmark| self.seal(scope, bookmark, expires)).transpose()?;
         Ok(Listing { items, next })
@@ -118,7 +120,7 @@ impl QueryService {
         self.store.create(caller.org, caller.user, draft, now).await
     }
 
-    /// One query; none when the organization has no such query.
+    /// Reads a query; `None` when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -126,7 +128,7 @@ impl QueryService {
         self.store.read(org, id).await
     }
 
-    /// Replaces a query; none when the organization has no such query.
+    /// Replaces a query; returns `None` when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -140,7 +142,7 @@ impl QueryService {
         self.store.replace(org, id, draft, now).await
     }
 
-    /// Deletes a query; false when the organization has no such query.
+    /// Deletes a query; returns false when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -148,7 +150,7 @@ impl QueryService {
         self.store.delete(org, id).await
     }
 
-    /// Whether it can serve.
+    /// Checks that the store can be read and written.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot.
@@ -156,21 +158,21 @@ impl QueryService {
         self.store.check().await
     }
 
-    /// One whole pass of the collector, in batches between which other work is done.
+    /// Runs one whole pass of garbage collection, in batches between which other work is done.
     ///
     /// # Errors
-    /// [`StoreError`]; what was collected stays so, the next pass begins again.
+    /// [`StoreError`]. Batches that were completed stay so, and the next pass begins anew.
     pub async fn collect_garbage(&self, now: Micros) -> Result<GcTotals, StoreError> {
-        let mut swept = GcTotals::default();
+        let mut totals = GcTotals::default();
         let mut from = Some(GcProgress::default());
         while let Some(progress) = from {
-            let batch = self.store.collect_garbage(progress, BATCH, now).await?;
-            swept.snapshots += batch.snapshots;
-            swept.removed += batch.removed;
+            let batch = self.store.collect_garbage(progress, GC_BATCH, now).await?;
+            totals.snapshots += batch.snapshots;
+            totals.removed += batch.removed;
             from = batch.next;
             tokio::task::yield_now().await;
         }
-        Ok(swept)
+        Ok(totals)
     }
 
     fn seal(&self, scope: Scope, bookmark: Bookmark, expires: Micros) -> Result<String, getrandom::Error> {

@@ -1,4 +1,4 @@
-//! The settings of query-store, and their file. `config/query-store.yaml` shows every key with its default.
+//! Settings of query-store, and their file. `config/query-store.yaml` shows every key with its default.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,58 +11,58 @@ use crate::secret::Secret;
 use crate::settings::{Document, Reported, Section, SettingsErrors, Value};
 use crate::telemetry;
 
-/// Where it listens unless told otherwise: on this machine only, because it believes whoever reaches it.
+/// Default address: reachable from this machine only, because the service trusts everyone who reaches it.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
-/// As the users were promised.
+/// Default lifetime of cursors, as promised to API users.
 const CURSOR_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest cursor lifetime: what a snapshot sees is kept for as long.
+/// Maximum cursor lifetime: the rows that a snapshot sees are kept for as long.
 const MAX_CURSOR_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// Room for the longest query in the most wasteful JSON, with ease.
+/// Default maximum of a request body: the largest query fits, even when every character of it is escaped.
 const MAX_BODY: u64 = 1 << 20;
-/// Half of what most orchestrators wait before they kill.
+/// Default drain time: half of the time that most orchestrators wait before they kill a process.
 const DRAIN: Duration = Duration::from_secs(15);
 
-/// Everything that can be configured, checked.
+/// The checked settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the gateway connects.
+    /// Address to listen on, for the gateway.
     pub listen: SocketAddr,
-    /// Where the queries are.
+    /// Store of the queries.
     pub store: StoreSettings,
-    /// The cursors.
+    /// Keys and lifetime of cursors.
     pub cursor: CursorSettings,
-    /// Bytes of a request body.
+    /// Maximum size of a request body, in bytes.
     pub max_body: u64,
-    /// How long requests in flight may go on after the signal to stop.
+    /// Time that requests in flight have after the signal to stop.
     pub drain: Duration,
     /// The logs.
     pub telemetry: telemetry::Settings,
 }
 
-/// Where the queries are.
+/// Store of the queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreSettings {
-    /// In one SQLite file, made when missing.
+    /// One SQLite file, created when missing.
     Sqlite {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// The cursors.
+/// Keys and lifetime of cursors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorSettings {
-    /// The keys that open cursors, by id, the one that seals first; when there are none, one is kept beside the store.
+    /// Keys with their ids; the first one seals, all open. When empty, a key is generated in a file beside the store.
     pub keys: Vec<(u8, Secret)>,
-    /// How long a cursor is valid from its making.
+    /// Lifetime of a cursor from its creation.
     pub lifetime: Duration,
 }
 
 impl Settings {
-    /// The file that is read when none is named.
+    /// Path of the settings file, unless another one is given.
     pub const DEFAULT_PATH: &str = "config/query-store.yaml";
 
-    /// The defaults, over a SQLite file: what a program that embeds the service begins with.
+    /// Default settings with a SQLite file, for programs that embed the service.
     pub fn embedded(path: PathBuf) -> Self {
         Self {
             listen: LISTEN,
@@ -77,15 +77,15 @@ impl Settings {
     /// Reads a settings file.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that is wrong with it.
+    /// [`SettingsErrors`]: all problems of the file.
     pub fn load(path: &Path) -> Result<Self, SettingsErrors> {
         Document::load(path)?.read(read)
     }
 
-    /// Takes a text as the content of a file at a path.
+    /// Reads settings from the text of a file; `path` is for messages.
     ///
     /// # Errors
-    /// [`SettingsErrors`]: all that is wrong with it.
+    /// [`SettingsErrors`]: all problems of the file.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
         Document::parse(path, text)?.read(read)
     }

@@ -17,9 +17,9 @@ pub(crate) struct BlockIds {
     keys: FxHashMap<KeyId, bool>,
     users: FxHashMap<UserId, bool>,
     orgs: FxHashMap<OrgId, bool>,
-    /// When the first use of the block began; `None` in a block without uses.
+    /// Beginning of the first use in the block; `None` in a block without uses.
     earliest: Option<Micros>,
-    /// When the last use of the block began.
+    /// Beginning of the last use in the block.
     latest: Option<Micros>,
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn delete(path: &Path) {
 /// Opens the index for reading; `None` when it has another version.
 ///
 /// # Errors
-/// When there is no index, or it is damaged.
+/// If there is no index, or it is damaged.
 pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(directory.join(FILE), flags)?;

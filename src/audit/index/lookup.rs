@@ -16,7 +16,7 @@ use crate::key::KeyId;
 /// `None` when the index has another version or covers nothing yet.
 ///
 /// # Errors
-/// When there is no index, or it is damaged; the caller then scans everything.
+/// If there is no index, or it is damaged; the caller then scans everything.
 pub(crate) fn candidate_blocks(directory: &Path, filter: &Filter) -> rusqlite::Result<Option<(Vec<Block>, Point)>> {
     let Some(mut connection) = database::open_for_reading(directory)? else { return Ok(None) };
     // One transaction, so that rows and covered point belong together.

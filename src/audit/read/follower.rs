@@ -47,7 +47,7 @@ impl Follower {
     /// Returns the records completed since the last poll, in the order of their completion.
     ///
     /// # Errors
-    /// When the segments cannot be read.
+    /// If the segments cannot be read.
     pub fn poll(&mut self) -> io::Result<Vec<Record>> {
         let mut records = std::mem::take(&mut self.first);
         let filter = self.filter;

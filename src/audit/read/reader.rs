@@ -46,7 +46,7 @@ impl Reader {
     /// Opens the directory of a journal.
     ///
     /// # Errors
-    /// When the directory does not exist or may not be read.
+    /// If the directory does not exist or may not be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         segment::list(directory)?;
         Ok(Self { directory: directory.to_owned() })
@@ -55,7 +55,7 @@ impl Reader {
     /// Lists up to `limit` records, newest first; with `before`, those older than the cursor.
     ///
     /// # Errors
-    /// When the segments cannot be read.
+    /// If the segments cannot be read.
     pub fn list(&self, filter: &Filter, limit: usize, before: Option<JournalCursor>) -> io::Result<RecordPage> {
         self.list_within(filter, limit, before, u64::MAX)
     }
@@ -66,7 +66,7 @@ impl Reader {
     /// so a call can exceed the budget by a block and a segment or two.
     ///
     /// # Errors
-    /// When the segments cannot be read.
+    /// If the segments cannot be read.
     pub fn list_within(
         &self,
         filter: &Filter,
@@ -86,7 +86,7 @@ impl Reader {
     /// Calls `each` with every matching record, oldest first. Memory is bounded, however large the journal is.
     ///
     /// # Errors
-    /// When the segments cannot be read, and any error of `each`.
+    /// If the segments cannot be read, and any error of `each`.
     pub fn export(&self, filter: &Filter, each: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let (mut scan, blocks) = self.plan_scan(filter)?;
         for block in blocks {
@@ -102,7 +102,7 @@ impl Reader {
     /// older hours are not kept.
     ///
     /// # Errors
-    /// When the segments cannot be read, or more than 256 MiB of them are not indexed yet.
+    /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
         activity::read_activity(&self.directory, org, keys, now)
     }
@@ -111,7 +111,7 @@ impl Reader {
     /// completed since.
     ///
     /// # Errors
-    /// When the segments cannot be read.
+    /// If the segments cannot be read.
     pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follower> {
         let mut follower = Follower::at_end(self.directory.clone(), filter)?;
         let (mut found, _) = self.find_newest(&filter, last, None, u64::MAX)?;
@@ -123,7 +123,7 @@ impl Reader {
     /// Checks the integrity of the whole journal.
     ///
     /// # Errors
-    /// When the segments cannot be read. Defects of their content are in the report.
+    /// If the segments cannot be read. Defects of their content are in the report.
     pub fn verify(&self) -> io::Result<VerifyReport> {
         verify::verify(&self.directory)
     }

@@ -1,6 +1,6 @@
-//! query-store, the program: command line, signals and exit codes around [`keygate::query_store`].
+//! The program query-store: command line, signals and exit codes for [`keygate::query_store`].
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong command line, 64 wrong settings.
+//! Exit codes: 0 success, 1 failure, 2 invalid command line, 64 invalid settings.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use keygate::query_store::{self, Settings, StoreSettings};
 use keygate::{clock, telemetry, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Wrong settings (`EX_USAGE` of sysexits).
-const WRONG_SETTINGS: u8 = 64;
+/// Exit code for invalid settings (`EX_USAGE` of sysexits).
+const INVALID_SETTINGS: u8 = 64;
 
-/// Stores queries and pages through them. Believes the identity headers it gets: only the gateway may reach it.
+/// Stores queries and lists them in pages. Trusts the identity headers of requests: only the gateway may reach it.
 #[derive(Parser)]
 #[command(name = "query-store", version)]
 struct Arguments {
@@ -33,13 +33,13 @@ enum Command {
     Serve,
     /// Stores sample queries; a running service shows them at once.
     Seed {
-        /// The organization that gets them.
+        /// The organization that owns the queries.
         #[arg(long)]
         org: OrgId,
-        /// The user who is named as their creator.
+        /// The user recorded as their creator.
         #[arg(long)]
         user: UserId,
-        /// How many; 250 of them are different.
+        /// Number of queries; 250 of them are different.
         #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
     },
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(problems) => {
             eprintln!("{problems}");
-            return ExitCode::from(WRONG_SETTINGS);
+            return ExitCode::from(INVALID_SETTINGS);
         }
     };
     telemetry::init(settings.telemetry);
@@ -89,19 +89,19 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let listeners = listeners.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let listener = listeners.into_iter().next().context("no listener was made")?;
     tracing::info!(address = %listener.local_addr()?, "serving");
-    query_store::serve(listener, service, settings.drain, stopped(signals)).await?;
+    query_store::serve(listener, service, settings.drain, wait_for_stop(signals)).await?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// SIGTERM or SIGINT. SIGHUP is only told: it would end the process as it stands.
-async fn stopped((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
+/// Waits for SIGTERM or SIGINT. SIGHUP is caught and logged, because by default it would end the process without a drain.
+async fn wait_for_stop((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
-                tracing::warn!("reload is not supported by this version; restart to apply the settings");
+                tracing::warn!("query-store does not reload its settings; restart it to apply them");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The body of a request that writes: JSON, of bounded size, with exactly the fields of a draft.
+//! Request bodies: JSON of bounded size, with exactly the fields of a draft.
 
 use std::time::Duration;
 
@@ -13,39 +13,41 @@ use super::BodyError;
 use super::refusal::Refusal;
 use crate::query_store::query::QueryDraft;
 
-/// How long a body may take. It comes from the gateway at its client's pace, and is at most a megabyte by default.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time that a body may take. It arrives from the gateway at the pace of its client, and is at most a megabyte by default.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a client sends.
+/// Body of a request that creates or replaces a query.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `sql` and `name`")]
-struct Written {
+struct QueryBody {
     sql: String,
     name: String,
 }
 
-/// Reads a draft.
-pub(super) async fn draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, Refusal>
+/// Reads a draft from the body of a request.
+pub(super) async fn read_draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
     if !is_json(request.headers()) {
         return Err(Refusal::MediaType);
     }
-    let bytes = tokio::time::timeout(PATIENCE, read(request.into_body(), limit)).await.map_err(|_| Refusal::Slow)??;
+    let bytes = tokio::time::timeout(BODY_TIMEOUT, read_bytes(request.into_body(), limit))
+        .await
+        .map_err(|_| Refusal::Slow)??;
     let written = parse(&bytes).map_err(Refusal::Json)?;
     QueryDraft::new(written.name, written.sql).map_err(Refusal::Draft)
 }
 
-/// An object; the library would take an array of the fields' values as well.
-fn parse(bytes: &[u8]) -> serde_json::Result<Written> {
+/// Parses an object. Serde would also accept an array of the values of the fields.
+fn parse(bytes: &[u8]) -> serde_json::Result<QueryBody> {
     if bytes.trim_ascii_start().first() == Some(&b'[') {
         return Err(serde_json::Error::custom("an array is no object with `sql` and `name`"));
     }
     serde_json::from_slice(bytes)
 }
 
-/// `application/json` with any parameters, said once, and not compressed.
+/// True for `application/json` with any parameters, in exactly one field, and not compressed.
 fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else { return false };
@@ -53,11 +55,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json") && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-async fn read<B>(body: B, limit: u64) -> Result<Bytes, Refusal>
+async fn read_bytes<B>(body: B, limit: u64) -> Result<Bytes, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
-    // What is announced as too large is not read at all.
+    // A body that is announced as too large is not read at all.
     if body.size_hint().lower() > limit {
         return Err(Refusal::TooLarge { limit });
     }

@@ -1,4 +1,4 @@
-//! The service in HTTP: which request asks for what, and the answers.
+//! HTTP interface of the service: routes requests to operations, and writes the responses.
 //!
 //! ```text
 //! GET    /api/queries?cursor&limit    a page                     200 {"items":[…],"nextCursor":"…"}
@@ -6,11 +6,11 @@
 //! GET    /api/queries/{id}            one query                  200
 //! PUT    /api/queries/{id}            replaces name and text     200
 //! DELETE /api/queries/{id}            deletes it                 204
-//! GET    /live, /ready                for whoever runs it        200 or 503
+//! GET    /live, /ready                health checks              200 or 503
 //! ```
 //!
 //! - Everything under `/api` needs the identity headers of the gateway (`caller`); without them it is refused.
-//! - `HEAD` is answered like `GET`; the connection leaves the body out.
+//! - `HEAD` is answered like `GET`; the connection omits the body.
 //! - Every refusal is a problem document (`refusal`).
 
 use std::error::Error as StdError;
@@ -34,10 +34,10 @@ mod refusal;
 
 use refusal::Refusal;
 
-/// What a body of a request may fail with.
+/// Error of reading a request body.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
 
-/// What a path names.
+/// The resource that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resource {
     Queries,
@@ -52,19 +52,19 @@ where
     B: Body<Error: Into<BodyError>>,
 {
     let request_id = caller::request_id(request.headers());
-    answer(service, request, now).await.unwrap_or_else(|refusal| refusal.response(&request_id))
+    route(service, request, now).await.unwrap_or_else(|refusal| refusal.response(&request_id))
 }
 
-/// The whole response, head and body, to a head that cannot be read.
+/// The whole response, head and body, to an invalid request head.
 pub fn head_error_response(why: HeadError) -> Bytes {
     refusal::head_error_response(why)
 }
 
-async fn answer<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+async fn route<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
 where
     B: Body<Error: Into<BodyError>>,
 {
-    match resource(request.uri().path()).ok_or(Refusal::NotFound)? {
+    match find_resource(request.uri().path()).ok_or(Refusal::NotFound)? {
         Resource::Live => live(request.method()),
         Resource::Ready => ready(service, request.method()).await,
         Resource::Queries => queries(service, request, now).await,
@@ -72,7 +72,8 @@ where
     }
 }
 
-fn resource(path: &str) -> Option<Resource> {
+/// Finds the resource of a path. Each resource has one form of path only; no normalization.
+fn find_resource(path: &str) -> Option<Resource> {
     match path {
         "/live" => Some(Resource::Live),
         "/ready" => Some(Resource::Ready),
@@ -91,7 +92,7 @@ async fn queries<B>(service: &QueryService, request: Request<B>, now: Micros) ->
 where
     B: Body<Error: Into<BodyError>>,
 {
-    let caller = caller::read(request.headers())?;
+    let caller = caller::read_caller(request.headers())?;
     match *request.method() {
         Method::GET | Method::HEAD => list(service, caller, request.uri().query(), now).await,
         Method::POST => create(service, caller, request, now).await,
@@ -108,14 +109,14 @@ async fn query<B>(
 where
     B: Body<Error: Into<BodyError>>,
 {
-    let Caller { org, .. } = caller::read(request.headers())?;
+    let Caller { org, .. } = caller::read_caller(request.headers())?;
     match *request.method() {
         Method::GET | Method::HEAD => {
             let query = service.read(org, id).await?.ok_or(Refusal::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
         Method::PUT => {
-            let draft = body::draft(request, service.limits().body).await?;
+            let draft = body::read_draft(request, service.limits().body).await?;
             let query = service.replace(org, id, draft, now).await?.ok_or(Refusal::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
@@ -132,14 +133,14 @@ async fn list(
     now: Micros,
 ) -> Result<Response<Full<Bytes>>, Refusal> {
     #[derive(Serialize)]
-    struct Shown {
+    struct ListBody {
         items: Vec<Query>,
         #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
         next: Option<String>,
     }
-    let list::Parameters { cursor, limit } = list::parameters(parameters.unwrap_or_default())?;
+    let list::Parameters { cursor, limit } = list::parse_parameters(parameters.unwrap_or_default())?;
     let Listing { items, next } = service.list(caller.org, cursor.as_deref(), limit, now).await?;
-    Ok(json(StatusCode::OK, &Shown { items, next }))
+    Ok(json(StatusCode::OK, &ListBody { items, next }))
 }
 
 async fn create<B>(
@@ -151,7 +152,7 @@ async fn create<B>(
 where
     B: Body<Error: Into<BodyError>>,
 {
-    let draft = body::draft(request, service.limits().body).await?;
+    let draft = body::read_draft(request, service.limits().body).await?;
     let query = service.create(caller, draft, now).await?;
     let mut response = json(StatusCode::CREATED, &query);
     let location = HeaderValue::try_from(format!("/api/queries/{}", query.id)).expect("ids are visible ASCII");
@@ -177,7 +178,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // What is shown belongs to one organization; no cache on the way may keep it.
+    // The content belongs to one organization, so no shared cache may keep it.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -195,13 +196,13 @@ mod tests {
     #[test]
     fn paths_name_resources_in_one_form_only() {
         let id = "0190163d-8694-739b-aea5-966c26f8ad91";
-        assert_eq!(resource("/api/queries"), Some(Resource::Queries));
-        assert_eq!(resource(&format!("/api/queries/{id}")), Some(Resource::Query(id.parse().unwrap())));
+        assert_eq!(find_resource("/api/queries"), Some(Resource::Queries));
+        assert_eq!(find_resource(&format!("/api/queries/{id}")), Some(Resource::Query(id.parse().unwrap())));
         for path in ["/", "/api/queries/", "/api/queries/1", "//api/queries", "/api/queries/../queries", "/LIVE"] {
-            assert_eq!(resource(path), None, "{path}");
+            assert_eq!(find_resource(path), None, "{path}");
         }
-        assert_eq!(resource(&format!("/api/queries/{}", id.to_uppercase())), None);
-        assert_eq!(resource(&format!("/api/queries/{id}/")), None);
-        assert_eq!(resource(&format!("/api/queries/{}", id.replace('-', ""))), None);
+        assert_eq!(find_resource(&format!("/api/queries/{}", id.to_uppercase())), None);
+        assert_eq!(find_resource(&format!("/api/queries/{id}/")), None);
+        assert_eq!(find_resource(&format!("/api/queries/{}", id.replace('-', ""))), None);
     }
 }

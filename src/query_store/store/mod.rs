@@ -1,32 +1,32 @@
-//! The store of queries, and the contract that each engine keeps.
+//! The store of queries, and the contract of its engines.
 //!
 //! # Versions and snapshots
 //!
-//! Every write of an organization takes its next [`Version`], in the transaction of the write, so versions are in the
-//! order of the commits. Content is kept in *row versions*, each with the version that created it and the one that ended
-//! it: an edit ends one and creates another, a deletion ends one. A snapshot is nothing but a version `v`; it sees
-//! exactly the row versions that were created at or before `v` and not ended at or before `v`. So additions after `v`
-//! never appear, deletions after `v` still do, and edits after `v` do not show.
+//! Every write of an organization takes the organization's next [`Version`] in its transaction, so versions are in commit
+//! order. Content is kept in *row versions* (MVCC), each with the version that created it and the one that ended it: an
+//! edit ends one row version and creates another, a deletion ends one. A snapshot is a version `v`; it sees exactly the row
+//! versions that were created at or before `v` and not ended at or before `v`. So additions after `v` never appear, rows
+//! deleted after `v` still do, and edits after `v` do not show.
 //!
-//! The order is newest first, by *position*: the version at which the query was created. It is total, because no two
-//! writes share a version, and an edit does not change it.
+//! Lists are ordered newest first, by *position*: the version at which the query was created. The order is total, because
+//! no two writes share a version, and an edit does not change it.
 //!
-//! # What is kept, and for how long
+//! # Retention
 //!
-//! A snapshot is *live* while it is registered. It is registered, and its registration extended, in the very transaction
-//! that reads a page with a successor; a page of a snapshot that is not live is refused. [`Store::collect`] first forgets
-//! snapshots whose time is over, then removes ended row versions that no live snapshot sees. It works in small batches,
+//! A snapshot is *live* while it is registered. The transaction that reads a page with a successor also registers the
+//! snapshot, or extends its registration; a page of a snapshot that is not live is refused. [`Store::collect_garbage`]
+//! first deletes expired snapshots, then the ended row versions that no live snapshot sees. It works in small batches
 //! between other work. So the store holds, at any time:
 //!
 //! - the current content of each organization;
-//! - for each live snapshot what it saw, that is, at most its collection once more. A snapshot lives until
-//!   [`SnapshotExpiry::renew_to`] of the last page of it that was served with a successor: the cursor lifetime and a twenty-fourth
-//!   of it, 25 hours by default. Sequences that started between the same two writes share one snapshot;
-//! - row versions that ended since the last full pass of the collector.
+//! - the row versions that live snapshots see, at most the organization's content once more for each. A snapshot lives
+//!   until [`SnapshotExpiry::renew_to`] of its last page with a successor: the cursor lifetime and a twenty-fourth of it, 25
+//!   hours by default. Sequences that started between the same two writes share one snapshot;
+//! - row versions that ended since the last full pass of garbage collection.
 //!
-//! Only an edit or a deletion ends a row version, so what is kept of the past is at most one row version for each edit
-//! and deletion since the oldest live snapshot. In other words: a row version that no page sequence sees is gone within
-//! one pass after it ended, and one that a sequence sees within 25 hours and one pass after the sequence's last page.
+//! Only an edit or a deletion ends a row version, so at most one ended row version is kept for each edit and deletion since
+//! the oldest live snapshot. A row version that no page sequence sees is deleted within one pass after it ended; one that a
+//! sequence sees, within 25 hours and one pass after the last page of the sequence.
 
 use uuid::Uuid;
 
@@ -38,74 +38,74 @@ pub mod sqlite;
 
 pub use sqlite::SqliteStore;
 
-/// A point in the history of one organization's collection: how many writes came before, this one included.
+/// Version of an organization's content: the number of its writes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub i64);
 
-/// Where a sequence of pages stands.
+/// Position of a sequence of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bookmark {
-    /// What the sequence shows.
+    /// The snapshot that the sequence shows.
     pub snapshot: Version,
     /// The position of the last query shown.
     pub after: Version,
 }
 
-/// How long a snapshot must live from the page that is read now.
+/// Time until which a snapshot must live because of the page that is read now.
 ///
-/// The two differ so that most pages find their snapshot registered long enough, and write nothing.
+/// The two times differ so that most pages find their snapshot registered for long enough, and write nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotExpiry {
-    /// The expiry of the cursor that goes out with the page.
+    /// Expiry of the cursor that is returned with the page.
     pub at_least: Micros,
-    /// What the registration is set to when it does not reach that far.
+    /// New expiry of the snapshot when it would expire before `at_least`.
     pub renew_to: Micros,
 }
 
-/// One page.
+/// A page of queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Newest first.
+    /// The queries, newest first.
     pub items: Vec<Query>,
-    /// Where the next page begins; none on the last page, also when that is exactly full.
+    /// Position of the next page; `None` on the last page, also when that is exactly full.
     pub next: Option<Bookmark>,
 }
 
-/// Where a pass of the collector stands: the last row version it looked at. Opaque but to the engine.
+/// Progress of a pass of garbage collection: the last row version that was examined. Opaque except to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GcProgress(i64, i64);
 
-/// What one batch of the collector did.
+/// Result of one batch of garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcBatch {
-    /// Snapshots forgotten.
+    /// Number of expired snapshots that were deleted.
     pub snapshots: usize,
-    /// Row versions removed.
+    /// Number of row versions that were deleted.
     pub removed: usize,
-    /// Where the next batch of this pass begins; none when the pass is complete.
+    /// Start of the next batch of this pass; `None` when the pass is complete.
     pub next: Option<GcProgress>,
 }
 
-/// How much the store holds.
+/// Numbers of rows in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Row versions that are current.
+    /// Current row versions.
     pub current: u64,
-    /// Row versions that have ended and are kept for live snapshots, or not yet collected.
+    /// Ended row versions, kept for live snapshots or not yet deleted.
     pub ended: u64,
     /// Registered snapshots.
     pub snapshots: u64,
 }
 
-/// The store could not do it. What was asked did not happen, except that after [`StoreError::Commit`] and
-/// [`StoreError::Closed`] it may have.
+/// An operation of the store failed and had no effect; after [`StoreError::Commit`] and [`StoreError::Closed`] it may have
+/// had its effect.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The engine refused a statement.
-    #[error("the database refused a statement")]
+    /// The engine rejected a statement.
+    #[error("the database rejected a statement")]
     Statement(#[source] rusqlite::Error),
-    /// The transaction that it was part of was not begun or not committed.
-    #[error("the database did not commit")]
+    /// The transaction of the operation could not be begun or committed.
+    #[error("the database could not commit")]
     Commit(#[source] std::sync::Arc<rusqlite::Error>),
     /// The store is closed.
     #[error("the store is closed")]
@@ -115,12 +115,12 @@ pub enum StoreError {
 /// A store of queries.
 #[derive(Debug)]
 pub enum Store {
-    /// In one SQLite file.
+    /// One SQLite file.
     Sqlite(SqliteStore),
 }
 
 impl Store {
-    /// Stores a new query and returns it once it is durable.
+    /// Stores a new query, and returns it once it is durable.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -130,7 +130,7 @@ impl Store {
         }
     }
 
-    /// Stores new queries, each created at its time, in this order: all of them or none.
+    /// Stores new queries in this order, each with its time of creation: all of them or none.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -140,7 +140,7 @@ impl Store {
         }
     }
 
-    /// One query as it is now; none when the organization has no such query.
+    /// Reads a query in its current version; `None` when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -150,7 +150,7 @@ impl Store {
         }
     }
 
-    /// Replaces name and text of a query; none when the organization has no such query.
+    /// Replaces name and text of a query; returns `None` when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Deletes a query; false when the organization has no such query.
+    /// Deletes a query; returns false when the organization has no such query.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -176,8 +176,8 @@ impl Store {
         }
     }
 
-    /// A page of at most `limit` queries: the first of a new sequence, or the one after a bookmark. None when the
-    /// bookmark's snapshot is not live.
+    /// Reads a page of at most `limit` queries: the first page of a new sequence, or the one after a bookmark. `None` when
+    /// the bookmark's snapshot is not live.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -193,8 +193,8 @@ impl Store {
         }
     }
 
-    /// One batch of collection: looks at `batch` snapshots or row versions at most, at least one. A pass begins at the default
-    /// [`GcProgress`] and goes on with [`GcBatch::next`].
+    /// Runs one batch of garbage collection, which examines at most `batch` snapshots or row versions; at least 1. A pass
+    /// begins at the default [`GcProgress`] and continues with [`GcBatch::next`].
     ///
     /// # Errors
     /// [`StoreError`].
@@ -204,7 +204,7 @@ impl Store {
         }
     }
 
-    /// How much there is. Counts, so it takes time in proportion; for tests and operators.
+    /// Counts the rows, in time proportional to their number; for tests and operators.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -214,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Whether the store answers and can write.
+    /// Checks that the store can be read and written.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot.

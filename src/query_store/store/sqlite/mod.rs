@@ -1,8 +1,9 @@
-//! The store in one SQLite file: the operations, each one transaction's worth of `rows`.
+//! The store in one SQLite file. Each operation is a call of `rows` or `garbage` in a transaction.
 //!
-//! - One thread owns the connection and does everything in order of arrival (`database_thread`); the async side waits.
-//! - A write is durable when it returns: WAL with `synchronous=FULL`, and the answer goes out after the commit.
-//! - Reads take part in the same transactions. A page is read and its snapshot registered in one, and no transaction
+//! - One thread owns the connection and runs all operations in the order of their arrival (`database_thread`); callers wait
+//!   asynchronously.
+//! - A write is durable when it returns: WAL with `synchronous=FULL`, and the result is sent after the commit.
+//! - Reads run in the same transactions. A page is read and its snapshot registered in one transaction, and no transaction
 //!   stays open between pages.
 //! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
 //!   takes the write lock when it begins.
@@ -26,14 +27,15 @@ mod garbage;
 
 use database_thread::DatabaseThread;
 
-/// How long to wait for another process's transaction: they are as short as ours, so longer means that one hangs.
+/// Time to wait for a transaction of another process. Its transactions are as short as those of this one, so a longer one
+/// hangs.
 const BUSY: Duration = Duration::from_secs(5);
-/// The prepared statements that are kept: all there are, with room.
+/// Number of prepared statements that are cached: more than there are.
 const STATEMENTS: usize = 32;
-/// The layout of the tables below, in `user_version`. A file of another layout is not touched.
+/// Version of the schema below, in `user_version`. A file of another version is not changed.
 const SCHEMA_VERSION: i64 = 1;
 
-/// Tables and what holds about them:
+/// Tables and their invariants:
 /// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
 /// - a query has at most one current row version (`queries_by_id` is unique);
 /// - `position` is the `version_created` of a query's first row version.
@@ -67,37 +69,37 @@ const SCHEMA: &str = "
     CREATE INDEX snapshots_by_expiry ON snapshots (expires_at);
 ";
 
-/// A store in one SQLite file. When it is dropped, what was accepted is done and the file is closed.
+/// A store in one SQLite file. Dropping it completes the accepted operations, then closes the file.
 #[derive(Debug)]
 pub struct SqliteStore {
     thread: DatabaseThread,
 }
 
-/// The file cannot be opened as a store.
+/// The file could not be opened as a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be made.
+    /// The directory could not be created.
     #[error("cannot create the directory of the database")]
     Directory(#[source] std::io::Error),
-    /// The file cannot be made or opened.
+    /// The file could not be created or opened.
     #[error("cannot open the file of the database")]
     File(#[source] std::io::Error),
-    /// SQLite cannot open it.
+    /// SQLite could not open the file.
     #[error("cannot open the database")]
     Database(#[from] rusqlite::Error),
-    /// The thread cannot be started.
+    /// The thread of the database could not be started.
     #[error("cannot start the database's thread")]
     Thread(#[source] std::io::Error),
-    /// It was written by another release.
+    /// The file was written by another release.
     #[error("the database has schema version {found}; this release supports version {SCHEMA_VERSION}")]
     SchemaVersion {
-        /// The layout found.
+        /// The version in the file.
         found: i64,
     },
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it (mode 0600), with its directory, when there is none.
+    /// Opens the file; creates it (mode 0600), with its directory, when there is none.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -105,7 +107,7 @@ impl SqliteStore {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(OpenError::Directory)?;
         }
-        // SQLite gives its other files the mode of this one.
+        // SQLite gives its -wal and -shm files the mode of the database file.
         OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         prepare(&mut connection)?;
@@ -180,7 +182,7 @@ impl SqliteStore {
     }
 }
 
-/// Sets the connection up and makes the tables when the file is new.
+/// Configures the connection, and creates the tables when the file is new.
 fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

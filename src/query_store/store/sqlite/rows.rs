@@ -1,5 +1,4 @@
-//! Row versions: writing them, and reading the current ones and those of a snapshot. Each function is one transaction's
-//! worth; the caller holds the transaction.
+//! Row versions: writing, and reading the current ones and those that a snapshot sees. The caller holds the transaction.
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params};
@@ -10,20 +9,20 @@ use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
 use crate::query_store::store::{Bookmark, Page, SnapshotExpiry, Version};
 
-/// The columns of [`QueryRow::read`], in its order.
+/// Columns of [`QueryRow::read`], in its order.
 macro_rules! columns {
     () => {
         "position, id, sql, name, created_at, updated_at, created_by"
     };
 }
 
-/// A query and its place in the order.
+/// A query and its position in the order of lists.
 pub(super) struct QueryRow {
     position: Version,
     pub(super) query: Query,
 }
 
-/// An organization's number in this file, and its version.
+/// An organization: its number in this file, and the version of its content.
 struct Org {
     number: i64,
     version: Version,
@@ -45,7 +44,7 @@ pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &QueryDra
     Ok(row.query)
 }
 
-/// The current version of one query.
+/// Reads the current version of a query.
 pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<QueryRow>> {
     let sql = concat!(
         "SELECT ",
@@ -56,13 +55,14 @@ pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Qu
     db.prepare_cached(sql)?.query_row(parameters, QueryRow::read).optional()
 }
 
-/// Ends the current version of a query and creates the next one, in the same place of the order.
+/// Ends the current version of a query and creates the next one, at the same position.
 pub(super) fn replace(db: &Connection, org: OrgId, id: Uuid, draft: &QueryDraft, now: Micros) -> Result<Option<Query>> {
     let Some(mut row) = current(db, org, id)? else { return Ok(None) };
     let org = next_version(db, org)?;
-    end(db, &org, id)?;
+    end_current(db, &org, id)?;
     row.query.sql = draft.sql().to_owned();
     row.query.name = draft.name().to_owned();
+    // A clock that was set back must not make the query look older.
     row.query.updated_at = now.max(row.query.updated_at);
     insert(db, &org, &row)?;
     Ok(Some(row.query))
@@ -73,11 +73,11 @@ pub(super) fn delete(db: &Connection, org: OrgId, id: Uuid) -> Result<bool> {
     if current(db, org, id)?.is_none() {
         return Ok(false);
     }
-    end(db, &next_version(db, org)?, id)?;
+    end_current(db, &next_version(db, org)?, id)?;
     Ok(true)
 }
 
-/// A page, and the registration of its snapshot when another page follows. None when the snapshot is not live.
+/// Reads a page, and registers its snapshot when another page follows. `None` when the snapshot is not live.
 pub(super) fn page(
     db: &Connection,
     org: OrgId,
@@ -85,27 +85,29 @@ pub(super) fn page(
     limit: usize,
     expiry: SnapshotExpiry,
 ) -> Result<Option<Page>> {
-    let Some(org) = find(db, org)? else {
+    // An organization without any write has an empty first page and no snapshots.
+    let Some(org) = find_org(db, org)? else {
         return Ok(after.is_none().then_some(Page { items: Vec::new(), next: None }));
     };
     let snapshot = after.map_or(org.version, |bookmark| bookmark.snapshot);
-    let registered = registration(db, org.number, snapshot)?;
+    let registered = snapshot_expiry(db, org.number, snapshot)?;
     if after.is_some() && registered.is_none() {
         return Ok(None);
     }
-    // One more than asked for tells whether another page follows.
-    let mut rows = visible(db, org.number, snapshot, after, limit.saturating_add(1))?;
+    // One row more than asked for tells whether another page follows.
+    let mut rows = visible_rows(db, org.number, snapshot, after, limit.saturating_add(1))?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|last| Bookmark { snapshot, after: last.position });
+    // Written only when the registration is too short: most pages of a busy snapshot write nothing.
     if next.is_some() && registered.is_none_or(|until| until < expiry.at_least) {
-        register(db, org.number, snapshot, expiry.renew_to)?;
+        register_snapshot(db, org.number, snapshot, expiry.renew_to)?;
     }
     Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next }))
 }
 
-/// What a snapshot sees after a position, newest first.
-fn visible(
+/// Reads the rows that a snapshot sees after a position, newest first.
+fn visible_rows(
     db: &Connection,
     org: i64,
     snapshot: Version,
@@ -119,31 +121,31 @@ fn visible(
             AND (version_ended IS NULL OR version_ended > :snapshot)
           ORDER BY position DESC LIMIT :limit"
     );
-    // What was created after the snapshot has a position above it, so a first page does not even look there.
+    // Rows created after the snapshot have a position above it, so the scan of a first page begins below them.
     let before = after.map_or(snapshot.0.saturating_add(1), |bookmark| bookmark.after.0);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot.0, ":limit": limit };
     db.prepare_cached(sql)?.query_map(parameters, QueryRow::read)?.collect()
 }
 
-/// Until when a snapshot is registered; none when it is not.
-fn registration(db: &Connection, org: i64, snapshot: Version) -> Result<Option<Micros>> {
+/// Reads the expiry of a snapshot; `None` when the snapshot is not registered.
+fn snapshot_expiry(db: &Connection, org: i64, snapshot: Version) -> Result<Option<Micros>> {
     let sql = "SELECT expires_at FROM snapshots WHERE org = ? AND version = ?";
-    db.prepare_cached(sql)?.query_row((org, snapshot.0), |row| time(row, 0)).optional()
+    db.prepare_cached(sql)?.query_row((org, snapshot.0), |row| read_time(row, 0)).optional()
 }
 
-fn register(db: &Connection, org: i64, snapshot: Version, until: Micros) -> Result<()> {
+fn register_snapshot(db: &Connection, org: i64, snapshot: Version, until: Micros) -> Result<()> {
     let sql = "INSERT INTO snapshots (org, version, expires_at) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)";
-    db.prepare_cached(sql)?.execute((org, snapshot.0, stored(until))).map(drop)
+    db.prepare_cached(sql)?.execute((org, snapshot.0, stored_time(until))).map(drop)
 }
 
-fn find(db: &Connection, org: OrgId) -> Result<Option<Org>> {
+fn find_org(db: &Connection, org: OrgId) -> Result<Option<Org>> {
     let sql = "SELECT number, version FROM orgs WHERE org = ?";
     db.prepare_cached(sql)?.query_row([org.to_string()], Org::read).optional()
 }
 
-/// Takes the organization's next version for a write of this transaction.
+/// Takes the organization's next version, for a write of this transaction.
 fn next_version(db: &Connection, org: OrgId) -> Result<Org> {
     let sql = "INSERT INTO orgs (org, version) VALUES (?, 1)
                ON CONFLICT (org) DO UPDATE SET version = version + 1 RETURNING number, version";
@@ -160,14 +162,14 @@ fn insert(db: &Connection, org: &Org, row: &QueryRow) -> Result<()> {
         ":position": row.position.0,
         ":name": row.query.name,
         ":sql": row.query.sql,
-        ":created_at": stored(row.query.created_at),
-        ":updated_at": stored(row.query.updated_at),
+        ":created_at": stored_time(row.query.created_at),
+        ":updated_at": stored_time(row.query.updated_at),
         ":created_by": row.query.created_by.to_string(),
     };
     db.prepare_cached(sql)?.execute(parameters).map(drop)
 }
 
-fn end(db: &Connection, org: &Org, id: Uuid) -> Result<()> {
+fn end_current(db: &Connection, org: &Org, id: Uuid) -> Result<()> {
     let sql = "UPDATE queries SET version_ended = ? WHERE org = ? AND id = ? AND version_ended IS NULL";
     db.prepare_cached(sql)?.execute((org.version.0, org.number, id.as_bytes())).map(drop)
 }
@@ -179,8 +181,8 @@ impl QueryRow {
             id: Uuid::from_bytes(row.get(1)?),
             sql: row.get(2)?,
             name: row.get(3)?,
-            created_at: time(row, 4)?,
-            updated_at: time(row, 5)?,
+            created_at: read_time(row, 4)?,
+            updated_at: read_time(row, 5)?,
             created_by: created_by.parse().map_err(|error| unreadable(6, Type::Text, error))?,
         };
         Ok(Self { position: Version(row.get(0)?), query })
@@ -193,12 +195,12 @@ impl Org {
     }
 }
 
-/// A time as the file has it: microseconds, saturating in the year 294247.
-pub(super) fn stored(time: Micros) -> i64 {
+/// Converts a time to its form in the file: microseconds, saturating in the year 294247.
+pub(super) fn stored_time(time: Micros) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
-fn time(row: &Row<'_>, column: usize) -> Result<Micros> {
+fn read_time(row: &Row<'_>, column: usize) -> Result<Micros> {
     let micros: i64 = row.get(column)?;
     u64::try_from(micros).map(Micros).map_err(|error| unreadable(column, Type::Integer, error))
 }
