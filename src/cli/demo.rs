@@ -1,48 +1,45 @@
-//! `keygate demo`: gateway and query-store on one machine, with an organization, two users, their keys and 250 queries.
+//! `keygate demo`: runs the gateway and query-store on this machine, with an organization, users, keys and 250 queries.
 //!
-//! Everything is as in production but for one thing: the demo keeps its keys in a file, so that it can print them again
-//! when it is started again over the same directory. A gateway never does.
+//! Everything is as in production except one thing: the demo keeps its keys in a file, so that it can print them again
+//! at the next start in the same directory. A gateway never stores keys.
 
+mod config;
+mod directory;
+mod store;
 mod page;
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
-use uuid::Uuid;
 
-use super::health::local_address;
 use super::serve::Signals;
 use crate::app::App;
 use crate::clock;
-use crate::config::Config;
 use crate::identity::{OrgId, UserId};
 use crate::management::{Actor, ApiKey, Management, ManagementError};
 use crate::query_store::service::Caller;
-use crate::query_store::{self, QueryService};
 use crate::telemetry;
 
-/// Queries in the demo: enough for thirteen pages of the default size.
+use config::{free_address, write_config};
+use directory::Directory;
+use store::Store;
+
+/// Number of queries: enough for thirteen pages of the default size.
 const QUERIES: u32 = 250;
 const ORG: &str = "demo";
-/// Who manages the demo's organization.
+/// Admin of the demo's organization.
 const ADMIN: &str = "admin@demo.example";
 /// The demo manages its own gateway.
 const OPERATOR: &Actor = &Actor::Operator;
-/// Where `/metrics` is, unless the port is taken.
-const ADMIN_PORT: u16 = 9090;
 const KEYS_FILE: &str = "demo-keys.json";
-/// Locked while a demo runs over the directory.
-const LOCK_FILE: &str = "demo.lock";
-/// Where the gateway listens unless told otherwise.
+/// Default address of the gateway.
 const LISTEN: &str = "127.0.0.1:8080";
 
-/// The demo's keys, as its own file has them.
+/// The demo's keys, as stored in its keys file.
 #[derive(Serialize, Deserialize)]
 struct Keys {
     org: OrgId,
@@ -51,13 +48,13 @@ struct Keys {
     writer: ApiKey,
 }
 
-/// What can be chosen.
+/// Arguments of `keygate demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where the gateway listens
+    /// Address that the gateway listens on
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: SocketAddr,
-    /// Where the demo keeps its state; default: a new temporary directory
+    /// Directory of the demo; default: a new temporary directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -65,7 +62,7 @@ pub(super) struct Args {
 /// Runs the demo until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// What could not be bound, opened or started, and why; a temporary directory that was made is gone then.
+/// The listener or store that could not be bound or opened, and the cause. A new temporary directory is removed.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
     let mut signals = Signals::new()?;
@@ -79,9 +76,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     })?;
     let link = link(&app.management, keys.org)?;
     super::output::line(page::page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
-    // SIGHUP too: the terminal that the demo ran in was closed. Nobody takes over from a demo: no lame duck.
+    // SIGHUP stops the demo as well: its terminal was closed. No load balancer is in front of it, so no lame duck.
     signals.wait();
-    super::output::note("stopping; everything stays in the directory");
+    super::output::note("stopping; the directory is kept");
     app.without_lame_duck().stop();
     store.stop()
 }
@@ -89,7 +86,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 fn start(dir: &Path, listen: SocketAddr) -> anyhow::Result<(App, Store, Keys)> {
     let store = Store::start(dir)?;
     let listen = if listen.port() == 0 { free_address(listen.ip(), 0)? } else { listen };
-    let app = App::start(configuration(dir, listen, store.address)?).map_err(|error| {
+    let app = App::start(write_config(dir, listen, store.address)?).map_err(|error| {
         let cause = error.root_cause().downcast_ref::<io::Error>();
         let in_use = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse);
         let advice = if in_use { "; choose another address with --listen" } else { "" };
@@ -99,134 +96,14 @@ fn start(dir: &Path, listen: SocketAddr) -> anyhow::Result<(App, Store, Keys)> {
     Ok((app, store, keys))
 }
 
-/// The demo's directory, which no other demo has as long as this lives.
-struct Directory {
-    path: PathBuf,
-    _lock: File,
-}
-
-impl Directory {
-    /// Makes it when it is missing, under the temporary directory when none is named, and locks it.
-    fn take(dir: Option<PathBuf>) -> anyhow::Result<Self> {
-        use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-        let dir = dir.unwrap_or_else(|| {
-            let name = format!("keygate-demo-{}", &Uuid::new_v4().simple().to_string()[..8]);
-            std::env::temp_dir().join(name)
-        });
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        let path = fs::canonicalize(&dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
-        let file = path.join(LOCK_FILE);
-        let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(&file);
-        let lock = lock.with_context(|| format!("cannot open {}", file.display()))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => bail!("a demo is running over {} already", path.display()),
-            Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", file.display())),
-        }
-    }
-}
-
-/// The query store, embedded on a thread of its own.
-struct Store {
-    address: SocketAddr,
-    /// For the seed; a second service over the same file, as another process could have.
-    dir: PathBuf,
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<std::io::Result<()>>,
-}
-
-impl Store {
-    fn start(dir: &Path) -> anyhow::Result<Self> {
-        let settings = settings(dir);
-        let service = query_store::open(&settings)?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("query-store".into()).spawn(move || {
-            let told = async {
-                // The sender is dropped only together with the demo.
-                stopped.await.ok();
-            };
-            query_store::run(listener, service, settings.drain, told)
-        })?;
-        Ok(Self { address, dir: dir.to_owned(), stop, thread })
-    }
-
-    /// Stores the demo's queries.
-    fn seed(&self, caller: Caller) -> anyhow::Result<()> {
-        let service: QueryService = query_store::open(&settings(&self.dir))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(query_store::seed(&service, caller, QUERIES, clock::now()))?;
-        Ok(())
-    }
-
-    fn stop(self) -> anyhow::Result<()> {
-        // A store that has ended already has said why.
-        self.stop.send(()).ok();
-        match self.thread.join() {
-            Ok(ended) => ended.context("the query store ended"),
-            Err(_) => bail!("the query store panicked"),
-        }
-    }
-}
-
-fn settings(dir: &Path) -> query_store::Settings {
-    query_store::Settings::embedded(dir.join("queries.db"))
-}
-
-/// Writes the gateway's configuration into the directory, where the other commands find it, and reads it back.
-fn configuration(dir: &Path, listen: SocketAddr, store: SocketAddr) -> anyhow::Result<Config> {
-    let admin = free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)?;
-    let session = session_block(listen);
-    let text = format!(
-        r#"# Written by `keygate demo` at every start. Every key is explained in the project's config/keygate.yaml.
-listen:
-  - address: "{listen}"
-admin:
-  socket: admin.sock
-  address: "{admin}"
-upstream:
-  endpoints: ["http://{store}"]
-state:
-  embedded: {{ path: state.db }}
-limits:
-  key: {{ requests: 1000, per: 1h, burst: 1000 }}
-  org: {{ concurrent: 100 }}
-audit: {{ path: audit }}
-{session}routes:
-  - {{ name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }}
-  - {{ name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }}
-  - {{ name: queries.read, methods: [GET], path: "/api/queries/{{id}}", permission: "queries:read" }}
-  - {{ name: queries.update, methods: [PUT], path: "/api/queries/{{id}}", permission: "queries:write" }}
-  - {{ name: queries.delete, methods: [DELETE], path: "/api/queries/{{id}}", permission: "queries:write" }}
-"#
-    );
-    let path = dir.join("keygate.yaml");
-    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Config::parse(&path, &text)?)
-}
-
-/// The dashboard, where browsers on this machine reach it: they keep no session for others without encryption.
-fn session_block(listen: SocketAddr) -> String {
-    let gateway = local_address(listen);
-    if !gateway.ip().is_loopback() {
-        return "# No dashboard: browsers keep sessions for https, or for this machine only.\n".into();
-    }
-    format!("session: {{ origin: \"http://{gateway}\" }}\n")
-}
-
-/// An address of this machine with a port that nobody has, the preferred one if possible.
-fn free_address(ip: IpAddr, preferred: u16) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((ip, preferred)).or_else(|_| TcpListener::bind((ip, 0)));
-    Ok(listener.context("there is no free port")?.local_addr()?)
-}
-
-/// The keys of an earlier start; else everything anew. The file comes last, so a demo that was interrupted begins again.
+/// The keys of an earlier start, or new records and keys. The keys file is written last, so that an interrupted demo
+/// begins again.
 fn prepare(dir: &Path, management: &Management, store: &Store) -> anyhow::Result<Keys> {
     let path = dir.join(KEYS_FILE);
     if let Ok(text) = fs::read_to_string(&path) {
-        return serde_json::from_str(&text).with_context(|| format!("{} is not what the demo wrote", path.display()));
+        return serde_json::from_str(&text).with_context(|| {
+            format!("{} cannot be parsed; remove it, or choose another directory with --dir", path.display())
+        });
     }
     let keys = create(management)?;
     store.seed(Caller { org: keys.org, user: keys.writer_id })?;

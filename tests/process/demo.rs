@@ -66,22 +66,22 @@ fn what_the_demo_prints_works() {
     let dir = outer.path().join("ada's demo");
     let listen = free_address();
     let demo = Demo::start(listen, &dir);
-    let go_on = demo.named("configuration, state and audit; go on with them later:");
+    let go_on = demo.named("configuration, state and audit; to continue later:");
     assert_eq!(go_on, format!("{KEYGATE} demo --dir '{}' --listen {listen}", quoted(&dir)));
 
     let before = std::fs::read(dir.join("keygate.yaml")).unwrap();
     let second = Command::new(KEYGATE).args(["demo", "--listen", "127.0.0.1:0", "--dir"]).arg(&dir).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
-    assert!(String::from_utf8(second.stderr).unwrap().contains("a demo is running over"));
+    assert!(String::from_utf8(second.stderr).unwrap().contains("another demo is running in"));
     assert_eq!(std::fs::read(dir.join("keygate.yaml")).unwrap(), before, "the running demo's configuration stays");
     let page = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let first = page(&demo.paste("The first page:"));
     let next = page(&demo.paste("The next page"));
     assert_eq!((first["items"].as_array().unwrap().len(), next["items"].as_array().unwrap().len()), (2, 2));
     assert_ne!(first["items"][1]["id"], next["items"][0]["id"]);
-    assert!(demo.paste("A refused request").contains("insufficient_scope"));
-    assert!(demo.paste("The metrics:").contains("keygate_requests_total{code=\"403\",route=\"queries.create\"} 1"));
-    assert!(demo.paste("Who did what:").contains("queries.create"));
+    assert!(demo.paste("A request that is refused").contains("insufficient_scope"));
+    assert!(demo.paste("Metrics:").contains("keygate_requests_total{code=\"403\",route=\"queries.create\"} 1"));
+    assert!(demo.paste("Audit records:").contains("queries.create"));
 
     let reader = demo.named("may read ").to_owned();
     for limit in ["1", "7", "20", "100", "1000"] {
@@ -89,7 +89,7 @@ fn what_the_demo_prints_works() {
         assert_eq!(ids.len(), 250, "limit {limit}");
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 250, "limit {limit}");
     }
-    assert!(demo.paste("A new query").starts_with("HTTP/1.1 201"));
+    assert!(demo.paste("Create a query").starts_with("HTTP/1.1 201"));
     demo.stop();
 
     let again = Demo::start(listen, &dir);

@@ -78,7 +78,7 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
     let refused = systemd.next();
     assert!(has(&refused, "READY", "1"), "it serves on: {refused:?}");
     let status = refused.iter().find(|(name, _)| name == "STATUS").unwrap();
-    assert!(status.1.contains("refused") && status.1.contains("keygate config status"), "{status:?}");
+    assert!(status.1.contains("rejected") && status.1.contains("keygate config status"), "{status:?}");
 
     gateway.terminate();
     let stopping = systemd.next();

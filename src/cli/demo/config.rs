@@ -1,0 +1,61 @@
+//! Configuration of a demo's gateway.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::super::health::local_address;
+use crate::config::Config;
+
+/// Preferred port of `/metrics`.
+const ADMIN_PORT: u16 = 9090;
+
+/// Writes the gateway's configuration into the directory, where other commands find it, and parses it.
+pub(super) fn write_config(dir: &Path, listen: SocketAddr, store: SocketAddr) -> anyhow::Result<Config> {
+    let admin = free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)?;
+    let session = session_block(listen);
+    let text = format!(
+        r#"# Written by `keygate demo` at every start. config/keygate.yaml of the project documents every key.
+listen:
+  - address: "{listen}"
+admin:
+  socket: admin.sock
+  address: "{admin}"
+upstream:
+  endpoints: ["http://{store}"]
+state:
+  embedded: {{ path: state.db }}
+limits:
+  key: {{ requests: 1000, per: 1h, burst: 1000 }}
+  org: {{ concurrent: 100 }}
+audit: {{ path: audit }}
+{session}routes:
+  - {{ name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }}
+  - {{ name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }}
+  - {{ name: queries.read, methods: [GET], path: "/api/queries/{{id}}", permission: "queries:read" }}
+  - {{ name: queries.update, methods: [PUT], path: "/api/queries/{{id}}", permission: "queries:write" }}
+  - {{ name: queries.delete, methods: [DELETE], path: "/api/queries/{{id}}", permission: "queries:write" }}
+"#
+    );
+    let path = dir.join("keygate.yaml");
+    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Config::parse(&path, &text)?)
+}
+
+/// The block `session`; none when the gateway does not listen on loopback, because browsers keep session cookies without
+/// TLS only for this machine.
+fn session_block(listen: SocketAddr) -> String {
+    let gateway = local_address(listen);
+    if !gateway.ip().is_loopback() {
+        return "# No dashboard: without TLS, browsers keep session cookies for this machine only.\n".into();
+    }
+    format!("session: {{ origin: \"http://{gateway}\" }}\n")
+}
+
+/// An address with a free port, the preferred one if possible.
+pub(super) fn free_address(ip: IpAddr, preferred: u16) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((ip, preferred)).or_else(|_| TcpListener::bind((ip, 0)));
+    Ok(listener.context("there is no free port")?.local_addr()?)
+}
