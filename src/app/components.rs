@@ -122,7 +122,7 @@ fn readiness(handles: &SharedHandles, live_workers: &Arc<AtomicUsize>, workers: 
     let live_workers = Arc::clone(live_workers);
     Readiness::new()
         .with("audit", move || journal.accepts_requests())
-        .with("state", move || state.available())
+        .with("state", move || state.is_available())
         .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
 }
 

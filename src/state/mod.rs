@@ -65,10 +65,10 @@ impl State {
     }
 
     /// Returns true while requests can be decided.
-    pub fn available(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
-            Self::Redis(state) => state.available(),
+            Self::Redis(state) => state.is_available(),
         }
     }
 

@@ -187,7 +187,7 @@ impl Redis {
     }
 
     /// Returns whether decisions can be made: Redis is connected, or some are made offline.
-    pub fn available(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         let on_unavailable = self.directory.shared.settings.on_unavailable;
         self.client.is_up() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
     }

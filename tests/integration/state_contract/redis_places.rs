@@ -322,7 +322,7 @@ fn state_without_any_server_opens_and_refuses() {
     let stopped = Servers::Single(at(&server));
     server.kill();
     let state = open(in_use(stopped)).unwrap();
-    assert!(!state.available());
+    assert!(!state.is_available());
     let org = OrgTag::generate().unwrap();
     let key = keygate::key::KeyId::generate(org).unwrap();
     let digest = keygate::key::KeyDigest::of(b"whatever");
@@ -334,7 +334,7 @@ fn state_without_any_server_opens_and_refuses() {
     };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);
     server.restart();
-    until("it is available", || state.available().then_some(()));
+    until("it is available", || state.is_available().then_some(()));
     block_on(async {
         created(&state).await;
         state.close().await;
