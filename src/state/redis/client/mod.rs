@@ -26,6 +26,8 @@ mod script;
 mod backoff;
 mod settings;
 mod url;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use command_error::CommandError;
 pub use dial::ConnectError;

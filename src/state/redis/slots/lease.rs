@@ -58,7 +58,7 @@ pub(super) struct LeaseData {
 }
 
 /// State of a lease.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseState {
     /// Redis has no entry, and nothing is held.
     Unregistered,

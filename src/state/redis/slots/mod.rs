@@ -43,6 +43,8 @@ mod slot_leases;
 mod slot_report;
 mod lease;
 mod active_set;
+#[cfg(test)]
+mod tests;
 
 pub(super) use heartbeat::Heartbeat;
 pub use lease::Permit;
