@@ -1,0 +1,152 @@
+//! The documentation: its configurations are valid, its links lead to files, and the tests that it names exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keygate::config::Config;
+
+/// The keys that every configuration must have, as the README's smallest example gives them.
+const REQUIRED: [(&str, &str); 5] = [
+    ("listen", "[{ address: '127.0.0.1:0' }]"),
+    ("admin", "{ socket: admin.sock }"),
+    ("upstream", "{ endpoints: ['http://127.0.0.1:8081'] }"),
+    ("state", "{ embedded: { path: state.db } }"),
+    ("audit", "{ path: audit }"),
+];
+
+#[test]
+fn configuration_examples_are_valid() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tls")).unwrap();
+    fs::write(dir.path().join("tls/ticket-key"), "0123456789abcdef0123456789abcdef").unwrap();
+    let mut count = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```yaml\n").skip(1) {
+            let block = without_indent(block.split("```").next().unwrap());
+            // The secrets of examples are in the environment of their reader.
+            let block = block.replace("{ env: OIDC_CLIENT_SECRET }", "secret");
+            let whole = complete(&block);
+            let parsed = Config::parse(&dir.path().join("keygate.yaml"), &whole);
+            assert!(parsed.is_ok(), "{}:\n{whole}\n{:?}", page.display(), parsed.err().map(|error| error.to_string()));
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "only {count} examples were found");
+}
+
+/// The smallest example of the README needs nothing added to it.
+#[test]
+fn readme_configuration_is_complete() {
+    let readme = fs::read_to_string("README.md").unwrap();
+    let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(complete(block), block);
+}
+
+/// The example with what it leaves out.
+fn complete(block: &str) -> String {
+    let mut whole = block.to_owned();
+    for (key, usual) in REQUIRED {
+        if !format!("\n{block}").contains(&format!("\n{key}:")) {
+            whole.push_str(&format!("{key}: {usual}\n"));
+        }
+    }
+    whole
+}
+
+/// Blocks in lists are indented.
+fn without_indent(block: &str) -> String {
+    let indent = block.len() - block.trim_start_matches(' ').len();
+    block.lines().map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect()
+}
+
+#[test]
+fn links_lead_to_files() {
+    let mut count = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") || link.starts_with('#') {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = page.parent().unwrap().join(file);
+            assert!(target.exists(), "{}: {link}", page.display());
+            let headings = || headings(&fs::read_to_string(&target).unwrap());
+            assert!(anchor.is_empty() || headings().contains(anchor), "{}: {link}", page.display());
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} links were found");
+}
+
+/// The anchors of a page's headings.
+fn headings(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        words.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+    };
+    lines.map(anchor).collect()
+}
+
+/// Every name in the last column of the tables in `docs/security.md` is a test, or the beginning of one, or a file of tests.
+#[test]
+fn security_page_names_tests_that_exist() {
+    let (functions, files) = tests();
+    let page = fs::read_to_string("docs/security.md").unwrap();
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| threat")) {
+        let column = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        for name in column.split('`').skip(1).step_by(2).filter(|name| name.contains([':', '…', '/'])) {
+            count += 1;
+            let last = name.rsplit([':', ' ']).find(|part| !part.is_empty()).unwrap().trim_matches('…');
+            let place = name.split("::").find(|part| !part.contains('…')).unwrap_or(name);
+            let place = place.split(": ").next().unwrap().rsplit('/').next().unwrap();
+            let exists = match last {
+                "" => files.contains(name.trim_end_matches(['…', ':', ' ']).rsplit([':', '/', ' ']).next().unwrap()),
+                last if name.ends_with('…') => functions.iter().any(|function| function.starts_with(last)),
+                last => functions.contains(last) || files.contains(place) && last == place,
+            };
+            if !exists {
+                missing.push(name.to_owned());
+            }
+        }
+    }
+    assert!(count > 100, "only {count} names were found");
+    assert!(missing.is_empty(), "no such test:\n{}", missing.join("\n"));
+}
+
+/// The names of all functions, and of all files and folders, in which tests are.
+fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut functions, mut files) = (BTreeSet::new(), BTreeSet::new());
+    for file in ["tests", "src"].iter().flat_map(|folder| rust_files(Path::new(folder))) {
+        let text = fs::read_to_string(&file).unwrap();
+        let named = text.lines().filter_map(|line| line.trim_start().split_once("fn "));
+        functions.extend(named.map(|(_, rest)| rest.split('(').next().unwrap().to_owned()));
+        files.extend(file.components().map(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()));
+    }
+    (functions, files)
+}
+
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir("docs").unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benches/README.md"].map(PathBuf::from));
+    pages
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "node_modules") {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
