@@ -1,37 +1,43 @@
 //! keygate: an API-key gateway, and query-store, the upstream that ships with it.
 //!
-//! # The life of a request
+//! # Request lifecycle
 //!
-//! One request goes straight down, one response comes straight back, and nothing is visited twice:
+//! One request passes each module once, and so does its response:
 //!
-//! 1. [`transport`] accepts the connection, reads its PROXY header, shakes hands by what [`tls`] has in force, reads
-//!    heads strictly, holds time-outs and sizes, and hands each request, with its [`identity::Peer`], to the gateway.
-//! 2. [`gateway`] opens the request's audit entry, asks [`admission`], has [`forward`] rewrite the head, sends it
-//!    through [`upstream`], and returns the response in a body that keeps the permit and the entry until its last frame.
-//! 3. [`admission`] reads the credential, finds the route, and asks [`state`] for one decision: who is this, may they,
-//!    is there a token, is there a slot. All or nothing: a refusal leaves everything as it was.
-//! 4. [`forward`] is pure: a head goes in, a head or a refusal comes out, in both directions. First it removes, then it
+//! 1. [`transport`] accepts the connection, reads its PROXY header, performs the TLS handshake with the certificates of
+//!    [`tls`], parses heads strictly, enforces time-outs and sizes, and hands each request with its [`identity::Peer`] to the
+//!    gateway.
+//! 2. [`gateway`] asks [`admission`] to authorize the request, opens its audit entry, has [`forward`] rewrite the head,
+//!    sends it through [`upstream`], and returns the response in a body that holds the permit and the audit entry until
+//!    its last frame.
+//! 3. [`admission`] reads the credential, finds the route, and asks [`state`] for one decision: key, permission, token and
+//!    slot. All or nothing: a refusal leaves everything as it was.
+//! 4. [`forward`] rewrites heads, in both directions: a head goes in, a head or a refusal comes out. It removes first, then
 //!    sets.
-//! 5. [`upstream`] picks an endpoint and a pooled connection, checks what comes back, and says whose fault a failure
-//!    was.
-//! 6. [`audit`] has the record before the request leaves for the upstream, and its outcome when the last byte is gone.
+//! 5. [`upstream`] picks an endpoint and a pooled connection, validates the response, and classifies failures.
+//! 6. [`audit`] has the record before the request leaves for the upstream, and its outcome after the last byte.
 //!
-//! # The map
+//! `docs/architecture.md` walks through a request and a management operation with file names; `docs/glossary.md` explains
+//! the terms.
 //!
-//! Modules are declared in reading order. Imports go strictly down, and `tests/integration/house.rs` holds it:
+//! # Map
+//!
+//! Imports go strictly down and form no circle. `tests/integration/house/` holds the exact table.
 //!
 //! ```text
 //! main > cli > app > config > {gateway | admin, dashboard} > {admission | management}
-//!      > {transport, forward, upstream, oidc, audit, state} > vocabulary
+//!      > {transport, forward, upstream, oidc, audit, state} > platform > domain
 //! ```
 //!
-//! The data plane (`gateway`, `admission`) and the control plane (`admin`, `dashboard`, `management`) never import each
-//! other, and mechanisms never import each other. What can be done to organizations, users, keys and sessions is in
-//! [`management`], one function each, with two faces: [`admin`] for programs, [`dashboard`] for people, who sign in by
-//! [`oidc`]. [`query_store`] is a program of its own that lives in this crate so that the
-//! demo can embed it; it shares with the gateway only the vocabulary and [`transport`].
+//! - The data plane (`gateway`, `admission`) and the control plane (`admin`, `dashboard`, `management`) never import each
+//!   other, and mechanisms (`transport` to `state`) never import each other.
+//! - [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on
+//!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! - [`migration`] copies an embedded state to Redis.
+//! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
+//!   platform, the domain and [`transport`].
 
-// The data plane, in the order of a request.
+// Data plane, in the order of a request.
 pub mod gateway;
 pub mod admission;
 pub mod transport;
@@ -41,35 +47,37 @@ pub mod audit;
 pub mod state;
 pub mod migration;
 
-// The control plane.
+// Control plane.
 pub mod management;
 pub mod admin;
 pub mod dashboard;
 pub mod oidc;
 
-// Putting it together.
+// Assembly.
 pub mod config;
 pub mod app;
 pub mod cli;
 
-// The vocabulary: what every module above may speak of.
-pub mod clock;
-pub mod identity;
-pub mod key;
-pub mod session;
-pub mod failed_auth;
-pub mod quota;
-pub mod secret;
-pub mod problem;
-pub mod http_syntax;
-pub mod timer;
-pub mod request_body;
-pub mod refusal;
-pub mod byte_stream;
+// Platform: usable by every module above.
 pub mod settings;
 pub mod tls;
 pub mod metrics;
 pub mod telemetry;
+pub mod timer;
+pub mod byte_stream;
+pub mod request_body;
+pub mod failed_auth;
+
+// Domain: the nouns of the field, without I/O.
+pub mod refusal;
+pub mod problem;
+pub mod http_syntax;
+pub mod identity;
+pub mod key;
+pub mod session;
+pub mod quota;
+pub mod clock;
+pub mod secret;
 
 // The upstream that ships with keygate.
 pub mod query_store;
