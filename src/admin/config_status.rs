@@ -16,7 +16,7 @@ pub struct ConfigReport {
     pub path: PathBuf,
     /// The SHA-256 of the active content, in hexadecimal.
     pub sha256: String,
-    /// When the active content was applied last (RFC 3339).
+    /// Time at which the active content was applied last (RFC 3339).
     pub applied: String,
     /// The error of the last reload; none when it succeeded, or there was none.
     pub last_error: Option<RejectedConfig>,
@@ -25,7 +25,7 @@ pub struct ConfigReport {
 /// Content of the file that a reload rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedConfig {
-    /// When it was rejected (RFC 3339).
+    /// Time of the rejection (RFC 3339).
     pub time: String,
     /// The SHA-256 of the content; none when the file could not be read.
     pub sha256: Option<String>,

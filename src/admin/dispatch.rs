@@ -5,7 +5,7 @@ use super::reply::Reply;
 use crate::clock::Micros;
 use crate::management::{Actor, Management, ManagementError};
 
-/// The admin socket and the command line act for the operator, whoever may open the socket or the files of the state.
+/// The actor of the admin socket and of the command line: a process that may open the socket, or the files of the state.
 const ACTOR: &Actor = &Actor::Operator;
 
 /// Performs one operation for the operator. It is done completely or not at all; run it to its end, as `management` asks.

@@ -11,7 +11,7 @@ use crate::quota;
 /// Explanation of why a key is, or would be, refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// What would happen to a request now, in one sentence.
+    /// The result of a request now, in one sentence.
     pub verdict: String,
     /// The key.
     pub key: Key,
@@ -30,10 +30,10 @@ pub struct LimitStatus {
     pub remaining: u32,
     /// Tokens that the bucket holds when full.
     pub burst: u32,
-    /// When there is a whole token; none when there is one now.
+    /// Time of the next whole token; none when there is one now.
     #[serde(with = "clock::rfc3339::option")]
     pub next_token: Option<Micros>,
-    /// When the bucket is full; none when it is full now.
+    /// Time at which the bucket is full; none when it is full now.
     #[serde(with = "clock::rfc3339::option")]
     pub full: Option<Micros>,
     /// Requests that the organization has in flight.

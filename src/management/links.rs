@@ -25,7 +25,7 @@ pub struct Link {
     pub url: Secret,
     /// The user's email address.
     pub email: String,
-    /// When the link expires.
+    /// Time at which the link expires.
     #[serde(with = "clock::rfc3339")]
     pub expires: Micros,
 }
@@ -37,7 +37,7 @@ pub struct LinkPreview {
     pub email: String,
     /// The name of the organization.
     pub org: String,
-    /// When it expires.
+    /// Time at which it expires.
     pub expires: Micros,
 }
 

@@ -26,11 +26,11 @@ const MAX_USER_AGENT: usize = 300;
 pub struct SessionSettings {
     /// The pages' address, origin and path, without a slash at the end.
     pub url: String,
-    /// How long a session may go unused.
+    /// Longest time without a request, after which a session ends.
     pub idle: Duration,
-    /// How long a session lasts at most.
+    /// Longest duration of a session.
     pub lifetime: Duration,
-    /// Whether sign-in links are issued and accepted.
+    /// `true`: sign-in links are issued and accepted.
     pub links: bool,
 }
 
@@ -47,10 +47,10 @@ pub struct Session {
     pub provider: Option<String>,
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
-    /// When the session was last used, to about a minute.
+    /// Time of the last use, to about a minute.
     #[serde(with = "clock::rfc3339")]
     pub seen: Micros,
-    /// When the session ends at the latest.
+    /// Time at which the session ends at the latest.
     #[serde(with = "clock::rfc3339")]
     pub expires: Micros,
     pub ip: Option<IpAddr>,

@@ -71,7 +71,7 @@ impl Management {
     ) -> Result<Vec<Membership>, ManagementError> {
         let mut memberships = Vec::new();
         for org in self.state.orgs().await? {
-            // A provider of one customer must not sign anybody in to the organization of another customer.
+            // A provider of one customer must not sign its users in to the organization of another customer.
             if entitlements.only.as_deref().is_some_and(|only| !names(only, &org)) {
                 continue;
             }

@@ -72,7 +72,7 @@ pub struct Activity {
 /// Counts of a key's uses within an hour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hour {
-    /// When the hour began.
+    /// Begin of the hour.
     #[serde(with = "clock::rfc3339")]
     pub start: Micros,
     /// Uses that were admitted.

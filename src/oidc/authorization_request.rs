@@ -1,4 +1,4 @@
-//! Authorization request: the address that the browser is sent to, and what is stored until it comes back.
+//! Authorization request: the address that the browser is sent to, and the secrets that are stored until it comes back.
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ pub struct AuthorizationRequest {
     /// `state`, which the browser brings back. The caller stores [`PendingAuthorization`] under its digest, for one use, by
     /// the same browser only.
     pub state: Token,
-    /// What the caller stores until then.
+    /// Secrets of the sign-in, which the caller stores until then.
     pub pending: PendingAuthorization,
 }
 
-/// What is stored of a sign-in under way.
+/// Secrets of a sign-in under way.
 ///
 /// - It is stored in the clear, as it is serialized: without the code, which the provider gives to the browser, nothing
 ///   can be done with it.

@@ -19,9 +19,9 @@ use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
 use super::metadata::{self, Metadata};
 use crate::clock::Micros;
 
-/// How long a document is fresh.
+/// Time for which a document is fresh.
 const FRESH: Duration = Duration::from_secs(3600);
-/// How long a stale discovery document is used before the next attempt to read a new one.
+/// Time for which a stale discovery document is used before the next attempt to read a new one.
 const STALE_RETRY: Duration = Duration::from_secs(30);
 /// Time between two reads of the key set for unknown keys.
 const KEY_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub(super) struct DocumentCache {
     discovery: Url,
     metadata: Mutex<Option<Cached<Metadata>>>,
     keys: Mutex<Option<Cached<KeySet>>>,
-    /// When the key set was last read because of an unknown key.
+    /// Time at which the key set was last read because of an unknown key.
     last_refresh: Mutex<Option<Micros>>,
 }
 
@@ -74,7 +74,7 @@ impl DocumentCache {
     /// The provider's metadata, from the cache or the provider.
     ///
     /// # Errors
-    /// When nothing is cached and the provider is unavailable; when its discovery document is invalid.
+    /// [`Error::Unreachable`] when nothing is cached; [`Error::InvalidResponse`] and [`Error::IssuerMismatch`].
     pub(super) async fn metadata(&self, http: &HttpClient, now: Micros) -> Result<Arc<Metadata>, Error> {
         let cached = lock(&self.metadata).clone();
         if let Some(fresh) = cached.as_ref().filter(|cached| cached.is_fresh(now)) {
@@ -99,7 +99,7 @@ impl DocumentCache {
     /// The provider's key set, from the cache or the provider.
     ///
     /// # Errors
-    /// When no fresh one is cached, and none can be read.
+    /// [`Error::Unreachable`] and [`Error::InvalidResponse`], when no fresh one is cached.
     pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
         let cached = lock(&self.keys).clone();
         match cached.filter(|cached| cached.is_fresh(now) && cached.value.from == *from) {
@@ -111,7 +111,7 @@ impl DocumentCache {
     /// A newer key set than this one, after a key was unknown; none when the last refresh was a moment ago.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// [`Error::Unreachable`] and [`Error::InvalidResponse`].
     pub(super) async fn refresh_keys(
         &self,
         http: &HttpClient,

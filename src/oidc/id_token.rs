@@ -20,7 +20,7 @@ use super::settings::Settings;
 use crate::clock::Micros;
 use crate::secret::Secret;
 
-/// How far the provider's clock may be from this gateway's.
+/// Difference allowed between the clocks of the provider and of this gateway.
 const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
 /// The longest subject, in bytes (OpenID Connect Core 1.0, section 2).
 const MAX_SUBJECT: usize = 255;
@@ -55,7 +55,7 @@ impl IdTokenVerifier<'_> {
         Ok(claims)
     }
 
-    /// Steps 2, 3 and 6 to 9 and 11. The algorithms are ours, not the token's: a token that chooses `none`, or HS256 with the
+    /// Steps 2, 3 and 6 to 9 and 11. The algorithms are chosen here, not by the token: a token that chooses `none`, or HS256 with the
     /// provider's public key as the secret (algorithm confusion, RFC 8725, section 2.1), is refused before any check of
     /// its signature. As a public client the library accepts no symmetric algorithm either.
     fn library_verifier(&self, keys: &CoreJsonWebKeySet) -> CoreIdTokenVerifier<'static> {
@@ -68,7 +68,7 @@ impl IdTokenVerifier<'_> {
             .set_time_fn(move || earliest.into())
     }
 
-    /// Step 5: a token that was issued to another client of the provider (`azp`), and only shown to us, signs nobody in here.
+    /// Step 5: a token that was issued to another client of the provider (`azp`), and only presented to this one, does not sign its user in here.
     fn check_authorized_party(&self, claims: &CoreIdTokenClaims) -> Result<(), Error> {
         match claims.authorized_party() {
             Some(party) if **party != self.settings.client_id => Err(Error::AuthorizedParty),

@@ -37,7 +37,7 @@ pub(super) struct Metadata {
     pub(super) jwks_uri: Url,
     pub(super) userinfo_endpoint: Option<Url>,
     pub(super) end_session_endpoint: Option<Url>,
-    /// Whether authorization responses have `iss` (RFC 9207, section 3).
+    /// `true`: authorization responses have `iss` (RFC 9207, section 3).
     #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
     #[serde(default)]

@@ -47,7 +47,7 @@ impl Provider {
     /// Begins a sign-in: builds the authorization request whose response comes back to this redirect URI.
     ///
     /// # Errors
-    /// When the discovery document was never read, and cannot be read now.
+    /// [`Error::Unreachable`] and others, when the discovery document was never read, and cannot be read now.
     pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
         authorization_request::build(&self.settings, &metadata, redirect_uri)

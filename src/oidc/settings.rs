@@ -34,7 +34,7 @@ pub enum InvalidIssuer {
     /// The text is not a URL.
     #[error("is not a URL; give the provider's issuer, such as https://login.example.com")]
     NotAUrl,
-    /// The URL is not encrypted: anyone on the network path could answer as the provider.
+    /// The URL is not encrypted: an attacker on the network path could answer as the provider.
     #[error("is not https; only a provider on this machine (127.0.0.1, ::1, localhost) may have http")]
     Insecure,
     /// The URL has parts that an issuer must not have (OpenID Connect Discovery 1.0, section 3).

@@ -21,7 +21,7 @@ pub struct VerifiedIdentity {
     pub subject: String,
     /// The email address.
     pub email: Option<String>,
-    /// Whether the provider has verified that the address is the user's.
+    /// `true`: the provider has verified that the address is the user's.
     pub email_verified: bool,
     /// The user's name.
     pub name: Option<String>,

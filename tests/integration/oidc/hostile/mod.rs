@@ -45,7 +45,7 @@ pub struct Hostile {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What the threads of the connections share with the handle.
+/// State that the threads of the connections share with the handle.
 struct Shared {
     state: Mutex<State>,
     ending: AtomicBool,
