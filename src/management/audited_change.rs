@@ -24,18 +24,18 @@ pub(super) struct Target {
 
 impl Management {
     /// Opens the audit record, makes the change, and closes the record with its outcome.
-    pub(super) async fn change(
+    pub(super) async fn apply_change(
         &self,
         action: &str,
         target: Target,
         change: Change,
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
-        self.change_at(action, action, target, change, by).await
+        self.apply_change_at(action, action, target, change, by).await
     }
 
     /// The same with a path of its own in the record, for details that neither the action nor the target has.
-    pub(super) async fn change_at(
+    pub(super) async fn apply_change_at(
         &self,
         action: &str,
         path: &str,
@@ -44,18 +44,18 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
         // First the record: a change that cannot be recorded is not made.
-        let entry = self.journal.begin(&opening(action, path, target, by)).await?;
+        let entry = self.journal.begin(&use_opening(action, path, target, by)).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
-        entry.close(end(&changed, started));
+        entry.close(use_end(&changed, started));
         changed
     }
 }
 
 /// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested. The
 /// user is the actor when they belong to the organization, and else the target.
-fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),
@@ -74,7 +74,7 @@ fn opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a
     }
 }
 
-fn end(changed: &Result<(), ManagementError>, started: Instant) -> UseEnd {
+fn use_end(changed: &Result<(), ManagementError>, started: Instant) -> UseEnd {
     let (outcome, status) = match changed {
         Ok(()) => (Outcome::Completed, http::StatusCode::OK),
         // The state may have made the change before it became unavailable, so the record must not say that it failed.

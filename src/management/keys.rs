@@ -45,7 +45,7 @@ impl Management {
         now: Micros,
     ) -> Result<NewKey, ManagementError> {
         let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
-        let (org, user, name) = self.owner(org, user, name).await?;
+        let (org, user, name) = self.find_owner(org, user, name).await?;
         // Each key has a bucket of its own: without a bound, users could multiply their quota by creating keys.
         if actor.signed_in().is_some() {
             self.check_key_count(&user).await?;
@@ -54,7 +54,7 @@ impl Management {
         loop {
             attempts += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = record(plain.id(), member(&user), name.clone(), now);
+            let key = new_record(plain.id(), member(&user), name.clone(), now);
             match self.add_key("key.create", key.clone(), plain.digest(), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org))),
@@ -82,16 +82,16 @@ impl Management {
         if state::is_session_quota_digest(&digest) {
             return Err(ManagementError::SessionQuotaDigest);
         }
-        let (org, user, name) = self.owner(org, user, name).await?;
+        let (org, user, name) = self.find_owner(org, user, name).await?;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let new = record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
+            let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
             let key = state::Key { imported: true, ..new };
             match self.add_key("key.import", key.clone(), digest, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
-                added => return added.map(|()| self.shown(&OwnedKey::new(key, user, org))),
+                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org))),
             }
         }
     }
@@ -103,7 +103,7 @@ impl Management {
     /// [`ManagementError::NoOrg`].
     pub async fn list_keys(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<Key>, ManagementError> {
         self.authorize(actor, Access::Org(org), now).await?;
-        let org = self.org(org).await?;
+        let org = self.find_org(org).await?;
         // Users and the organization are looked up once, not for each key.
         let users = self.state.users(org.id).await?;
         let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
@@ -118,7 +118,7 @@ impl Management {
     /// [`ManagementError::NoKey`].
     pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         self.authorize(actor, Access::Key(id), now).await?;
-        Ok(self.shown(&self.owned_key(id).await?))
+        Ok(self.show_owned(&self.find_key(id).await?))
     }
 
     /// Revokes a key for good: requests with it are refused from the next one on. Revoking it again changes nothing.
@@ -127,11 +127,11 @@ impl Management {
     /// [`ManagementError::NoKey`].
     pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Key(id), now).await?;
-        let mut owned = self.owned_key(id).await?;
-        self.change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
+        let mut owned = self.find_key(id).await?;
+        self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
         // The time of the first revocation stays, as in the state.
         owned.key.revoked.get_or_insert(now);
-        Ok(self.shown(&owned))
+        Ok(self.show_owned(&owned))
     }
 
     /// Gives a key a new secret; the old one stays valid for the overlap, at most 366 days, by default not at all.
@@ -151,11 +151,11 @@ impl Management {
             return Err(ManagementError::OverlapTooLong);
         }
         // All that the result shows is read before the change: no failure after it may lose the new secret.
-        let mut owned = self.owned_key(id).await?;
+        let mut owned = self.find_key(id).await?;
         let plain = PlainKey::generate(id)?;
         let previous_until = now.after(overlap);
         let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
-        self.change("key.rotate", target(&owned.key), change, by).await?;
+        self.apply_change("key.rotate", target(&owned.key), change, by).await?;
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
         Ok(self.new_key(&plain, &owned))
@@ -173,23 +173,23 @@ impl Management {
         now: Micros,
     ) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let mut owned = self.owned_key(id).await?;
+        let mut owned = self.find_key(id).await?;
         let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).checked()).transpose()?;
-        self.change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
+        self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
-        Ok(self.shown(&owned))
+        Ok(self.show_owned(&owned))
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.
-    async fn owner(
+    async fn find_owner(
         &self,
         org: &str,
         user: &str,
         name: &str,
     ) -> Result<(state::Org, state::User, String), ManagementError> {
-        let name = operands::name(name)?;
-        let org = self.org(org).await?;
-        let user = self.user(org.id, user).await?;
+        let name = operands::validate_name(name)?;
+        let org = self.find_org(org).await?;
+        let user = self.find_user(org.id, user).await?;
         Ok((org, user, name))
     }
 
@@ -208,8 +208,10 @@ impl Management {
         let missing = || ManagementError::NoOrg(membership.org.to_string());
         let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
         let id = KeyId::generate(org.tag)?;
-        let key =
-            state::Key { session_quota_key: true, ..record(id, membership, SESSION_QUOTA_KEY_NAME.to_owned(), now) };
+        let key = state::Key {
+            session_quota_key: true,
+            ..new_record(id, membership, SESSION_QUOTA_KEY_NAME.to_owned(), now)
+        };
         Ok(Change::CreateKey { key, digest: state::session_quota_digest(membership.user) })
     }
 
@@ -228,22 +230,22 @@ impl Management {
         digest: KeyDigest,
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
-        self.change(action, target(&key), Change::CreateKey { key, digest }, by).await
+        self.apply_change(action, target(&key), Change::CreateKey { key, digest }, by).await
     }
 
     /// Looks up the key with this id, revoked or not, with its user and organization.
-    pub(super) async fn owned_key(&self, id: KeyId) -> Result<OwnedKey, ManagementError> {
+    pub(super) async fn find_key(&self, id: KeyId) -> Result<OwnedKey, ManagementError> {
         let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
         let (org, user) = self.state.member(key.org, key.user).await?.unzip();
         Ok(OwnedKey { key, user, org })
     }
 
     fn new_key(&self, plain: &PlainKey, owned: &OwnedKey) -> NewKey {
-        NewKey { api_key: ApiKey::from(plain), key: self.shown(owned) }
+        NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned) }
     }
 
     /// A key as results show it.
-    pub(super) fn shown(&self, owned: &OwnedKey) -> Key {
+    pub(super) fn show_owned(&self, owned: &OwnedKey) -> Key {
         Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key))
     }
 
@@ -264,7 +266,7 @@ fn member(user: &state::User) -> Membership {
 }
 
 /// The record of a new key.
-fn record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
+fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
     state::Key {
         id,
         org: owner.org,

@@ -63,11 +63,11 @@ impl Management {
     ) -> Result<Link, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let settings = self.link_settings()?;
-        let org = self.org(org).await?;
-        let user = self.user(org.id, user).await?;
+        let org = self.find_org(org).await?;
+        let user = self.find_user(org.id, user).await?;
         let (token, expires) = (Token::generate()?, now.after(LINK_LIFETIME));
         let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
-        self.change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
+        self.apply_change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
         let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
         Ok(Link { url, email: user.email, expires })
     }
@@ -85,7 +85,7 @@ impl Management {
     ) -> Result<(Token, Session), ManagementError> {
         self.link_settings()?;
         let LinkTicket { membership, .. } = self.take_link(link, now).await?;
-        let (_, user) = self.link_member(membership).await?;
+        let (_, user) = self.find_link_member(membership).await?;
         let (memberships, email) = (vec![membership], user.email);
         let new_session = NewSession { memberships, email, provider: None, id_token: None, previous };
         self.start_session(new_session, client, now).await
@@ -101,7 +101,7 @@ impl Management {
         self.link_settings()?;
         let ticket = self.take_link(link, now).await?;
         self.state.change(ticket.put(*link)).await?;
-        let (org, user) = self.link_member(ticket.membership).await?;
+        let (org, user) = self.find_link_member(ticket.membership).await?;
         Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
     }
 
@@ -117,7 +117,7 @@ impl Management {
     }
 
     /// Looks up the user that a link signs in, who may have been removed since it was created.
-    async fn link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
+    async fn find_link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
         let member = self.state.member(membership.org, membership.user).await?;
         member.filter(|(_, user)| user.removed.is_none()).ok_or(ManagementError::InvalidLink)
     }

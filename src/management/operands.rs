@@ -14,7 +14,7 @@ const MAX_KEYS: usize = 200;
 
 impl Management {
     /// Looks up the organization with this id or name.
-    pub(super) async fn org(&self, reference: &str) -> Result<state::Org, ManagementError> {
+    pub(super) async fn find_org(&self, reference: &str) -> Result<state::Org, ManagementError> {
         let org = match reference.parse::<OrgId>() {
             Ok(id) => self.state.org(id).await?,
             Err(_) => self.state.orgs().await?.into_iter().find(|org| org.name == reference),
@@ -23,7 +23,7 @@ impl Management {
     }
 
     /// Looks up the user with this id or email address; a removed user is reported as absent.
-    pub(super) async fn user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
+    pub(super) async fn find_user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let user = match reference.parse::<UserId>() {
             Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
             Err(_) => self.state.user_by_email(org, &reference.to_lowercase()).await?,
@@ -34,7 +34,7 @@ impl Management {
 }
 
 /// Validates a name: one that fits into one line of a table.
-pub(super) fn name(text: &str) -> Result<String, ManagementError> {
+pub(super) fn validate_name(text: &str) -> Result<String, ManagementError> {
     let length = text.chars().count();
     // Control characters could move the cursor of the terminal in which `keygate key list` shows the name.
     let plain = text.trim() == text && !text.chars().any(char::is_control);
@@ -42,12 +42,12 @@ pub(super) fn name(text: &str) -> Result<String, ManagementError> {
 }
 
 /// Validates the name of an organization: references are ids or names, so a name must not look like an id.
-pub(super) fn org_name(text: &str) -> Result<String, ManagementError> {
-    if text.parse::<OrgId>().is_ok() { Err(ManagementError::NameLikeId) } else { name(text) }
+pub(super) fn validate_org_name(text: &str) -> Result<String, ManagementError> {
+    if text.parse::<OrgId>().is_ok() { Err(ManagementError::NameLikeId) } else { validate_name(text) }
 }
 
 /// Validates an email address and returns it in lower case, so that one address is one user however it is written.
-pub(super) fn email(text: &str) -> Result<String, ManagementError> {
+pub(super) fn validate_email(text: &str) -> Result<String, ManagementError> {
     let valid = text.split_once('@').is_some_and(|(local, domain)| {
         let visible = |c: char| !c.is_whitespace() && !c.is_control() && !",;<>\"".contains(c);
         let host = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
@@ -70,7 +70,7 @@ fn becomes_ascii(letter: char) -> bool {
 }
 
 /// Sorts permissions and removes duplicates.
-pub(super) fn permissions(mut permissions: Vec<Permission>) -> Vec<Permission> {
+pub(super) fn normalize_permissions(mut permissions: Vec<Permission>) -> Vec<Permission> {
     permissions.sort_unstable();
     permissions.dedup();
     permissions
@@ -87,29 +87,29 @@ mod tests {
 
     #[test]
     fn names_fit_into_a_line() {
-        assert_eq!(name("Ada's laptop").unwrap(), "Ada's laptop");
-        assert!(name(&"ä".repeat(100)).is_ok());
+        assert_eq!(validate_name("Ada's laptop").unwrap(), "Ada's laptop");
+        assert!(validate_name(&"ä".repeat(100)).is_ok());
         for bad in ["", " a", "a ", "a\nb", "a\u{1b}[2J", &"a".repeat(101)] {
-            assert!(name(bad).is_err(), "{bad:?}");
+            assert!(validate_name(bad).is_err(), "{bad:?}");
         }
-        assert!(org_name(&OrgId::generate().to_string()).is_err());
+        assert!(validate_org_name(&OrgId::generate().to_string()).is_err());
     }
 
     #[test]
     fn emails_are_validated_and_in_lower_case() {
-        assert_eq!(email("Ada@Example.com").unwrap(), "ada@example.com");
-        assert!(email("a.b+c@sub-domain.example").is_ok());
+        assert_eq!(validate_email("Ada@Example.com").unwrap(), "ada@example.com");
+        assert!(validate_email("a.b+c@sub-domain.example").is_ok());
         for bad in ["", "ada", "@example.com", "ada@", "a b@c", "a@b@c", "a@b..c", "a@.b", "a\n@b", "<a>@b", "a@b\n"] {
-            assert!(email(bad).is_err(), "{bad:?}");
+            assert!(validate_email(bad).is_err(), "{bad:?}");
         }
-        assert!(email(&format!("{}@b", "a".repeat(65))).is_err());
-        assert_eq!(email("Ärger@example.com").unwrap(), "ärger@example.com");
+        assert!(validate_email(&format!("{}@b", "a".repeat(65))).is_err());
+        assert_eq!(validate_email("Ärger@example.com").unwrap(), "ärger@example.com");
     }
 
     #[test]
     fn emails_never_become_those_of_others() {
         for like in ["mar\u{212a}@example.com", "ada@lin\u{212a}.example", "\u{130}da@example.com"] {
-            assert!(email(like).is_err(), "{like}: {}", like.to_lowercase());
+            assert!(validate_email(like).is_err(), "{like}: {}", like.to_lowercase());
         }
     }
 }

@@ -39,13 +39,13 @@ impl Management {
     /// has this name.
     pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let name = operands::org_name(name)?;
+        let name = operands::validate_org_name(name)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
             let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
             let org = state::Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
-            match self.change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
+            match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
                 // Tags are short, so two organizations may draw the same one: draw again.
                 Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
                 changed => return changed.map(|()| self.show(org)),
@@ -73,7 +73,7 @@ impl Management {
     /// [`ManagementError::NoOrg`].
     pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
         self.authorize(actor, Access::Org(org), now).await?;
-        self.org(org).await.map(|org| self.show(org))
+        self.find_org(org).await.map(|org| self.show(org))
     }
 
     /// Suspends an organization: all its requests are refused from the next one on. For the operator.
@@ -100,9 +100,9 @@ impl Management {
         now: Micros,
     ) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let org = self.org(org).await?;
+        let org = self.find_org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
-        self.change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
+        self.apply_change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
         Ok(self.show(state::Org { suspended, ..org }))
     }
 
@@ -122,8 +122,8 @@ impl Management {
         if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
             return Err(ManagementError::InvalidConcurrent);
         }
-        let org = self.org(org).await?;
-        self.change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
+        let org = self.find_org(org).await?;
+        self.apply_change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
         Ok(self.show(state::Org { concurrent, ..org }))
     }
 

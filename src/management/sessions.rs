@@ -116,11 +116,11 @@ impl Management {
         let token = Token::generate()?;
         let path = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
         let change = Change::CreateSession { session: Box::new(session.clone()), digest: token.digest() };
-        self.change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await?;
+        self.apply_change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await?;
         if let Some(previous) = previous
             && let Some(session) = self.state.session(&previous, now).await?
         {
-            self.end(&session, by).await?;
+            self.apply_end(&session, by).await?;
         }
         Ok((token, session))
     }
@@ -153,7 +153,8 @@ impl Management {
         }
         let actor = Actor::User(Box::new(user.clone()));
         let change = Change::ChooseOrg { session: user.session.id, org: id };
-        self.change("session.choose_org", target(id, membership.user), change, AuditActor { actor: &actor, now }).await
+        self.apply_change("session.choose_org", target(id, membership.user), change, AuditActor { actor: &actor, now })
+            .await
     }
 
     /// Ends a signed-in user's own session.
@@ -162,14 +163,14 @@ impl Management {
     /// As for all operations.
     pub async fn sign_out(&self, user: &SignedInUser, now: Micros) -> Result<(), ManagementError> {
         let actor = Actor::User(Box::new(user.clone()));
-        self.end(&user.session, AuditActor { actor: &actor, now }).await
+        self.apply_end(&user.session, AuditActor { actor: &actor, now }).await
     }
 
-    async fn end(&self, session: &state::Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
+    async fn apply_end(&self, session: &state::Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let user = session.user().ok_or_else(|| ManagementError::NoSession(session.id.to_string()))?;
         let org = by.actor.org().unwrap_or(session.chosen);
         let (path, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
-        self.change_at("session.end", &path, target(org, user), change, by).await
+        self.apply_change_at("session.end", &path, target(org, user), change, by).await
     }
 
     /// Lists web sessions, oldest first: all of them (for the operator), or those of members of one organization. Users who
@@ -185,7 +186,7 @@ impl Management {
     ) -> Result<Vec<Session>, ManagementError> {
         self.authorize(actor, org.map_or(Access::Operator, Access::Org), now).await?;
         let org = match org {
-            Some(org) => Some(self.org(org).await?.id),
+            Some(org) => Some(self.find_org(org).await?.id),
             None => None,
         };
         let owner = actor.visible_owner();
@@ -205,7 +206,7 @@ impl Management {
         let by = self.authorize(actor, Access::Session(id), now).await?;
         let session = self.state.session_by_id(id, now).await?;
         let session = session.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
-        self.end(&session, by).await?;
+        self.apply_end(&session, by).await?;
         Ok(show(session, actor))
     }
 
@@ -221,11 +222,11 @@ impl Management {
         now: Micros,
     ) -> Result<Vec<Session>, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let user = self.user(self.org(org).await?.id, user).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let mut ended = Vec::new();
         for session in self.state.sessions(now).await? {
             if session.memberships.iter().any(|membership| membership.user == user.id) {
-                self.end(&session, by).await?;
+                self.apply_end(&session, by).await?;
                 ended.push(session.into());
             }
         }

@@ -52,7 +52,7 @@ impl Management {
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
         let ProviderSignIn { provider, email, entitlements, id_token, previous } = sign_in;
-        let email = operands::email(&email)?;
+        let email = operands::validate_email(&email)?;
         let visitor = Actor::Visitor(client.clone());
         let by = AuditActor { actor: &visitor, now };
         let memberships = self.sync_memberships(&email, &entitlements, by).await?;
@@ -109,7 +109,7 @@ impl Management {
     ) -> Result<UserId, ManagementError> {
         let id = user.id;
         if let Some(claimed) = &entitlements.permissions {
-            let permissions = operands::permissions(claimed.clone());
+            let permissions = operands::normalize_permissions(claimed.clone());
             if permissions != user.permissions {
                 self.set_permissions(user, permissions, by).await?;
             }

@@ -39,8 +39,8 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let email = operands::email(email)?;
-        let org = self.org(org).await?.id;
+        let email = operands::validate_email(email)?;
+        let org = self.find_org(org).await?.id;
         self.add_user(org, &email, permissions, by).await.map(User::from)
     }
 
@@ -52,9 +52,10 @@ impl Management {
         permissions: Vec<Permission>,
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
-        let (id, email, permissions) = (UserId::generate(), email.to_owned(), operands::permissions(permissions));
+        let (id, email, permissions) =
+            (UserId::generate(), email.to_owned(), operands::normalize_permissions(permissions));
         let user = state::User { id, org, email, permissions, created: by.now, removed: None };
-        self.change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
+        self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
     }
 
@@ -64,7 +65,7 @@ impl Management {
     /// [`ManagementError::NoOrg`].
     pub async fn list_users(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<User>, ManagementError> {
         self.authorize(actor, Access::OrgAdmin(org), now).await?;
-        let users = self.state.users(self.org(org).await?.id).await?;
+        let users = self.state.users(self.find_org(org).await?.id).await?;
         Ok(users.into_iter().map(User::from).collect())
     }
 
@@ -81,8 +82,8 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let user = self.user(self.org(org).await?.id, user).await?;
-        self.set_permissions(user, operands::permissions(permissions), by).await.map(User::from)
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        self.set_permissions(user, operands::normalize_permissions(permissions), by).await.map(User::from)
     }
 
     /// Replaces all permissions of a user by sorted ones.
@@ -93,7 +94,7 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
         let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
-        self.change("user.permit", target(&user), change, by).await?;
+        self.apply_change("user.permit", target(&user), change, by).await?;
         Ok(state::User { permissions, ..user })
     }
 
@@ -109,9 +110,9 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let user = self.user(self.org(org).await?.id, user).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
-        self.change("user.remove", target(&user), change, by).await?;
+        self.apply_change("user.remove", target(&user), change, by).await?;
         Ok(state::User { removed: Some(now), ..user }.into())
     }
 }

@@ -142,7 +142,7 @@ impl Management {
     ) -> Result<ActivityReport, ManagementError> {
         self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
         operands::check_key_count(&keys)?;
-        let org = self.org(org).await?.id;
+        let org = self.find_org(org).await?.id;
         let activity = self.read_journal(move |reader| reader.activity(org, &keys, now)).await?;
         let keys = activity.into_iter().map(|(key, activity)| (key, activity.into())).collect();
         Ok(ActivityReport { keys, gateway: self.gateway.clone() })
