@@ -4,11 +4,16 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
-use keygate::forward::{Client, ForwardContext, TrustedProxies, UpstreamRequest, ValidatedHead, rewrite_request};
+use keygate::forward::{
+    AllowedFeatures, Client, ForwardContext, TrustedProxies, UpstreamRequest, ValidatedHead, rewrite_request,
+};
 use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use keygate::transport::head::{BodyFraming, HeadLimits, HeadScanner};
 
 const LIMITS: HeadLimits = HeadLimits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
+/// Length of the request's body: known and not 0, so that the head gets no framing fields before the HTTP library sets
+/// them.
+pub(super) const BODY_LENGTH: Option<u64> = Some(1);
 /// As many as the strict parser is given room for.
 const MAX_FIELDS: usize = 256;
 
@@ -53,8 +58,10 @@ pub fn sanitizer(bytes: &[u8]) {
     let principal = principal();
     let request_id = HeaderValue::from_static("0190-id");
     let Ok(received) = ValidatedHead::validate(head) else { return };
-    let facts = ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id };
-    let UpstreamRequest { request, .. } = rewrite_request(received, facts);
+    let allowed = AllowedFeatures::default();
+    let context =
+        ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id, allowed };
+    let UpstreamRequest { request, .. } = rewrite_request(received, BODY_LENGTH, context);
     let text = serialized(&request);
 
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -70,12 +77,13 @@ pub fn sanitizer(bytes: &[u8]) {
     identity(&parsed, &principal);
 }
 
-/// Has something done with what is known of a request from nowhere in particular.
-pub(super) fn facts<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
+/// Calls `act` with the context of some request.
+pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
     let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: false };
     let client = Client::find(&peer, &HeaderMap::new(), &TrustedProxies::default());
     let (principal, request_id) = (principal(), HeaderValue::from_static("0190-id"));
-    act(ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id })
+    let allowed = AllowedFeatures::default();
+    act(ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id, allowed })
 }
 
 /// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.

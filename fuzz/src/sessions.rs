@@ -7,7 +7,7 @@ use keygate::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
 use keygate::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
 use url::Url;
 
-use super::requests::facts;
+use super::requests::{BODY_LENGTH, with_context};
 
 /// What the cookies of ours hold here: a text of a token's length.
 const SECRET: &[u8] = b"dGhpcyBpcyBubyBzZWNyZXQsIG9ubHkgYSB0ZXN0Li4";
@@ -75,7 +75,7 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
 fn forwarded(request: Request<()>) -> HeaderMap {
     let head = request.into_parts().0;
     let received = ValidatedHead::validate(head).expect("cookies are no flaw");
-    let UpstreamRequest { request, .. } = facts(|facts| rewrite_request(received, facts));
+    let UpstreamRequest { request, .. } = with_context(|context| rewrite_request(received, BODY_LENGTH, context));
     request.into_parts().0.headers
 }
 

@@ -1,4 +1,4 @@
-//! Who the client is when there are proxies in front: the trusted-proxy rule.
+//! Address of the client behind proxies: the trusted-proxy rule.
 
 use std::net::IpAddr;
 
@@ -7,20 +7,20 @@ use ipnet::IpNet;
 
 use crate::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_PROTO};
 
-/// The networks whose `X-Forwarded-For` is believed. Empty by default: then the peer is the client.
+/// Networks of proxies whose `X-Forwarded-For` is trusted. Empty by default: then the peer is the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(pub Vec<IpNet>);
 
-/// The client of a request.
+/// Client of a request.
 ///
 /// - `X-Forwarded-For` is read only when the peer is trusted, from the right, and only as far as every hop is trusted:
-///   the first address that is not trusted is the client. What stands left of it is the client's own word, and ignored.
-/// - An entry that is no address ends the walk at the last good one.
+///   the first address that is not trusted is the client. Entries left of it come from the client itself and are ignored.
+/// - An entry that is not an address ends the walk at the last valid one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address.
+    /// Address of the client.
     pub ip: IpAddr,
-    /// The trusted hops between the client and the peer, the client's side first; the peer itself is the last.
+    /// Trusted hops from the client to the peer, in this order; the peer itself is the last.
     hops: Vec<IpAddr>,
 }
 
@@ -31,7 +31,7 @@ impl TrustedProxies {
 }
 
 impl Client {
-    /// Finds the client.
+    /// Finds the client of a request that came over this connection.
     pub fn find(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Self {
         let mut client = Self { ip: peer.address.ip().to_canonical(), hops: Vec::new() };
         if !trusted.trusts(client.ip) {
@@ -49,7 +49,7 @@ impl Client {
         client
     }
 
-    /// The value of `X-Forwarded-For`: the client, then the trusted hops that the peer vouched for.
+    /// Value of `X-Forwarded-For`: the client, then the trusted hops.
     pub fn forwarded_for(&self) -> HeaderValue {
         if self.hops.is_empty() {
             return text(self.ip.to_string());
@@ -59,7 +59,7 @@ impl Client {
         text(addresses.join(", "))
     }
 
-    /// The value of `Forwarded` (RFC 7239).
+    /// Value of `Forwarded` (RFC 7239).
     pub fn forwarded(&self, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
         let node = match self.ip {
             IpAddr::V4(ip) => ip.to_string(),
@@ -72,10 +72,10 @@ impl Client {
         })
     }
 
-    /// `https` or `http`: as a trusted peer says, else as the connection is.
+    /// Scheme of the request, `https` or `http`: by the word of a trusted peer, else by the connection.
     pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> &'static str {
-        let said = headers.get(X_FORWARDED_PROTO).filter(|_| !self.hops.is_empty());
-        match said.map(HeaderValue::as_bytes) {
+        let forwarded = headers.get(X_FORWARDED_PROTO).filter(|_| !self.hops.is_empty());
+        match forwarded.map(HeaderValue::as_bytes) {
             Some(b"https") => "https",
             Some(b"http") => "http",
             _ if peer.tls => "https",
@@ -84,13 +84,13 @@ impl Client {
     }
 }
 
-/// The entries of all `X-Forwarded-For` fields, from the right; `None` for one that is no address.
+/// Entries of all `X-Forwarded-For` fields, from the right; `None` for one that is not an address.
 fn entries(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let fields: Vec<&HeaderValue> = headers.get_all(X_FORWARDED_FOR).into_iter().collect();
     fields.into_iter().rev().flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b',')).map(address)
 }
 
-/// An address, with or without a port, with or without brackets.
+/// Parses an address, with or without a port, with or without brackets.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let entry = std::str::from_utf8(entry).ok()?.trim();
     let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
@@ -118,27 +118,27 @@ mod tests {
     }
 
     #[test]
-    fn without_trust_the_peer_is_the_client() {
+    fn client_is_the_peer_without_trust() {
         let client = find("192.0.2.1", &["203.0.113.9"], &[]);
         assert_eq!(client.ip, "192.0.2.1".parse::<IpAddr>().unwrap());
         assert_eq!(client.forwarded_for(), "192.0.2.1");
     }
 
     #[test]
-    fn walks_from_the_right_while_trusted() {
+    fn client_is_found_from_the_right() {
         let client = find("10.0.0.1", &["6.6.6.6, 203.0.113.9", "10.0.0.2:80"], &["10.0.0.0/8"]);
         assert_eq!(client.ip, "203.0.113.9".parse::<IpAddr>().unwrap());
         assert_eq!(client.forwarded_for(), "203.0.113.9, 10.0.0.2, 10.0.0.1");
     }
 
     #[test]
-    fn garbage_ends_the_walk() {
+    fn invalid_entry_ends_the_walk() {
         let client = find("10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], &["10.0.0.0/8"]);
         assert_eq!(client.ip, "10.0.0.2".parse::<IpAddr>().unwrap());
     }
 
     #[test]
-    fn ipv6_is_quoted() {
+    fn ipv6_address_is_quoted() {
         let client = find("[2001:db8::1]", &[], &[]);
         assert_eq!(client.forwarded(None, "http"), "for=\"[2001:db8::1]\";proto=http");
     }

@@ -1,5 +1,5 @@
-//! Cookies: our own are for nobody behind us, and HTTP/2 clients may send theirs in crumbs (RFC 9113, section 8.2.3), which
-//! HTTP/1 servers do not expect.
+//! Cookies: the gateway's own are not forwarded, and the several `Cookie` fields that HTTP/2 clients may send (RFC 9113,
+//! section 8.2.3) become one, because HTTP/1 servers expect one.
 
 use bytes::{BufMut as _, BytesMut};
 use http::header::{COOKIE, SET_COOKIE};
@@ -7,8 +7,9 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::session;
 
-/// Removes our own cookies and joins several `Cookie` fields into one, in order. What needs neither stays as it is.
-pub(super) fn clean(headers: &mut HeaderMap) {
+/// Removes the gateway's own cookies and joins several `Cookie` fields into one, in order. Fields that need neither stay
+/// as they are.
+pub(super) fn clean_request(headers: &mut HeaderMap) {
     let fields = headers.get_all(COOKIE).into_iter();
     let (count, ours) = fields.fold((0, false), |(count, ours), field| {
         (count + 1, ours || session::pairs(field.as_bytes()).any(session::is_ours))
@@ -20,8 +21,8 @@ pub(super) fn clean(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes fields that would set our own cookies: the service behind has no say in who is signed in.
-pub(super) fn keep_ours(headers: &mut HeaderMap) {
+/// Removes fields that would set the gateway's own cookies: the upstream must not decide who is signed in.
+pub(super) fn clean_response(headers: &mut HeaderMap) {
     let is_ours = |field: &HeaderValue| session::is_ours(field.as_bytes().trim_ascii_start());
     if !headers.get_all(SET_COOKIE).into_iter().any(is_ours) {
         return;
@@ -32,7 +33,7 @@ pub(super) fn keep_ours(headers: &mut HeaderMap) {
     headers.extend(others.into_iter().map(|field| (SET_COOKIE, field)));
 }
 
-/// Makes one field of all the pairs to keep; none when there are none.
+/// Joins all pairs to keep into one field, or into none when there are none.
 fn join(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
     let mut joined = BytesMut::new();
     let fields = headers.get_all(COOKIE).into_iter();
@@ -55,37 +56,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crumbs_become_one_cookie() {
+    fn cookie_fields_become_one() {
         let mut headers = HeaderMap::new();
-        clean(&mut headers);
+        clean_request(&mut headers);
         assert!(headers.is_empty());
-        for (crumb, whole) in [("a=1", "a=1"), ("b=2", "a=1; b=2"), ("c=\u{e4}", "a=1; b=2; c=\u{e4}")] {
-            headers.append(COOKIE, HeaderValue::from_bytes(crumb.as_bytes()).unwrap());
-            clean(&mut headers);
+        for (cookie, joined) in [("a=1", "a=1"), ("b=2", "a=1; b=2"), ("c=\u{e4}", "a=1; b=2; c=\u{e4}")] {
+            headers.append(COOKIE, HeaderValue::from_bytes(cookie.as_bytes()).unwrap());
+            clean_request(&mut headers);
             assert_eq!(headers.get_all(COOKIE).iter().count(), 1);
-            assert_eq!(headers[COOKIE].as_bytes(), whole.as_bytes());
+            assert_eq!(headers[COOKIE].as_bytes(), joined.as_bytes());
         }
     }
 
     #[test]
-    fn nobody_behind_us_sets_ours() {
+    fn upstream_cannot_set_the_gateway_cookies() {
         let mut headers = HeaderMap::new();
         for field in ["a=1", "__Host-keygate=x; Secure; Path=/", " __host-keygate-sign-in=", "b=__Host-keygate=2"] {
             headers.append(SET_COOKIE, HeaderValue::from_bytes(field.as_bytes()).unwrap());
         }
-        keep_ours(&mut headers);
+        clean_response(&mut headers);
         let left: Vec<&[u8]> = headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes).collect();
         assert_eq!(left, [&b"a=1"[..], b"b=__Host-keygate=2"]);
     }
 
     #[test]
-    fn our_own_go_no_further() {
+    fn gateway_cookies_are_not_forwarded() {
         let cleaned = |fields: &[&str]| {
             let mut headers = HeaderMap::new();
             for field in fields {
                 headers.append(COOKIE, field.parse().unwrap());
             }
-            clean(&mut headers);
+            clean_request(&mut headers);
             headers.get_all(COOKIE).iter().map(|field| field.to_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(cleaned(&["__Host-keygate=x"]), [""; 0]);

@@ -1,8 +1,10 @@
-//! The names of fields: which the gateway alone may say to the upstream, and which some server could misread.
+//! Names of fields: reserved ones, which only the gateway sets, and those that some server could misread.
 
 use http::{HeaderMap, HeaderName};
 
-/// What the gateway alone may say to the upstream, and what it alone may hear.
+use crate::http_syntax;
+
+/// Names of fields that only the gateway sets, and of those that only the gateway reads.
 const RESERVED: [&str; 9] = [
     "x-user-id",
     "x-org-id",
@@ -14,26 +16,26 @@ const RESERVED: [&str; 9] = [
     "forwarded",
     "authorization",
 ];
-/// A whole family is reserved: the gateway sets some of its members, and an upstream may believe any.
+/// Prefix of reserved names: the gateway sets some of the family, and an upstream may trust any of it.
 const RESERVED_FAMILY: &str = "x-forwarded-";
 
-/// Removes every field whose name is reserved, or not plain; says how many names were not.
+/// Removes every field whose name is reserved, or not plain. Returns how many names were not plain.
 ///
-/// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold those that are not plain, and only those.
+/// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold only names that are not plain.
 pub(super) fn remove_reserved(headers: &mut HeaderMap) -> usize {
     let removed: Vec<HeaderName> =
-        headers.keys().filter(|name| is_reserved(name.as_str()) || !is_plain(name.as_str())).cloned().collect();
+        headers.keys().filter(|name| is_reserved(name.as_str()) || !is_plain(name)).cloned().collect();
     removed.iter().for_each(|name| drop(headers.remove(name)));
-    removed.iter().filter(|name| !is_plain(name.as_str())).count()
+    removed.iter().filter(|name| !is_plain(name)).count()
 }
 
-/// Whether a name consists of letters, digits and `-` alone.
-pub(super) fn is_plain(name: &str) -> bool {
-    name.bytes().fold(true, |plain, byte| plain & (byte.is_ascii_alphanumeric() | (byte == b'-')))
+/// Returns whether every server reads a name as this one alone.
+pub(super) fn is_plain(name: &HeaderName) -> bool {
+    http_syntax::is_plain_name(name.as_str().as_bytes())
 }
 
-/// Whether a plain field name, which the HTTP library has lower-cased, is a reserved one.
-pub(super) fn is_reserved(name: &str) -> bool {
+/// Returns whether a plain name is reserved. The HTTP library has lower-cased it.
+fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_FAMILY) || RESERVED.contains(&name)
 }
 
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_is_removed() {
+    fn reserved_name_is_removed_in_every_spelling() {
         for name in RESERVED.into_iter().chain(["x-forwarded-for", "x-forwarded-proto", "x-forwarded-whatever"]) {
             for separator in ['-', '_', '.', '!', '~', '|', '^', '`', '\'', '*', '+', '%', '$', '&', '#'] {
                 let spelled = name.replace('-', &separator.to_string());
@@ -58,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn others_stay() {
+    fn other_names_are_kept() {
         for name in ["x-user-idx", "xx-user-id", "x-user", "accept", "user-agent", "x-forwarded", "viaa", "xuserid"] {
             let mut headers = HeaderMap::new();
             headers.append(HeaderName::from_static(name), "1".parse().unwrap());

@@ -1,11 +1,12 @@
-//! Fields for one connection only (RFC 9110, section 7.6.1): they are never forwarded, in either direction.
+//! Hop-by-hop fields: they are for one connection only (RFC 9110, section 7.6.1) and are not forwarded in either direction.
 
 use http::header::{
     CONNECTION, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName};
 
-/// Removed whether `Connection` names them or not. `Expect` is here because the gateway has answered it itself.
+/// Fields that are removed whether `Connection` names them or not. `Expect` is among them because the gateway has answered
+/// it itself.
 const FIELDS: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -19,7 +20,7 @@ const FIELDS: [HeaderName; 10] = [
     EXPECT,
 ];
 
-/// Removes what `Connection` names, and all fields that are hop-by-hop by themselves.
+/// Removes the fields that `Connection` names, and all fields that are hop-by-hop by themselves.
 pub(super) fn remove(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         for name in nominated(headers) {
@@ -31,7 +32,7 @@ pub(super) fn remove(headers: &mut HeaderMap) {
     }
 }
 
-/// The names in all `Connection` fields. What is no field name names no field.
+/// Names in all `Connection` fields. An option that is not a valid name cannot name a field.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let options =
         headers.get_all(CONNECTION).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removes_the_nominated_ones_from_every_connection_field() {
+    fn fields_named_by_any_connection_field_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [("connection", "x-a ,X-B"), ("connection", "x-c,,=bad="), ("x-a", "1"), ("x-b", "1")] {
             headers.append(HeaderName::from_static(name), value.parse().unwrap());

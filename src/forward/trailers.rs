@@ -1,4 +1,4 @@
-//! The trailers of a response, which come after everybody has believed its head.
+//! Trailers of a response: fields that come after the head was sent, and so must not change its meaning.
 
 use http::header::{
     AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, EXPIRES, HOST, LOCATION,
@@ -27,36 +27,36 @@ const HEAD_ONLY: [HeaderName; 15] = [
     WARNING,
     WWW_AUTHENTICATE,
 ];
-/// What the gateway alone says of limits.
-const LIMITS: &str = "ratelimit";
+/// Prefix of the fields by which the gateway reports rate limits.
+const RATE_LIMIT: &str = "ratelimit";
 
-/// Removes from trailers what may only be in a head, what is for one connection only, and what only the gateway says.
-/// Returns how many names could be misread.
+/// Removes from trailers the fields that belong into a head, those for one connection only, and those that only the
+/// gateway sets. Returns how many names some server could misread.
 pub fn rewrite_trailers(trailers: &mut HeaderMap) -> u64 {
     hop_by_hop::remove(trailers);
-    let odd = field_names::remove_reserved(trailers);
-    let unfit: Vec<HeaderName> = trailers.keys().filter(|name| is_unfit(name)).cloned().collect();
-    for name in unfit {
+    let dropped = field_names::remove_reserved(trailers);
+    let head_only: Vec<HeaderName> = trailers.keys().filter(|name| is_head_only(name)).cloned().collect();
+    for name in head_only {
         trailers.remove(name);
     }
-    odd as u64
+    dropped as u64
 }
 
-/// The `Trailer` field that announces, on HTTP/1, what of the announced trailers may come.
+/// Value of the `Trailer` field on HTTP/1: the trailers that the upstream announced and that may come.
 pub(super) fn announced(headers: &HeaderMap) -> Option<HeaderValue> {
     let values = headers.get_all(TRAILER).into_iter();
     let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let mut fit = HeaderMap::new();
+    let mut allowed = HeaderMap::new();
     for name in names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()) {
-        fit.insert(name, HeaderValue::from_static(""));
+        allowed.insert(name, HeaderValue::from_static(""));
     }
-    rewrite_trailers(&mut fit);
-    let names: Vec<&str> = fit.keys().map(HeaderName::as_str).collect();
+    rewrite_trailers(&mut allowed);
+    let names: Vec<&str> = allowed.keys().map(HeaderName::as_str).collect();
     (!names.is_empty()).then(|| HeaderValue::try_from(names.join(", ")).expect("field names are visible ASCII"))
 }
 
-fn is_unfit(name: &HeaderName) -> bool {
-    HEAD_ONLY.contains(name) || name.as_str().starts_with(LIMITS)
+fn is_head_only(name: &HeaderName) -> bool {
+    HEAD_ONLY.contains(name) || name.as_str().starts_with(RATE_LIMIT)
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_come_late_passes() {
+    fn trailers_keep_only_what_may_come_late() {
         let mut map = HeaderMap::new();
         for name in [
             "grpc-status",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_are_announced() {
+    fn announced_trailers_are_those_that_may_come() {
         let mut headers = HeaderMap::new();
         headers.insert(TRAILER, HeaderValue::from_static("X-Sum, content-length,, x y"));
         headers.append(TRAILER, HeaderValue::from_static("x-user-id"));

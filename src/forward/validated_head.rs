@@ -1,4 +1,4 @@
-//! The received head: what is refused by it alone, before anybody is asked who sent it.
+//! Validation of request heads, before the credential is read.
 
 use std::ops::Deref;
 
@@ -7,42 +7,40 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
-/// No method of any registry is longer (the longest is `UPDATEREDIRECTREF`, of 17); servers have bounds of their own.
-const MAX_METHOD: usize = 24;
+use crate::http_syntax::{self, MAX_METHOD};
 
-/// A head that a server behind the gateway reads as the gateway does. Only such a head can be forwarded.
+/// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
 ///
-/// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path, of visible ASCII alone; or `*`, with OPTIONS.
-/// - There is exactly one host, and it is one; HTTP/1.0 may do without.
-/// - There is at most one length, of digits.
-/// - Nothing but `100-continue` is expected.
+/// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path of visible ASCII, or
+///   `*` with OPTIONS.
+/// - There is exactly one valid host; with HTTP/1.0 there may be none.
+/// - There is at most one `Content-Length`, of digits.
+/// - `Expect` has no value but `100-continue`.
 #[derive(Debug)]
 pub struct ValidatedHead(Parts);
 
-/// Why a head is refused.
+/// Reason why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHead {
-    /// It could be read in more than one way, or asks for what no gateway does.
+    /// It could be read in more than one way, or its method is not for gateways.
     #[error("the head could be read in more than one way")]
     Malformed,
-    /// It expects what nobody here fulfils (RFC 9110, section 10.1.1).
+    /// Its `Expect` has another value than `100-continue` (RFC 9110, section 10.1.1).
     #[error("an expectation cannot be met")]
     Expectation,
 }
 
 impl ValidatedHead {
-    /// Checks a head. The sizes are the caller's affair.
+    /// Validates a head, except for its size.
     ///
     /// # Errors
-    /// The [`InvalidHead`].
+    /// [`InvalidHead`]: the head must not be forwarded.
     pub fn validate(head: Parts) -> Result<Self, InvalidHead> {
-        match flaw(&head) {
-            Some(flaw) => Err(flaw),
-            None => Ok(Self(head)),
-        }
+        check(&head)?;
+        Ok(Self(head))
     }
 
-    /// The head itself.
+    /// Takes the head.
     pub fn into_parts(self) -> Parts {
         self.0
     }
@@ -56,29 +54,30 @@ impl Deref for ValidatedHead {
     }
 }
 
-fn flaw(head: &Parts) -> Option<InvalidHead> {
-    let sound = !matches!(head.method, Method::CONNECT | Method::TRACE)
+fn check(head: &Parts) -> Result<(), InvalidHead> {
+    let is_valid = !matches!(head.method, Method::CONNECT | Method::TRACE)
         && head.method.as_str().len() <= MAX_METHOD
-        && is_target(head)
+        && has_valid_target(head)
         && has_one_host(head)
         && has_one_length(&head.headers);
-    if !sound {
-        return Some(InvalidHead::Malformed);
+    if !is_valid {
+        return Err(InvalidHead::Malformed);
     }
-    let met = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if head.headers.get_all(EXPECT).iter().all(met) { None } else { Some(InvalidHead::Expectation) }
+    let is_continue = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    let is_met = head.headers.get_all(EXPECT).iter().all(is_continue);
+    if is_met { Ok(()) } else { Err(InvalidHead::Expectation) }
 }
 
-/// The HTTP library lets bytes above ASCII pass in HTTP/2 paths, which servers decode as they please, and some characters
-/// that no target has on HTTP/1.
-fn is_target(head: &Parts) -> bool {
+/// On HTTP/2 the library accepts bytes above ASCII in paths, which servers decode in different ways, and characters that
+/// no target has on HTTP/1.
+fn has_valid_target(head: &Parts) -> bool {
     let Some(target) = head.uri.path_and_query().map(|target| target.as_str()) else { return false };
-    let visible = target.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\"<>`".contains(&byte));
-    visible && (target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS))
+    let is_path = target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS);
+    is_path && http_syntax::is_target(target.as_bytes())
 }
 
-/// Exactly one valid host (RFC 9112, section 3.2): of the target where that has one, else of the field. On HTTP/2 both
-/// must agree (RFC 9113, section 8.3.1).
+/// Returns whether there is exactly one valid host (RFC 9112, section 3.2): in the target where that has one, else in the
+/// field. On HTTP/2 both must agree (RFC 9113, section 8.3.1).
 fn has_one_host(head: &Parts) -> bool {
     let mut fields = head.headers.get_all(HOST).into_iter();
     let field = fields.next();
@@ -101,7 +100,8 @@ fn is_host(value: &HeaderValue) -> bool {
     authority.is_ok_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
 }
 
-/// On HTTP/1 the bytes were checked; on HTTP/2 a length says what the frames say, or is wrong.
+/// Returns whether there is at most one length, of digits. HTTP/1 heads were checked as bytes; on HTTP/2 the library
+/// compares the length with the frames, but accepts several fields.
 fn has_one_length(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(CONTENT_LENGTH).into_iter();
     let digits = |value: &HeaderValue| !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
@@ -114,43 +114,43 @@ mod tests {
 
     use super::*;
 
-    fn check(request: http::request::Builder) -> Result<(), InvalidHead> {
+    fn validate(request: http::request::Builder) -> Result<(), InvalidHead> {
         ValidatedHead::validate(request.body(()).unwrap().into_parts().0).map(drop)
     }
 
     #[test]
-    fn what_no_gateway_does_is_refused() {
+    fn head_that_can_be_misread_is_refused() {
         let get = |uri: &str| Request::get(uri).header("host", "h");
-        assert_eq!(check(get("/a?b")), Ok(()));
-        assert_eq!(check(get("/\u{e4}")), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("/?a`b")), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("*")), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("*").method("OPTIONS")), Ok(()));
-        assert_eq!(check(get("h:80").method("CONNECT")), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("/").method("TRACE")), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("/").method("O".repeat(25).as_str())), Err(InvalidHead::Malformed));
-        assert_eq!(check(get("/").header("expect", "100-Continue")), Ok(()));
-        assert_eq!(check(get("/").header("expect", "a miracle")), Err(InvalidHead::Expectation));
+        assert_eq!(validate(get("/a?b")), Ok(()));
+        assert_eq!(validate(get("/\u{e4}")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/?a`b")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("*")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("*").method("OPTIONS")), Ok(()));
+        assert_eq!(validate(get("h:80").method("CONNECT")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/").method("TRACE")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/").method("O".repeat(25).as_str())), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/").header("expect", "100-Continue")), Ok(()));
+        assert_eq!(validate(get("/").header("expect", "a miracle")), Err(InvalidHead::Expectation));
         assert_eq!(
-            check(get("/").header("content-length", "1").header("content-length", "1")),
+            validate(get("/").header("content-length", "1").header("content-length", "1")),
             Err(InvalidHead::Malformed)
         );
-        assert_eq!(check(get("/").header("content-length", "+1")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/").header("content-length", "+1")), Err(InvalidHead::Malformed));
     }
 
     #[test]
-    fn there_is_exactly_one_host() {
+    fn host_must_be_exactly_one() {
         let http2 = |uri: &str| Request::get(uri).version(Version::HTTP_2);
-        assert_eq!(check(http2("http://h:80/")), Ok(()));
-        assert_eq!(check(http2("http://h:80/").header("host", "H:80")), Ok(()));
-        assert_eq!(check(http2("http://h:80/").header("host", "other")), Err(InvalidHead::Malformed));
-        assert_eq!(check(http2("http://u@h/")), Err(InvalidHead::Malformed));
-        assert_eq!(check(http2("/")), Err(InvalidHead::Malformed));
-        assert_eq!(check(http2("/").header("host", "h")), Ok(()));
-        assert_eq!(check(Request::get("/")), Err(InvalidHead::Malformed));
-        assert_eq!(check(Request::get("/").version(Version::HTTP_10)), Ok(()));
+        assert_eq!(validate(http2("http://h:80/")), Ok(()));
+        assert_eq!(validate(http2("http://h:80/").header("host", "H:80")), Ok(()));
+        assert_eq!(validate(http2("http://h:80/").header("host", "other")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(http2("http://u@h/")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(http2("/")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(http2("/").header("host", "h")), Ok(()));
+        assert_eq!(validate(Request::get("/")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(Request::get("/").version(Version::HTTP_10)), Ok(()));
         for host in ["", "a b", "u@h", "a\"", "a/b"] {
-            assert_eq!(check(Request::get("/").header("host", host)), Err(InvalidHead::Malformed), "{host:?}");
+            assert_eq!(validate(Request::get("/").header("host", host)), Err(InvalidHead::Malformed), "{host:?}");
         }
     }
 }

@@ -1,15 +1,17 @@
-//! A panic in one request harms no other.
+//! Containment of panics: a panic in one request harms no other request.
 
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 
-/// What a request's future comes to; nothing when it panics. What the future held is dropped then, which gives back its
-/// slot and closes its audit entry as `internal_error`.
+/// Awaits a request's future; returns none when it panics. All that the future held is dropped then, which gives back the
+/// slot and closes the audit entry as `internal_error`.
 ///
-/// The process's panic hook has said by then where it was, and the panic's message: so none may hold what a client sent.
+/// The process's panic hook has logged the place and the message of the panic before: so no message may contain data of a
+/// client.
 pub(super) async fn catch_panic<T>(answer: impl Future<Output = T>) -> Option<T> {
-    // Whatever was half-done belongs to the request: what requests share is atomic, or locked and made whole by others.
+    // Half-done changes belong to the request alone: state that requests share is atomic, or behind a lock whose next
+    // holder restores it.
     AssertUnwindSafe(answer).catch_unwind().await.ok()
 }
 
@@ -21,7 +23,7 @@ mod tests {
     use super::*;
     use crate::audit::{self, Filter, Journal, Outcome, Reader, Use};
     use crate::clock;
-    use crate::gateway::guarded_body::Exchange;
+    use crate::gateway::exchange::Exchange;
     use crate::identity::{AuthMethod, OrgId, UserId};
     use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
     use crate::metrics::Metrics;
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_panic_gives_back_the_slot_and_is_in_the_audit() {
+    async fn panic_gives_back_the_slot_and_is_audited() {
         let directory = tempfile::tempdir().unwrap();
         let metrics = Metrics::new();
         let (state, digest) = state_with_key(directory.path()).await;

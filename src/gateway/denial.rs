@@ -10,8 +10,9 @@ use http::request::Parts;
 
 use super::Gateway;
 use super::guarded_body::GuardedBody;
+use super::own_response::own;
 use super::rejection::Rejection;
-use super::request::{Arrival, own};
+use super::request::Arrival;
 use crate::admission::{Denial, Route};
 use crate::audit::{Outcome, UseEnd};
 use crate::clock;

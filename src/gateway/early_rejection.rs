@@ -5,8 +5,8 @@ use http::Response;
 use uuid::Uuid;
 
 use super::guarded_body::GuardedBody;
+use super::own_response::own;
 use super::rejection::Rejection;
-use super::request::own;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::refusal::Refusal;
 use crate::transport::HeadError;

@@ -148,7 +148,7 @@ impl From<&SendError> for Refusal {
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Unavailable => Self::UpstreamUnavailable,
-            SendError::BadResponse(_) | SendError::InvalidResponse(_) | SendError::Unrepeatable => Self::UpstreamFailed,
+            SendError::BadResponse(_) | SendError::TooManyFields | SendError::Unrepeatable => Self::UpstreamFailed,
             SendError::TimedOut(_) => Self::UpstreamTimeout,
         }
     }

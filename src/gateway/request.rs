@@ -1,4 +1,4 @@
-//! What is known of a request when its head has arrived.
+//! Facts about a request that are known when its head has arrived.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
-use http_body_util::Full;
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::guarded_body::GuardedBody;
+use super::own_response::own;
 use super::rejection::Rejection;
 use crate::admission::Route;
 use crate::audit::Use;
@@ -19,21 +19,23 @@ use crate::identity::{AuthMethod, Peer, Principal};
 use crate::metrics::RouteMetrics;
 use crate::transport::UpgradeSlot;
 
-/// A request's arrival.
+/// Facts about a request that are known when its head has arrived.
 pub(super) struct Arrival<'a> {
-    /// The request's id and its audit record's.
+    /// Id of the request and of its audit record.
     pub(super) id: Uuid,
-    /// When.
+    /// Value of `X-Request-Id`.
+    pub(super) id_header: HeaderValue,
+    /// Time of arrival.
     pub(super) time: Micros,
-    /// The other end of the connection.
+    /// Other end of the connection.
     pub(super) peer: &'a Peer,
-    /// How the connection is taken over.
+    /// Slot for the tunnel of a response that switches protocols.
     pub(super) upgrade_slot: &'a UpgradeSlot,
-    /// Of the request.
+    /// HTTP version of the request.
     pub(super) version: Version,
-    /// The client, by the trusted-proxy rule.
+    /// Client, by the trusted-proxy rule.
     pub(super) client: Client,
-    /// Whether it asks for a head only.
+    /// Whether the method is HEAD.
     pub(super) is_head: bool,
 }
 
@@ -45,23 +47,17 @@ impl<'a> Arrival<'a> {
         trusted: &TrustedProxies,
         ids: &ContextV7,
     ) -> Self {
-        let client = Client::find(peer, &head.headers, trusted);
+        let id = Uuid::new_v7(Timestamp::now(ids));
         Self {
-            id: Uuid::new_v7(Timestamp::now(ids)),
+            id,
+            id_header: id_header(id),
             time: clock::now(),
             peer,
             upgrade_slot,
             version: head.version,
-            client,
+            client: Client::find(peer, &head.headers, trusted),
             is_head: head.method == Method::HEAD,
         }
-    }
-
-    /// The value of `X-Request-Id`.
-    pub(super) fn id_header(&self) -> HeaderValue {
-        let mut text = Uuid::encode_buffer();
-        let text = self.id.hyphenated().encode_lower(&mut text);
-        HeaderValue::from_str(text).expect("hexadecimal digits and dashes are visible ASCII")
     }
 
     /// Seconds since the arrival.
@@ -71,7 +67,7 @@ impl<'a> Arrival<'a> {
         micros / 1e6
     }
 
-    /// The route's name, else `METHOD /path`.
+    /// Action in the audit record: the route's name, else `METHOD /path`.
     pub(super) fn action<'b>(&self, head: &'b Parts, route: &'b Route) -> Cow<'b, str> {
         match &route.name {
             Some(name) => name.into(),
@@ -79,7 +75,7 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// The beginning of the request's audit record, as it is when nothing was taken.
+    /// Beginning of the audit record, for a request that took nothing.
     pub(super) fn opening<'b>(
         &'b self,
         head: &'b Parts,
@@ -87,7 +83,7 @@ impl<'a> Arrival<'a> {
         action: &'b str,
         principal: Option<&Principal>,
     ) -> Use<'b> {
-        let whole = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let path_and_query = head.uri.path_and_query().map_or("/", |target| target.as_str());
         Use {
             id: self.id,
             time: self.time,
@@ -100,17 +96,17 @@ impl<'a> Arrival<'a> {
             user_agent: head.headers.get(USER_AGENT).map(HeaderValue::as_bytes),
             action,
             method: head.method.as_str(),
-            path: if route.query_in_audit { whole } else { head.uri.path() },
+            path: if route.query_in_audit { path_and_query } else { head.uri.path() },
             provisional: false,
         }
     }
 
-    /// Bytes of body that go out with an answer of our own.
+    /// Bytes of body that are sent with a response of the gateway itself.
     pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
         if self.is_head { 0 } else { response.body().len() as u64 }
     }
 
-    /// Answers with a "no", and counts it.
+    /// Builds and counts the response to a refused request.
     pub(super) fn reject(&self, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
         let response = rejection.response(self.id);
         metrics.count_response(response.status());
@@ -118,7 +114,8 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// A response in the gateway's own words.
-pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
-    response.map(|body| GuardedBody::Own(Full::new(body)))
+fn id_header(id: Uuid) -> HeaderValue {
+    let mut text = Uuid::encode_buffer();
+    let text = id.hyphenated().encode_lower(&mut text);
+    HeaderValue::from_str(text).expect("hexadecimal digits and dashes are visible ASCII")
 }

@@ -1,10 +1,17 @@
-//! What goes on behind a 101: bytes in both directions, until both sides have ended.
+//! Tunnel behind a 101 response: bytes in both directions, until both sides have ended.
 //!
-//! - It runs in the client's connection, and holds what the request held: permit, in-flight count and audit entry, whose
-//!   bytes are those of both directions. Dropped with the connection, when the grace period of a drain ends, say, it
-//!   gives all that back.
-//! - A side that ends its half has its end passed on, while the other half goes on.
-//! - No more than one buffer in each direction is held.
+//! | event | then |
+//! |---|---|
+//! | one side ends its half | the end is passed on; the other half goes on |
+//! | both halves have ended | the outcome is `completed` |
+//! | the client's side fails | the outcome is `aborted` |
+//! | the upstream's side fails | the outcome is `upstream_error` |
+//! | nothing goes through for the idle time | the outcome is `aborted`, and the time-out is counted |
+//! | the connection is dropped, as at the end of a drain | the outcome is `aborted` |
+//!
+//! - It runs in the task of the client's connection and holds the exchange: permit, in-flight count and audit entry, whose
+//!   bytes are those of both directions.
+//! - It holds no more than one buffer in each direction.
 
 use std::cell::Cell;
 use std::io;
@@ -17,75 +24,80 @@ use prometheus::IntCounter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
 
-use super::guarded_body::Exchange;
+use super::exchange::Exchange;
 use crate::audit::Outcome;
 
-/// Bytes held in each direction: some messages of a WebSocket.
+/// Bytes of the buffer in each direction: some messages of a WebSocket.
 const BUFFER: usize = 16 * 1024;
 
-/// What a tunnel holds on to, and what has gone through it.
-pub(super) struct Tunnelling {
+/// Exchange of a tunnel, and its traffic.
+pub(super) struct TunnelExchange {
     exchange: Exchange,
     traffic: Rc<Traffic>,
 }
 
-/// What has gone through a tunnel, seen from the client's side.
+/// Traffic of a tunnel, as seen at the client's side.
 #[derive(Debug)]
 struct Traffic {
-    up: Cell<u64>,
-    down: Cell<u64>,
+    /// Bytes from the client.
+    received: Cell<u64>,
+    /// Bytes to the client.
+    sent: Cell<u64>,
+    /// Time of the last byte in either direction.
     last: Cell<Instant>,
-    /// Whether it was the client's side that failed.
+    /// Whether the client's side failed, rather than the upstream's.
     client_failed: Cell<bool>,
 }
 
-impl Tunnelling {
+impl TunnelExchange {
     pub(super) fn new(exchange: Exchange) -> Self {
         let traffic = Traffic {
-            up: Cell::new(0),
-            down: Cell::new(0),
+            received: Cell::new(0),
+            sent: Cell::new(0),
             last: Cell::new(Instant::now()),
             client_failed: Cell::new(false),
         };
         Self { exchange, traffic: Rc::new(traffic) }
     }
 
-    /// Passes bytes both ways, until both sides have ended, one fails, or nothing goes for too long.
-    pub(super) async fn run<C, U>(mut self, client: C, mut upstream: U, idle: Duration, idled: IntCounter)
+    /// Passes bytes both ways, until both sides have ended, one fails, or nothing goes through for the idle time. Counts
+    /// the latter in `timeouts`.
+    pub(super) async fn run<C, U>(mut self, client: C, mut upstream: U, idle: Duration, timeouts: IntCounter)
     where
         C: AsyncRead + AsyncWrite + Unpin,
         U: AsyncRead + AsyncWrite + Unpin,
     {
+        // The 101 may have waited for a slow client since the exchange was made.
         self.traffic.last.set(Instant::now());
-        let mut client = Watched { stream: client, traffic: Rc::clone(&self.traffic) };
+        let mut client = MeteredStream { stream: client, traffic: Rc::clone(&self.traffic) };
         let outcome = tokio::select! {
             copied = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER) => match copied {
                 Ok(_) => Outcome::Completed,
-                Err(error) => self.broken(&error),
+                Err(error) => self.classify_error(&error),
             },
-            () = silence(&self.traffic, idle) => {
-                idled.inc();
+            () = wait_until_idle(&self.traffic, idle) => {
+                timeouts.inc();
                 Outcome::Aborted
             }
         };
         self.exchange.end(outcome);
     }
 
-    fn broken(&self, error: &io::Error) -> Outcome {
-        tracing::debug!(%error, "a tunnel broke");
+    fn classify_error(&self, error: &io::Error) -> Outcome {
+        tracing::debug!(%error, "a tunnel ended early");
         if self.traffic.client_failed.get() { Outcome::Aborted } else { Outcome::UpstreamError }
     }
 }
 
-impl Drop for Tunnelling {
+impl Drop for TunnelExchange {
     fn drop(&mut self) {
-        self.exchange.sent = self.traffic.down.get();
-        self.exchange.tunnelled = self.traffic.up.get();
+        self.exchange.sent = self.traffic.sent.get();
+        self.exchange.tunnelled = self.traffic.received.get();
     }
 }
 
-/// Completes when nothing has gone for as long as this.
-async fn silence(traffic: &Traffic, idle: Duration) {
+/// Completes when no byte has gone through for the idle time.
+async fn wait_until_idle(traffic: &Traffic, idle: Duration) {
     loop {
         let deadline = traffic.last.get() + idle;
         if Instant::now() >= deadline {
@@ -95,14 +107,14 @@ async fn silence(traffic: &Traffic, idle: Duration) {
     }
 }
 
-/// The client's side, through which all bytes of both directions go.
-struct Watched<S> {
+/// Client's side of a tunnel. The bytes of both directions go through it and are counted.
+struct MeteredStream<S> {
     stream: S,
     traffic: Rc<Traffic>,
 }
 
 impl Traffic {
-    fn note<T>(&self, result: io::Result<T>, counter: &Cell<u64>, bytes: impl FnOnce(&T) -> usize) -> io::Result<T> {
+    fn record<T>(&self, result: io::Result<T>, counter: &Cell<u64>, bytes: impl FnOnce(&T) -> usize) -> io::Result<T> {
         match &result {
             Ok(done) => {
                 counter.set(counter.get() + bytes(done) as u64);
@@ -114,19 +126,19 @@ impl Traffic {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         let length = buf.filled().len() - before;
-        Poll::Ready(self.traffic.note(read, &self.traffic.up, |()| length))
+        Poll::Ready(self.traffic.record(read, &self.traffic.received, |()| length))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        Poll::Ready(self.traffic.note(written, &self.traffic.down, |written| *written))
+        Poll::Ready(self.traffic.record(written, &self.traffic.sent, |written| *written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,4 +1,4 @@
-//! One request on one connection, until its response's head is there.
+//! One attempt to send a request over HTTP/1.1, and the deadlines of an exchange.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,31 +13,32 @@ use super::error::{SendError, TimeoutKind};
 use super::http1_connection::Connection;
 use super::replay_body::OutgoingBody;
 use super::settings::Timeouts;
+use crate::request_body::UploadProgress;
 use crate::timer::LazyTimer;
 
-/// How an attempt ended.
+/// Result of an attempt.
 pub(super) enum Attempt {
-    /// With a response's head.
+    /// The head of a response came.
     Answered(Connection, Response<Incoming>),
-    /// Without one, though something may have been sent.
+    /// No head came, and a part of the request may have been sent.
     Failed(Connection, SendError),
-    /// Nothing was sent: the request is as it was. Boxed, as it is large and rare.
+    /// Nothing was sent: the request is unchanged. Boxed, because it is large and rare.
     Unsent(Box<Request<OutgoingBody>>),
 }
 
-/// By when what must have come.
+/// Deadlines of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// The last byte of the response; none: whenever it comes.
-    pub(super) end: Option<Instant>,
-    /// From the request being sent to the response's head.
+    /// Time of the last byte of the response; none for a long-lived exchange.
+    end: Option<Instant>,
+    /// Time from the request being sent to the head of the response.
     response: Duration,
-    /// Between two pieces of the response's body.
+    /// Time between two pieces of the response's body.
     pub(super) idle: Duration,
 }
 
 impl Deadlines {
-    /// Those of an exchange that begins now; one that may go on for ever has only a time in which something must come.
+    /// Deadlines of an exchange that begins now. A long-lived one only has a time in which something must come.
     pub(super) fn from_now(timeouts: &Timeouts, long_lived: Option<Duration>) -> Self {
         match long_lived {
             Some(idle) => Self { end: None, response: idle, idle },
@@ -49,59 +50,61 @@ impl Deadlines {
         }
     }
 
-    /// What is late first: a piece that is due then, or the whole.
-    pub(super) fn first(self, piece: Instant) -> Instant {
+    /// The earlier deadline: of the next piece, or of the exchange as a whole.
+    pub(super) fn earlier(self, piece: Instant) -> Instant {
         self.end.map_or(piece, |end| end.min(piece))
     }
 
-    /// Whether the whole is late.
-    pub(super) fn is_over(self) -> bool {
+    /// Returns whether the deadline of the exchange as a whole has passed.
+    pub(super) fn has_ended(self) -> bool {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 }
 
-/// Sends a request over a connection of its own and waits for the head.
-pub(super) async fn exchange(
+/// Sends a request over a connection and waits for the head of the response.
+pub(super) async fn attempt_http1(
     mut connection: Connection,
     request: Request<OutgoingBody>,
     deadlines: Deadlines,
-    uploaded: &dyn Fn() -> u64,
+    upload: &UploadProgress,
 ) -> Attempt {
-    let Connection { sender, timer, link, .. } = &mut connection;
-    link.begin();
-    match head(sender.try_send_request(request), timer, deadlines, uploaded).await {
+    let Connection { sender, timer, state, .. } = &mut connection;
+    state.begin_exchange();
+    match wait_for_head(sender.try_send_request(request), timer, deadlines, upload).await {
         Ok(Ok(response)) => Attempt::Answered(connection, response),
         Ok(Err(mut error)) => match error.take_message() {
+            // The library gives the request back when the connection was closed before it wrote anything.
             Some(unsent) => Attempt::Unsent(Box::new(unsent)),
             None => Attempt::Failed(connection, SendError::BadResponse(error.into_error())),
         },
-        Err(late) => Attempt::Failed(connection, SendError::TimedOut(late)),
+        Err(kind) => Attempt::Failed(connection, SendError::TimedOut(kind)),
     }
 }
 
-/// Waits for the head. While the request's body goes, the upstream is not late with it.
-pub(super) async fn head<T>(
+/// Waits for the head of a response. While the request's body advances, the upstream is not late with it.
+pub(super) async fn wait_for_head<T>(
     response: impl Future<Output = T>,
     timer: &mut LazyTimer,
     deadlines: Deadlines,
-    uploaded: &dyn Fn() -> u64,
+    upload: &UploadProgress,
 ) -> Result<T, TimeoutKind> {
     let mut response = pin!(response);
     let mut due = Instant::now() + deadlines.response;
-    let mut before = uploaded();
+    let mut uploaded = upload.received_bytes();
     poll_fn(|cx| {
         loop {
             if let Poll::Ready(sent) = response.as_mut().poll(cx) {
                 return Poll::Ready(Ok(sent));
             }
-            ready!(timer.poll(cx, deadlines.first(due)));
-            if deadlines.is_over() {
-                return Poll::Ready(Err(TimeoutKind::Whole));
+            ready!(timer.poll(cx, deadlines.earlier(due)));
+            if deadlines.has_ended() {
+                return Poll::Ready(Err(TimeoutKind::Exchange));
             }
-            if uploaded() == before {
-                return Poll::Ready(Err(TimeoutKind::FirstByte));
+            if upload.received_bytes() == uploaded {
+                return Poll::Ready(Err(TimeoutKind::Head));
             }
-            (before, due) = (uploaded(), Instant::now() + deadlines.response);
+            // The client still sends: the upstream may wait for the rest of the request, and gets the whole time again.
+            (uploaded, due) = (upload.received_bytes(), Instant::now() + deadlines.response);
         }
     })
     .await

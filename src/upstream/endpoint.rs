@@ -1,4 +1,13 @@
-//! The endpoints, as all workers see them.
+//! Endpoints of the upstream: their state is shared by all workers.
+//!
+//! State of an endpoint:
+//!
+//! | state | event | next state |
+//! |---|---|---|
+//! | up | connecting failed | down, paused for [`PAUSE`] |
+//! | down, paused | the pause is over | down: one request tries it, and pauses it again for the others |
+//! | down | connecting failed | down, paused |
+//! | down | connected | up |
 
 use std::io;
 use std::sync::Arc;
@@ -14,33 +23,34 @@ use crate::clock;
 use crate::metrics::{EndpointMetrics, Metrics};
 use crate::tls::{self, ClientTls};
 
-/// How long an endpoint that could not be connected to is left alone while there are others: each attempt may take a
-/// request the whole time-out.
+/// Pause before an endpoint that is down is tried again while there are others: each attempt may cost a request the
+/// whole connect time-out.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The endpoints of the upstream, shared by the pools of all workers.
+/// Endpoints of the upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
 pub struct Endpoints(pub(super) Arc<[Arc<EndpointState>]>);
 
-/// One endpoint.
+/// One endpoint and its state.
 #[derive(Debug)]
 pub(super) struct EndpointState {
-    pub(super) endpoint: Endpoint,
+    /// Address, as configured.
+    pub(super) address: Endpoint,
     pub(super) encryption: Option<Encryption>,
-    /// The same, as a part of a target.
+    /// Authority of targets (HTTP/2).
     pub(super) authority: Authority,
-    /// The value of `Host`.
+    /// Value of `Host` (HTTP/1.1).
     pub(super) host: HeaderValue,
-    /// Requests in flight to it, from all workers.
+    /// Requests in flight to the endpoint, of all workers.
     in_flight: AtomicUsize,
-    /// Whether the last connection could be made: only changes are logged.
+    /// Whether the last attempt to connect succeeded.
     up: AtomicBool,
-    /// When one that is not up is tried again; microseconds, as the clock has it.
-    again: AtomicU64,
+    /// End of the pause; microseconds, as the clock has it.
+    paused_until: AtomicU64,
     pub(super) metrics: EndpointMetrics,
 }
 
-/// A request in flight to an endpoint; counted until dropped.
+/// Request in flight to an endpoint. Counted until dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
     endpoints: Endpoints,
@@ -48,72 +58,72 @@ pub(super) struct InFlight {
 }
 
 impl Endpoints {
-    /// The endpoints of the configuration.
+    /// Endpoints of the configuration, all of them up.
     ///
     /// # Errors
-    /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
+    /// [`tls::Error`] when an endpoint has TLS and a file for that cannot be used.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let tls = store(settings)?;
-        let shared = |endpoint| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics));
-        Ok(Self(settings.endpoints.iter().map(shared).collect()))
+        let tls = open_tls(settings)?;
+        let state = |endpoint| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics));
+        Ok(Self(settings.endpoints.iter().map(state).collect()))
     }
 
-    /// The endpoints of another configuration. Those that are in both, and encrypted the same, stay what they are: what is
-    /// in flight to them stays counted.
+    /// Endpoints of a changed configuration. Those that are in both, with the same TLS, keep their state, so that their
+    /// requests in flight stay counted.
     ///
     /// # Errors
-    /// [`tls::Error`] when an endpoint is encrypted and a file for that is of no use.
+    /// [`tls::Error`] when an endpoint has TLS and a file for that cannot be used.
     pub fn changed(&self, old: &Settings, new: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
         let is_same = (&old.tls, old.protocol) == (&new.tls, new.protocol);
-        let known = self.tls().filter(|_| is_same).cloned();
-        let tls = known.map_or_else(|| store(new), |tls| Ok(Some(tls)))?;
-        let shared = |endpoint: &Endpoint| {
-            let stays =
-                |shared: &&Arc<EndpointState>| shared.endpoint == *endpoint && (is_same || endpoint.tls.is_none());
-            let known = self.0.iter().find(stays);
-            known.map_or_else(|| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
+        let tls = self.tls().filter(|_| is_same).cloned();
+        let tls = tls.map_or_else(|| open_tls(new), |tls| Ok(Some(tls)))?;
+        let state = |endpoint: &Endpoint| {
+            let stays = |state: &&Arc<EndpointState>| state.address == *endpoint && (is_same || endpoint.tls.is_none());
+            let existing = self.0.iter().find(stays);
+            existing.map_or_else(|| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
         };
-        Ok(Self(new.endpoints.iter().map(shared).collect()))
+        Ok(Self(new.endpoints.iter().map(state).collect()))
     }
 
-    /// How connections are encrypted; nothing when none is.
+    /// TLS of the connections; none when no endpoint has it.
     pub fn tls(&self) -> Option<&Arc<ClientTls>> {
-        self.0.iter().find_map(|shared| shared.encryption.as_ref()).map(|encryption| &encryption.store)
+        self.0.iter().find_map(|state| state.encryption.as_ref()).map(|encryption| &encryption.store)
     }
 
-    /// Their names in metrics.
+    /// Labels of the endpoints in metrics.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|shared| &*shared.endpoint.authority)
+        self.0.iter().map(|state| &*state.address.authority)
     }
 
-    /// The endpoint with the fewest requests in flight that was not `tried`, counted from `start` among equals. One that
-    /// could not be connected to is the last, but for one request in each [`PAUSE`].
+    /// Finds the endpoint with the fewest requests in flight that was not `tried`; among equals the first from `start` on.
+    /// An endpoint that is down comes last, except for one request after each [`PAUSE`].
     pub(super) fn least_busy(&self, start: usize, tried: &[usize]) -> Option<usize> {
         let count = self.0.len();
         let candidates = (0..count).map(|offset| (start + offset) % count).filter(|index| !tried.contains(index));
-        let busy = |shared: &EndpointState| (shared.is_paused(), shared.in_flight.load(Ordering::Relaxed));
-        let chosen = candidates.min_by_key(|index| busy(&self.0[*index]))?;
+        let load = |state: &EndpointState| (state.is_paused(), state.in_flight.load(Ordering::Relaxed));
+        let chosen = candidates.min_by_key(|index| load(&self.0[*index]))?;
+        // This request tries the endpoint; the others leave it alone until it is known whether it is up again.
         if !self.0[chosen].up.load(Ordering::Relaxed) {
             self.0[chosen].pause();
         }
         Some(chosen)
     }
 
-    /// Counts a request in.
+    /// Counts a request to an endpoint.
     pub(super) fn enter(&self, index: usize) -> InFlight {
         self.0[index].in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight { endpoints: self.clone(), index }
     }
 }
 
-/// How encrypted connections are made, when any endpoint has them.
-fn store(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
+/// Opens the files of TLS, when any endpoint has it.
+fn open_tls(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
     let protocols: &[&[u8]] = match settings.protocol {
         Protocol::Http1 => &[b"http/1.1"],
         Protocol::Http2 => &[b"h2"],
     };
-    let encrypted = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
-    encrypted.then(|| ClientTls::open(&settings.tls, protocols).map(Arc::new)).transpose()
+    let has_tls = settings.endpoints.iter().any(|endpoint| endpoint.tls.is_some());
+    has_tls.then(|| ClientTls::open(&settings.tls, protocols).map(Arc::new)).transpose()
 }
 
 impl EndpointState {
@@ -124,42 +134,41 @@ impl EndpointState {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             up: AtomicBool::new(true),
-            again: AtomicU64::new(0),
+            paused_until: AtomicU64::new(0),
             metrics: metrics.endpoint(&endpoint.authority),
-            endpoint: endpoint.clone(),
+            address: endpoint.clone(),
         }
     }
 
-    /// Whether it was not to be connected to a moment ago.
     fn is_paused(&self) -> bool {
-        !self.up.load(Ordering::Relaxed) && clock::now().0 < self.again.load(Ordering::Relaxed)
+        !self.up.load(Ordering::Relaxed) && clock::now().0 < self.paused_until.load(Ordering::Relaxed)
     }
 
     fn pause(&self) {
-        self.again.store(clock::now().after(PAUSE).0, Ordering::Relaxed);
+        self.paused_until.store(clock::now().after(PAUSE).0, Ordering::Relaxed);
     }
 
-    /// A connection could be made.
-    pub(super) fn reached(&self) {
+    /// Notes that a connection could be made. Logs only a change.
+    pub(super) fn mark_up(&self) {
         self.metrics.up.set(1);
         if !self.up.swap(true, Ordering::Relaxed) {
-            tracing::info!(endpoint = %self.endpoint.authority, "the upstream can be reached again");
+            tracing::info!(endpoint = %self.address.authority, "the upstream can be reached again");
         }
     }
 
-    /// A connection could not be made.
-    pub(super) fn unreachable(&self, error: &io::Error) {
+    /// Notes that a connection could not be made. Logs only a change.
+    pub(super) fn mark_down(&self, error: &io::Error) {
         self.metrics.connect_failed.inc();
         self.metrics.up.set(0);
         self.pause();
         if self.up.swap(false, Ordering::Relaxed) {
-            tracing::warn!(endpoint = %self.endpoint.authority, %error, "the upstream cannot be reached");
+            tracing::warn!(endpoint = %self.address.authority, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
         }
     }
 }
 
 impl InFlight {
-    pub(super) fn shared(&self) -> &EndpointState {
+    pub(super) fn endpoint(&self) -> &EndpointState {
         &self.endpoints.0[self.index]
     }
 
@@ -170,7 +179,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.shared().in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint().in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -193,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_reached_is_left_alone_while_there_are_others() {
+    fn endpoint_that_is_down_is_avoided_while_there_are_others() {
         let endpoints = endpoints(2);
         let _busy = endpoints.enter(1);
         assert_eq!(endpoints.least_busy(0, &[]), Some(0), "the one with fewer requests");
-        endpoints.0[0].unreachable(&io::ErrorKind::TimedOut.into());
+        endpoints.0[0].mark_down(&io::ErrorKind::TimedOut.into());
         assert!((0..10).all(|_| endpoints.least_busy(0, &[]) == Some(1)));
         assert_eq!(endpoints.least_busy(0, &[1]), Some(0), "unless there is no other");
-        endpoints.0[0].again.store(0, Ordering::Relaxed);
+        endpoints.0[0].paused_until.store(0, Ordering::Relaxed);
         assert_eq!(endpoints.least_busy(0, &[]), Some(0), "one request tries it again");
         assert_eq!(endpoints.least_busy(0, &[]), Some(1), "and only one");
-        endpoints.0[0].reached();
+        endpoints.0[0].mark_up();
         assert_eq!(endpoints.least_busy(0, &[]), Some(0));
     }
 }

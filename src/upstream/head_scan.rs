@@ -1,19 +1,23 @@
-//! The heads of responses, byte by byte, before the HTTP library reads them.
+//! Scan of the heads of a response, byte by byte, before the HTTP library reads them.
 //!
-//! The library is strict about names, values and status lines, and lenient where this is not: it takes a bare line feed
-//! for the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx) without a
-//! word. It could tell of those (`on_informational`), but only by a callback that is allocated with every request and
-//! cannot end the exchange. A scan of the bytes is exact, costs about a nanosecond for each byte of a head and nothing
-//! for a body, and allocates nothing.
+//! The library is strict about names, values and status lines, and lenient where this scan is not: it accepts a bare line
+//! feed as the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx). It could
+//! report those (`on_informational`), but only by a callback that is allocated with every request and cannot end the
+//! exchange. A scan of the bytes is exact, costs about a nanosecond for each byte of a head and nothing for a body, and
+//! allocates nothing.
+//!
+//! The sizes of response heads are defined here, for HTTP/1.1 and HTTP/2.
 
-/// Bytes of all heads of one response, interim ones included.
-const MAX_HEADS: usize = 32 * 1024;
-/// Interim responses before the final one: more than any server has reason to send.
+/// Bytes of all heads of one response, interim ones included; on HTTP/2 of each head, as that protocol counts them.
+pub(super) const MAX_HEAD: usize = 32 * 1024;
+/// Fields of a response's head: the limit that the HTTP library has on HTTP/1.1 already.
+pub(super) const MAX_FIELDS: usize = 100;
+/// Interim responses before the final one. Servers send one or two.
 const MAX_INTERIM: u8 = 16;
-/// Where the status code's first digit is in `HTTP/1.1 200`.
+/// Offset of the status code in `HTTP/1.1 200`.
 const FIRST_DIGIT: usize = 9;
 
-/// What is wrong with a head.
+/// Defect of a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeadScanError {
     #[error("a line of the response's head does not end in CR LF")]
@@ -26,30 +30,30 @@ pub(super) enum HeadScanError {
     TooManyInterim,
 }
 
-/// How far the heads of one response have been read.
+/// Progress through the heads of one response.
 ///
-/// - Interim heads are followed by another head; 101 and final ones by bytes that are none of its business.
+/// - Another head follows an interim head. Bytes after a final head, or after 101, are not scanned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeadScan {
     /// Bytes of all heads so far.
     bytes: usize,
     interim: u8,
-    /// Bytes of the current line so far, its end not counted.
+    /// Bytes of the current line so far, without its end.
     line: usize,
     /// Whether the last byte was CR.
     after_cr: bool,
-    /// Whether the current head's first line has ended.
+    /// Whether the first line of the current head has ended.
     in_fields: bool,
-    /// The status code's three digits.
+    /// Digits of the status code.
     code: [u8; 3],
 }
 
 impl HeadScan {
-    /// Takes in bytes as they come; true when the last head has ended.
+    /// Scans the next bytes. Returns true when the last head has ended.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, HeadScanError> {
         for byte in bytes {
             self.bytes += 1;
-            if self.bytes > MAX_HEADS {
+            if self.bytes > MAX_HEAD {
                 return Err(HeadScanError::TooLarge);
             }
             match (self.after_cr, *byte) {
@@ -61,13 +65,13 @@ impl HeadScan {
                 }
                 (true, _) | (false, b'\n') => return Err(HeadScanError::BareLineEnd),
                 (false, b'\r') => self.after_cr = true,
-                (false, byte) => self.take(byte),
+                (false, byte) => self.advance_line(byte),
             }
         }
         Ok(false)
     }
 
-    fn take(&mut self, byte: u8) {
+    fn advance_line(&mut self, byte: u8) {
         if !self.in_fields
             && let Some(digit) = self.line.checked_sub(FIRST_DIGIT).and_then(|at| self.code.get_mut(at))
         {
@@ -76,7 +80,7 @@ impl HeadScan {
         self.line += 1;
     }
 
-    /// True when this was the end of the last head.
+    /// Returns true at the end of the last head.
     fn end_line(&mut self) -> Result<bool, HeadScanError> {
         let empty = std::mem::take(&mut self.line) == 0;
         match (empty, self.in_fields) {
@@ -85,6 +89,7 @@ impl HeadScan {
                 self.in_fields = true;
                 Ok(false)
             }
+            // 101 ends the exchange of heads: bytes of another protocol follow.
             (true, true) if self.code[0] != b'1' || self.code == *b"101" => Ok(true),
             (true, true) if self.interim == MAX_INTERIM => Err(HeadScanError::TooManyInterim),
             (true, true) => {
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_its_empty_line() {
+    fn head_ends_with_its_empty_line() {
         assert_eq!(scan("HTTP/1.1 200 OK\r\na: b\r\n\r\nbody\n\r\n"), Ok(true));
         assert_eq!(scan("HTTP/1.1 200\r\n\r\n"), Ok(true));
         assert_eq!(scan("HTTP/1.1 200 OK\r\na: b\r\n"), Ok(false));
@@ -121,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_in_cr_lf_and_nothing_else() {
+    fn lines_end_in_cr_lf_only() {
         for text in ["HTTP/1.1 200 OK\n\n", "HTTP/1.1 200 OK\r\na: b\n\r\n", "HTTP/1.1 200 OK\r\na: b\rc: d\r\n\r\n"] {
             assert_eq!(scan(text), Err(HeadScanError::BareLineEnd), "{text:?}");
         }
@@ -136,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn all_heads_together_are_bounded() {
+    fn heads_are_bounded_together() {
         let field = |length| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(length));
         let rest = field(0).len();
-        assert_eq!(scan(&field(MAX_HEADS - rest)), Ok(true));
-        assert_eq!(scan(&field(MAX_HEADS - rest + 1)), Err(HeadScanError::TooLarge));
+        assert_eq!(scan(&field(MAX_HEAD - rest)), Ok(true));
+        assert_eq!(scan(&field(MAX_HEAD - rest + 1)), Err(HeadScanError::TooLarge));
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to an endpoint, and the making of one.
+//! HTTP/1.1 connections to an endpoint.
 
 use std::io;
 use std::rc::Rc;
@@ -10,29 +10,26 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::head_scan::MAX_HEAD;
 use super::replay_body::OutgoingBody;
 use super::scanned_stream::ConnectionState;
 use super::settings::Endpoint;
 use super::socket::{Encryption, connect_socket};
 use crate::timer::LazyTimer;
 
-/// Bytes of an upstream's response head that are taken at most, and bytes of its body that are read at once: of these
-/// pieces, about five are held for a client that takes them slowly.
-const MAX_HEAD: usize = 32 * 1024;
-
-/// A connection: the library's handle, the timer that its exchanges share, and its socket's state.
+/// Connection: the library's handle, the timer that its exchanges share, and the state of its socket.
 ///
 /// - Dropped, it closes at once, whatever is still going on in either direction.
 pub(super) struct Connection {
     pub(super) sender: SendRequest<OutgoingBody>,
     pub(super) timer: LazyTimer,
-    pub(super) link: Rc<ConnectionState>,
-    /// What was read beyond the last response, once the connection speaks another protocol.
+    pub(super) state: Rc<ConnectionState>,
+    /// Bytes that were read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
     _task: Task,
 }
 
-/// The connection's task, which ends with its handle.
+/// Task of a connection. It ends with this handle.
 struct Task(AbortHandle);
 
 impl Drop for Task {
@@ -42,9 +39,10 @@ impl Drop for Task {
 }
 
 impl Connection {
-    /// Whether it can take another request: open, silent, and done with the last request as well as with its response.
+    /// Returns whether the connection can carry another request: it is open, nothing waits to be read from it, and the
+    /// last request has gone whole.
     pub(super) fn is_clean(&self) -> bool {
-        self.sender.is_ready() && self.link.is_silent()
+        self.sender.is_ready() && self.state.is_silent()
     }
 }
 
@@ -54,19 +52,20 @@ pub(super) async fn connect(
     encryption: Option<&Encryption>,
     timeout: Duration,
 ) -> io::Result<Connection> {
-    let stream = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
-    let link = ConnectionState::new(stream);
+    let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
+    let state = ConnectionState::new(socket);
     let mut builder = http1::Builder::new();
+    // Bytes of a body that are read at once, too: of pieces of this size, about five are held for a slow client.
     builder.max_buf_size(MAX_HEAD);
-    let (sender, connection) = builder.handshake(TokioIo::new(link.wire())).await.map_err(io::Error::other)?;
+    let (sender, connection) = builder.handshake(TokioIo::new(state.stream())).await.map_err(io::Error::other)?;
     let (rest, beyond) = oneshot::channel();
     let task = tokio::task::spawn_local(async move {
-        // Not shut down by the library: behind a 101 there is more to say, and otherwise all is said.
+        // The library must not shut the socket down: after a 101, the tunnel goes on with it.
         match connection.without_shutdown().await {
-            // The other end is gone when the connection is.
+            // The receiver is gone when the connection is.
             Ok(parts) => drop(rest.send(parts.read_buf)),
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    Ok(Connection { sender, timer: LazyTimer::default(), link, beyond, _task: Task(task.abort_handle()) })
+    Ok(Connection { sender, timer: LazyTimer::default(), state, beyond, _task: Task(task.abort_handle()) })
 }

@@ -1,7 +1,7 @@
-//! HTTP/2 to one endpoint: connections that many requests share.
+//! HTTP/2 connections to one endpoint, each shared by many requests.
 //!
-//! - One worker has one connection to an endpoint, and another only when all streams of the first are used up.
-//! - A connection that has said GOAWAY, or broke, takes no more requests; its streams end by themselves.
+//! - A worker has one connection to an endpoint, and another only when all streams of the first are in use.
+//! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -17,27 +17,27 @@ use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 
-use super::endpoint;
+use super::endpoint::EndpointState;
+use super::head_scan::MAX_HEAD;
 use super::replay_body::OutgoingBody;
 use super::settings::Endpoint;
 use super::socket::{Encryption, Socket, connect_socket};
 use crate::timer::LazyTimer;
 
-/// Bytes of a response's head, as HTTP/2 counts them.
-const MAX_HEAD: u32 = 32 * 1024;
-/// A connection is pinged when nothing has come for this long while a stream is open, and given up when the answer takes
-/// as long: so a stream over a dead connection ends long before its time-outs.
+/// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
+/// long again: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);
 
-/// Connections to one endpoint, when each allows few streams, or none.
+/// Connections of a worker to one endpoint at most, for upstreams that allow few streams on each, or none.
 const MAX_CONNECTIONS: usize = 64;
 
-/// One worker's connections to one endpoint.
+/// One worker's HTTP/2 connections to one endpoint.
+#[derive(Default)]
 pub(super) struct Http2Connections {
     open: RefCell<Vec<Rc<Http2Connection>>>,
-    /// Held by the one who connects; the others wait for what comes of it.
+    /// Held by the request that connects, while others wait for the connection.
     connecting: Mutex<()>,
-    /// How often connecting has failed.
+    /// Failed attempts to connect so far.
     failures: Cell<u64>,
 }
 
@@ -45,14 +45,14 @@ struct Http2Connection {
     sender: SendRequest<OutgoingBody>,
     /// Streams in use.
     active: Cell<usize>,
-    /// Streams that the upstream allows; told by the connection's task.
+    /// Streams that the upstream allows, as last seen by the connection's task.
     allowed: Rc<Cell<usize>>,
 }
 
-/// A place for one request on a connection, and its stream's once it is sent.
+/// Stream of a connection, acquired for one request. Given back when dropped.
 pub(super) struct Http2Stream {
-    shared: Rc<Http2Connection>,
-    /// Whether the connection was made for it.
+    connection: Rc<Http2Connection>,
+    /// Whether the connection was made for this request.
     pub(super) is_first: bool,
     pub(super) timer: LazyTimer,
 }
@@ -67,27 +67,23 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-impl Default for Http2Connections {
-    fn default() -> Self {
-        Self { open: RefCell::default(), connecting: Mutex::new(()), failures: Cell::new(0) }
-    }
-}
-
 impl Http2Connections {
-    /// A place on a connection that has one, or on a new one.
-    pub(super) async fn stream(
+    /// Acquires a stream of an open connection that has one left, or of a new one.
+    pub(super) async fn acquire(
         &self,
         endpoint: &Endpoint,
         encryption: Option<&Encryption>,
         timeout: Duration,
     ) -> io::Result<Http2Stream> {
-        if let Some(shared) = self.free() {
-            return Ok(Http2Stream::new(shared, false));
+        if let Some(connection) = self.find_free() {
+            return Ok(Http2Stream::new(connection, false));
         }
         let failures = self.failures.get();
-        let _turn = self.connecting.lock().await;
-        if let Some(shared) = self.free() {
-            return Ok(Http2Stream::new(shared, false));
+        let _connecting = self.connecting.lock().await;
+        // Another request may have connected meanwhile, or may have failed to: then this one fails with it, so that not
+        // every waiting request spends the whole time-out in its turn.
+        if let Some(connection) = self.find_free() {
+            return Ok(Http2Stream::new(connection, false));
         }
         if self.failures.get() != failures {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -95,32 +91,36 @@ impl Http2Connections {
         if self.open.borrow().len() >= MAX_CONNECTIONS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let shared = tokio::time::timeout(timeout, connect(endpoint, encryption)).await;
-        let shared = shared.map_err(io::Error::from).flatten();
-        let shared = shared.inspect_err(|_| self.failures.set(failures + 1))?;
-        self.open.borrow_mut().push(Rc::clone(&shared));
-        Ok(Http2Stream::new(shared, true))
+        let connection = tokio::time::timeout(timeout, connect(endpoint, encryption)).await;
+        let connection = connection.map_err(io::Error::from).flatten();
+        let connection = connection.inspect_err(|_| self.failures.set(failures + 1))?;
+        self.open.borrow_mut().push(Rc::clone(&connection));
+        Ok(Http2Stream::new(connection, true))
     }
 
-    /// A connection with a stream to spare. Closed ones are forgotten on the way.
-    fn free(&self) -> Option<Rc<Http2Connection>> {
+    /// Finds a connection with a stream left. Closed connections are removed on the way, and those whose upstream allows
+    /// no streams at all.
+    fn find_free(&self) -> Option<Rc<Http2Connection>> {
         let mut open = self.open.borrow_mut();
-        open.retain(|shared| !shared.sender.is_closed() && (shared.active.get() > 0 || shared.allowed.get() > 0));
-        open.iter().find(|shared| shared.active.get() < shared.allowed.get()).cloned()
+        open.retain(|connection| {
+            !connection.sender.is_closed() && (connection.active.get() > 0 || connection.allowed.get() > 0)
+        });
+        open.iter().find(|connection| connection.active.get() < connection.allowed.get()).cloned()
     }
 }
 
 async fn connect(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Http2Connection>> {
-    let stream = connect_socket(endpoint, encryption).await?;
+    let socket = connect_socket(endpoint, encryption).await?;
     let mut builder = Builder::new(LocalExecutor);
-    builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEAD).keep_alive_interval(PING).keep_alive_timeout(PING);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
+    builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
+    let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
     tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
     Ok(Rc::new(Http2Connection { sender, active: Cell::new(0), allowed }))
 }
 
-/// The connection's task.
+/// Task of a connection. It notes the number of allowed streams, which the upstream may change at any time.
 async fn run(mut connection: Connection<TokioIo<Socket>, OutgoingBody, LocalExecutor>, allowed: Rc<Cell<usize>>) {
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
@@ -133,24 +133,25 @@ async fn run(mut connection: Connection<TokioIo<Socket>, OutgoingBody, LocalExec
 }
 
 impl Http2Stream {
-    fn new(shared: Rc<Http2Connection>, is_first: bool) -> Self {
-        shared.active.set(shared.active.get() + 1);
-        Self { shared, is_first, timer: LazyTimer::default() }
+    fn new(connection: Rc<Http2Connection>, is_first: bool) -> Self {
+        connection.active.set(connection.active.get() + 1);
+        Self { connection, is_first, timer: LazyTimer::default() }
     }
 
     pub(super) fn sender(&self) -> SendRequest<OutgoingBody> {
-        self.shared.sender.clone()
+        self.connection.sender.clone()
     }
 }
 
 impl Drop for Http2Stream {
     fn drop(&mut self) {
-        self.shared.active.set(self.shared.active.get() - 1);
+        self.connection.active.set(self.connection.active.get() - 1);
     }
 }
 
-/// A head as HTTP/2 has it: the host in the target (RFC 9113, section 8.3.1), and no fields for one connection only.
-pub(super) fn head(mut request: Request<()>, endpoint: &endpoint::EndpointState) -> Request<()> {
+/// Rewrites a head for HTTP/2: the host goes into the target (RFC 9113, section 8.3.1), and the fields for one connection
+/// only go away.
+pub(super) fn rewrite_head(mut request: Request<()>, endpoint: &EndpointState) -> Request<()> {
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     (target.scheme, target.authority) = (Some(scheme), Some(endpoint.authority.clone()));
@@ -161,8 +162,8 @@ pub(super) fn head(mut request: Request<()>, endpoint: &endpoint::EndpointState)
     request
 }
 
-/// Whether the upstream said that it has not even begun to process a request (RFC 9113, section 8.7).
-pub(super) fn is_refused(error: &hyper::Error) -> bool {
+/// Returns whether the upstream did not begin to process the request (REFUSED_STREAM; RFC 9113, section 8.7).
+pub(super) fn is_refused_stream(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(cause) = cause.downcast_ref::<h2::Error>() {

@@ -1,4 +1,12 @@
-//! The body of a request on its way out, which may stand aside for a second try.
+//! Request bodies on their way to the upstream, which a retry can send again from the beginning.
+//!
+//! The body of a request is one of these:
+//!
+//! - *empty*: a retry needs nothing but a copy of the head;
+//! - *whole*: it is sent once, over HTTP/1.1, and never again;
+//! - *replayable*, over HTTP/2: a [`ReplayHandle`] and the [`ReplayBody`] of the current attempt share a [`ReplayState`],
+//!   which keeps references to the frames that were sent, up to [`MAX_BUFFERED`] bytes. [`ReplayHandle::rewind`] makes the
+//!   body of the next attempt: it sends the buffered frames first and then goes on reading.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,43 +22,42 @@ use crate::request_body::RequestBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bytes of a body that are remembered for a second try; most calls of gRPC are smaller.
-const MAX_REMEMBERED: usize = 64 * 1024;
+/// Bytes of a body that are buffered for a retry. Most calls of gRPC are smaller.
+const MAX_BUFFERED: usize = 64 * 1024;
 
-/// A request body.
+/// Request body as the HTTP library sends it.
 pub(super) enum OutgoingBody {
-    /// There is none.
+    /// No body.
     Empty,
-    /// The body itself.
+    /// Body that is sent once.
     Whole(RequestBody),
-    /// One that can be taken away again, and sent once more.
-    ReplayBody(ReplayBody),
+    /// Body that can be sent again.
+    Replayable(ReplayBody),
 }
 
-/// A body that is lent to a stream, after what was sent of it on another one.
+/// Body of one attempt.
 pub(super) struct ReplayBody {
-    again: VecDeque<Bytes>,
-    loan: Rc<Loan>,
+    /// Frames that an earlier attempt has sent.
+    buffered: VecDeque<Bytes>,
+    state: Rc<RefCell<ReplayState>>,
 }
 
-/// What replay and stream share.
-struct Loan(RefCell<State>);
+/// Handle of a replayable body. Dropped, it takes the body away from the attempt that still reads it; that attempt ends
+/// with an error.
+pub(super) struct ReplayHandle(Rc<RefCell<ReplayState>>);
 
-/// The replay of a body. Dropped, it takes the body away from whoever still reads it, who learns that the request is
-/// cancelled.
-pub(super) struct ReplayHandle(Rc<Loan>);
-
-struct State {
-    /// None once it was taken away.
+/// State that handle and attempt share.
+struct ReplayState {
+    /// None once the handle was dropped.
     body: Option<RequestBody>,
-    /// What was sent so far; none once that was too much to remember.
+    /// Frames that were sent so far; none once they were too many, or no retry is possible any more.
     sent: Option<VecDeque<Bytes>>,
-    remembered: usize,
-    /// Who reads it.
+    buffered_bytes: usize,
+    /// Task of the attempt that waits for the next frame.
     reader: Option<Waker>,
 }
 
-/// The request is not wanted any more.
+/// The exchange is over, and the rest of its request is not wanted any more.
 #[derive(Debug, thiserror::Error)]
 #[error("the request was cancelled")]
 struct Cancelled;
@@ -61,13 +68,13 @@ impl OutgoingBody {
     }
 }
 
-/// A copy of a request that may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
+/// Copies a request that may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
 pub(super) fn copy(request: &Request<OutgoingBody>) -> Option<Request<OutgoingBody>> {
     let repeatable = request.method().is_idempotent() && matches!(request.body(), OutgoingBody::Empty);
     repeatable.then(|| copy_head(request).map(|()| OutgoingBody::Empty))
 }
 
-/// A copy of a request's head.
+/// Copies the head of a request. Extensions are not copied: there are none.
 pub(super) fn copy_head<B>(request: &Request<B>) -> Request<()> {
     let mut copy = Request::new(());
     *copy.method_mut() = request.method().clone();
@@ -77,41 +84,42 @@ pub(super) fn copy_head<B>(request: &Request<B>) -> Request<()> {
 }
 
 impl ReplayHandle {
-    /// Lends a body that has not been sent before.
+    /// Handle of a body that has not been sent before.
     pub(super) fn new(body: OutgoingBody) -> Self {
         let body = match body {
             OutgoingBody::Whole(body) => Some(body),
-            OutgoingBody::Empty | OutgoingBody::ReplayBody(_) => None,
+            OutgoingBody::Empty | OutgoingBody::Replayable(_) => None,
         };
-        let state = State { body, sent: Some(VecDeque::new()), remembered: 0, reader: None };
-        Self(Rc::new(Loan(RefCell::new(state))))
+        let state = ReplayState { body, sent: Some(VecDeque::new()), buffered_bytes: 0, reader: None };
+        Self(Rc::new(RefCell::new(state)))
     }
 
-    /// The body, from its beginning; none when too much of it has gone to remember.
-    pub(super) fn lend(&self) -> Option<OutgoingBody> {
-        let state = self.0.0.borrow();
-        let again = state.sent.clone()?;
+    /// Makes a body that begins from the beginning; none when too much was sent to be buffered.
+    pub(super) fn rewind(&self) -> Option<OutgoingBody> {
+        let state = self.0.borrow();
+        let buffered = state.sent.clone()?;
         Some(match state.body {
-            Some(_) => OutgoingBody::ReplayBody(ReplayBody { again, loan: Rc::clone(&self.0) }),
+            Some(_) => OutgoingBody::Replayable(ReplayBody { buffered, state: Rc::clone(&self.0) }),
             None => OutgoingBody::Empty,
         })
     }
 
-    /// Nothing needs to be remembered any more: it will not be sent again.
-    pub(super) fn forget(&self) {
-        self.0.0.borrow_mut().sent = None;
+    /// Drops the buffer, and buffers no more: there will be no retry.
+    pub(super) fn stop_buffering(&self) {
+        self.0.borrow_mut().sent = None;
     }
 
-    /// The body itself, of which nothing was sent.
+    /// Takes the body back, of which nothing was sent.
     pub(super) fn into_body(self) -> OutgoingBody {
-        self.0.0.borrow_mut().body.take().map_or(OutgoingBody::Empty, OutgoingBody::Whole)
+        self.0.borrow_mut().body.take().map_or(OutgoingBody::Empty, OutgoingBody::Whole)
     }
 }
 
 impl Drop for ReplayHandle {
     fn drop(&mut self) {
-        let mut state = self.0.0.borrow_mut();
+        let mut state = self.0.borrow_mut();
         let (body, reader) = (state.body.take(), state.reader.take());
+        // Neither the body's end nor the reader may find the state borrowed.
         drop(state);
         drop(body);
         if let Some(reader) = reader {
@@ -120,21 +128,23 @@ impl Drop for ReplayHandle {
     }
 }
 
-impl State {
+impl ReplayState {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Some(Err(Cancelled.into()))) };
         let polled = Pin::new(body).poll_frame(cx);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => self.remember(frame.data_ref().cloned().unwrap_or_default()),
+            // Trailers are buffered as no data: a retry sends the request without them.
+            Poll::Ready(Some(Ok(frame))) => self.buffer(frame.data_ref().cloned().unwrap_or_default()),
+            // The handle wakes the reader when it takes the body away.
             Poll::Pending => self.reader = Some(cx.waker().clone()),
             Poll::Ready(_) => {}
         }
         polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
 
-    fn remember(&mut self, data: Bytes) {
-        self.remembered += data.len();
-        if self.remembered > MAX_REMEMBERED {
+    fn buffer(&mut self, data: Bytes) {
+        self.buffered_bytes += data.len();
+        if self.buffered_bytes > MAX_BUFFERED {
             self.sent = None;
         }
         if let Some(sent) = &mut self.sent {
@@ -155,9 +165,9 @@ impl Body for OutgoingBody {
             Self::Whole(body) => {
                 Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
-            Self::ReplayBody(lent) => match lent.again.pop_front() {
+            Self::Replayable(replay) => match replay.buffered.pop_front() {
                 Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
-                None => lent.loan.0.borrow_mut().poll(cx),
+                None => replay.state.borrow_mut().poll(cx),
             },
         }
     }
@@ -166,8 +176,8 @@ impl Body for OutgoingBody {
         match self {
             Self::Empty => true,
             Self::Whole(body) => body.is_end_stream(),
-            Self::ReplayBody(lent) => {
-                lent.again.is_empty() && lent.loan.0.borrow().body.as_ref().is_some_and(Body::is_end_stream)
+            Self::Replayable(replay) => {
+                replay.buffered.is_empty() && replay.state.borrow().body.as_ref().is_some_and(Body::is_end_stream)
             }
         }
     }
@@ -176,10 +186,10 @@ impl Body for OutgoingBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(body) => body.size_hint(),
-            // What was sent before is not in the hint of the rest.
-            Self::ReplayBody(lent) if !lent.again.is_empty() => SizeHint::default(),
-            Self::ReplayBody(lent) => {
-                lent.loan.0.borrow().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+            // The hint of the rest does not include the buffered frames.
+            Self::Replayable(replay) if !replay.buffered.is_empty() => SizeHint::default(),
+            Self::Replayable(replay) => {
+                replay.state.borrow().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The bytes of an upstream connection, and what they may be at a time.
+//! Byte stream of an HTTP/1.1 connection, which scans what the upstream sends before the HTTP library reads it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,78 +13,83 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::head_scan::HeadScan;
 use super::socket::Socket;
 
-/// What the upstream may say at the moment.
+/// Bytes that the upstream may send now.
 #[derive(Clone, Copy, Debug)]
-enum Reading {
-    /// Nothing: no request is going on.
+enum Expected {
+    /// None: no exchange is going on.
     Nothing,
     /// The heads of a response.
     Heads(HeadScan),
-    /// What follows the last of them.
-    Rest,
+    /// Whatever follows the last head.
+    Body,
 }
 
-/// A connection's socket and state, shared by its task, which reads and writes, and its lease, which says what for.
+/// Socket and state of a connection, shared by the library's task, which reads and writes, and by the guard of the
+/// connection, which says when an exchange begins and ends.
 ///
-/// - Bytes that come while no request is going on end the connection.
+/// - Bytes that come while no exchange is going on end the connection.
 /// - Heads are scanned before the HTTP library sees them.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
-    stream: RefCell<Socket>,
-    reading: Cell<Reading>,
-    /// Whether a byte has come since the request began.
-    answered: Cell<bool>,
+    socket: RefCell<Socket>,
+    expected: Cell<Expected>,
+    /// Whether a byte has come since the exchange began.
+    received: Cell<bool>,
 }
 
-/// The task's end of a [`ConnectionState`].
+/// Byte stream over the socket of a [`ConnectionState`].
 #[derive(Debug)]
 pub(super) struct ScannedStream(Rc<ConnectionState>);
 
 impl ConnectionState {
-    pub(super) fn new(stream: Socket) -> Rc<Self> {
-        Rc::new(Self { stream: RefCell::new(stream), reading: Cell::new(Reading::Nothing), answered: Cell::new(false) })
+    pub(super) fn new(socket: Socket) -> Rc<Self> {
+        let (expected, received) = (Cell::new(Expected::Nothing), Cell::new(false));
+        Rc::new(Self { socket: RefCell::new(socket), expected, received })
     }
 
-    pub(super) fn wire(self: &Rc<Self>) -> ScannedStream {
+    /// The byte stream that scans.
+    pub(super) fn stream(self: &Rc<Self>) -> ScannedStream {
         ScannedStream(Rc::clone(self))
     }
 
-    /// Whether the socket is open and nothing waits to be read from it. Asks the kernel, one system call: what the
-    /// runtime knows may be a turn of its loop old, and a byte that came in it would be taken for the next response. What
-    /// came encrypted may have been read from the kernel already.
+    /// Returns whether the socket is open and nothing waits to be read from it. Costs one system call: the runtime's
+    /// knowledge may be a turn of its loop old, and a byte that came meanwhile would be taken for the next response. With
+    /// TLS, bytes may have been read from the kernel already.
     pub(super) fn is_silent(&self) -> bool {
-        let mut stream = self.stream.borrow_mut();
-        let peeked = SockRef::from(stream.socket()).peek(&mut [MaybeUninit::uninit()]);
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !stream.has_read_ahead()
+        let mut socket = self.socket.borrow_mut();
+        let peeked = SockRef::from(socket.tcp()).peek(&mut [MaybeUninit::uninit()]);
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !socket.has_read_ahead()
     }
 
-    /// A request is about to be sent.
-    pub(super) fn begin(&self) {
-        self.reading.set(Reading::Heads(HeadScan::default()));
-        self.answered.set(false);
+    /// Begins an exchange: from now on the upstream may send the heads of a response.
+    pub(super) fn begin_exchange(&self) {
+        self.expected.set(Expected::Heads(HeadScan::default()));
+        self.received.set(false);
     }
 
-    /// The exchange has ended whole.
-    pub(super) fn end(&self) {
-        self.reading.set(Reading::Nothing);
+    /// Ends an exchange whose response came whole.
+    pub(super) fn end_exchange(&self) {
+        self.expected.set(Expected::Nothing);
     }
 
-    /// Whether a byte has come since the request began.
-    pub(super) fn is_answered(&self) -> bool {
-        self.answered.get()
+    /// Returns whether a byte has come since the exchange began.
+    pub(super) fn has_received(&self) -> bool {
+        self.received.get()
     }
 
-    fn received(&self, bytes: &[u8]) -> io::Result<()> {
+    fn scan(&self, bytes: &[u8]) -> io::Result<()> {
+        // The end of the stream, which the library judges.
         if bytes.is_empty() {
             return Ok(());
         }
-        self.answered.set(true);
-        match self.reading.get() {
-            Reading::Rest => Ok(()),
-            Reading::Nothing => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes between two responses")),
-            Reading::Heads(mut scan) => {
-                let ended = scan.advance(bytes).map_err(|flaw| io::Error::new(io::ErrorKind::InvalidData, flaw))?;
-                self.reading.set(if ended { Reading::Rest } else { Reading::Heads(scan) });
+        self.received.set(true);
+        match self.expected.get() {
+            Expected::Body => Ok(()),
+            // The library would take these bytes for the response to the next request.
+            Expected::Nothing => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes between two responses")),
+            Expected::Heads(mut scan) => {
+                let ended = scan.advance(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                self.expected.set(if ended { Expected::Body } else { Expected::Heads(scan) });
                 Ok(())
             }
         }
@@ -94,14 +99,14 @@ impl ConnectionState {
 impl AsyncRead for ScannedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut *self.0.stream.borrow_mut()).poll_read(cx, buf))?;
-        Poll::Ready(self.0.received(&buf.filled()[before..]))
+        ready!(Pin::new(&mut *self.0.socket.borrow_mut()).poll_read(cx, buf))?;
+        Poll::Ready(self.0.scan(&buf.filled()[before..]))
     }
 }
 
 impl AsyncWrite for ScannedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.stream.borrow_mut()).poll_write(cx, bytes)
+        Pin::new(&mut *self.0.socket.borrow_mut()).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -109,19 +114,19 @@ impl AsyncWrite for ScannedStream {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.stream.borrow_mut()).poll_write_vectored(cx, bytes)
+        Pin::new(&mut *self.0.socket.borrow_mut()).poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.stream.borrow().is_write_vectored()
+        self.0.socket.borrow().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.stream.borrow_mut()).poll_flush(cx)
+        Pin::new(&mut *self.0.socket.borrow_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.stream.borrow_mut()).poll_shutdown(cx)
+        Pin::new(&mut *self.0.socket.borrow_mut()).poll_shutdown(cx)
     }
 }
 
@@ -134,36 +139,36 @@ mod tests {
 
     use super::*;
 
-    async fn link() -> (Rc<ConnectionState>, std::net::TcpStream) {
+    async fn connect() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (ConnectionState::new(Socket::Plain(stream)), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_waits_in_the_kernel_is_known_at_once() {
-        let (link, mut peer) = link().await;
-        assert!(link.is_silent());
+    async fn bytes_in_the_kernel_are_seen_at_once() {
+        let (state, mut peer) = connect().await;
+        assert!(state.is_silent());
         peer.write_all(b"x").unwrap();
-        assert!(!link.is_silent(), "the runtime has had no turn");
-        let (link, peer) = self::link().await;
+        assert!(!state.is_silent(), "the runtime has had no turn to read it");
+        let (state, peer) = connect().await;
         drop(peer);
-        assert!(!link.is_silent(), "closed");
+        assert!(!state.is_silent(), "closed");
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn bytes_are_read_only_for_a_request() {
-        let (link, mut peer) = link().await;
+    async fn bytes_are_accepted_only_within_an_exchange() {
+        let (state, mut peer) = connect().await;
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        assert!(link.wire().read(&mut [0; 64]).await.is_err());
-        let (link, mut peer) = self::link().await;
-        link.begin();
-        assert!(!link.is_answered());
+        assert!(state.stream().read(&mut [0; 64]).await.is_err());
+        let (state, mut peer) = connect().await;
+        state.begin_exchange();
+        assert!(!state.has_received());
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        assert_eq!(link.wire().read(&mut [0; 64]).await.unwrap(), 19);
-        assert!(link.is_answered());
-        link.end();
+        assert_eq!(state.stream().read(&mut [0; 64]).await.unwrap(), 19);
+        assert!(state.has_received());
+        state.end_exchange();
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        assert!(link.wire().read(&mut [0; 64]).await.is_err());
+        assert!(state.stream().read(&mut [0; 64]).await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Where the upstream is, and how patient we are with it.
+//! Settings of the upstream: endpoints, protocol, TLS and time-outs.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use rustls::pki_types::ServerName;
 
 use crate::tls::ClientSettings;
 
-/// The upstream's endpoints and time-outs.
+/// Settings of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// At least one.
+    /// Endpoints, at least one.
     pub endpoints: Vec<Endpoint>,
-    /// What is spoken to all of them.
+    /// Protocol spoken to all endpoints.
     pub protocol: Protocol,
-    /// Whom we believe, and who we are, at endpoints that are encrypted.
+    /// Trusted authorities, and the client certificate, for endpoints with TLS.
     pub tls: ClientSettings,
-    /// How long it may take.
+    /// Time-outs.
     pub timeouts: Timeouts,
 }
 
-/// What is spoken to the upstream.
+/// Protocol spoken to the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2: where connections are not encrypted, with prior knowledge (RFC 9113, section 3.3).
+    /// HTTP/2. Without TLS with prior knowledge (RFC 9113, section 3.3).
     Http2,
 }
 
-/// How long the upstream may take.
+/// Time-outs of an exchange with the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To make a connection to one endpoint, name resolution included.
+    /// Connecting to one endpoint, name resolution and TLS handshake included.
     pub connect: Duration,
-    /// From the request being sent to the response's head. While the request's body goes, the upstream is not late.
+    /// From the request being sent to the response's head. It begins anew while the request's body advances.
     pub response: Duration,
     /// Between two pieces of a response body.
     pub response_idle: Duration,
@@ -42,15 +42,15 @@ pub struct Timeouts {
     pub exchange: Duration,
 }
 
-/// One endpoint, `http://host:port` or `https://host:port`.
+/// Endpoint, configured as `http://host:port` or `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A name or an address, without brackets.
+    /// Host name or address; an IPv6 address without brackets.
     pub host: String,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// What goes into `Host`: host and port as configured.
+    /// Value of `Host`: host and port as configured.
     pub authority: String,
-    /// Whom its certificate must be for; none when connections to it are not encrypted.
+    /// Name that the endpoint's certificate must be for; none: connections have no TLS.
     pub tls: Option<ServerName<'static>>,
 }

@@ -1,7 +1,7 @@
-//! The bytes of an upstream connection, encrypted or not.
+//! Socket of an upstream connection, with TLS or without.
 //!
-//! - An encrypted one exists only after its certificate has been verified: for the endpoint's host, or for the configured
-//!   name, by the configured authorities, or the system's.
+//! - A socket with TLS exists only after the certificate was verified: for the endpoint's host, or for the configured
+//!   name, by the configured authorities, or by those of the system.
 
 use std::io;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use tokio_rustls::client::TlsStream;
 use super::settings::Endpoint;
 use crate::tls::ClientTls;
 
-/// How connections to one endpoint are encrypted.
+/// TLS parameters of connections to one endpoint.
 pub(super) struct Encryption {
-    /// Shared by all endpoints.
+    /// Trusted authorities and client certificate, shared by all endpoints.
     pub(super) store: Arc<ClientTls>,
-    /// Whom its certificate must be for.
+    /// Name that the certificate must be for.
     name: ServerName<'static>,
 }
 
-/// An upstream connection's bytes.
+/// Connected socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     Plain(TcpStream),
@@ -32,14 +32,14 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         }
     }
 
-    /// Whether something was read from the socket that nobody has asked for yet. After an error there is.
+    /// Returns whether bytes were decrypted, or an error was found, that no read has returned yet.
     pub(super) fn has_read_ahead(&mut self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -57,7 +57,7 @@ impl Encryption {
     }
 }
 
-/// Connects, trying every address of the endpoint's name.
+/// Connects: tries every address of the endpoint's name, then shakes hands where the endpoint has TLS.
 pub(super) async fn connect_socket(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Socket> {
     let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await?;
     stream.set_nodelay(true)?;

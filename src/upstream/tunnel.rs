@@ -1,4 +1,4 @@
-//! A connection behind a 101: the upstream's end of a tunnel.
+//! Upstream's end of a tunnel: a connection after its 101 response.
 
 use std::io;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::endpoint::InFlight;
 use super::scanned_stream::ScannedStream;
 
-/// The upstream's bytes behind its 101. The connection is never pooled, and counts as in flight until it is dropped.
+/// Byte stream of a connection after its 101 response. It is never pooled, and counts as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// What came along with the 101.
+    /// Bytes that came along with the 101: the HTTP library has read them already.
     ahead: Bytes,
-    wire: ScannedStream,
+    stream: ScannedStream,
     _in_flight: InFlight,
 }
 
 impl Tunnel {
-    pub(super) fn new(ahead: Bytes, wire: ScannedStream, in_flight: InFlight) -> Self {
-        Self { ahead, wire, _in_flight: in_flight }
+    pub(super) fn new(ahead: Bytes, stream: ScannedStream, in_flight: InFlight) -> Self {
+        Self { ahead, stream, _in_flight: in_flight }
     }
 }
 
@@ -32,20 +32,20 @@ impl AsyncRead for Tunnel {
             buf.put_slice(&self.ahead.split_to(take));
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.wire).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.wire).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

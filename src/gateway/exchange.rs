@@ -1,0 +1,115 @@
+//! Admitted requests between admission and the last frame of their response.
+
+use http::{Response, StatusCode};
+use prometheus::{Histogram, IntCounter, IntGauge};
+
+use super::Gateway;
+use super::guarded_body::GuardedBody;
+use super::own_response::own;
+use super::rate_limit::RateLimitFields;
+use super::rejection::Rejection;
+use super::request::Arrival;
+use crate::admission::Route;
+use crate::audit::{AuditEntry, Outcome, UseEnd};
+use crate::clock::{self, Micros};
+use crate::refusal::Refusal;
+use crate::request_body::{RequestBody, UploadProgress};
+use crate::state::{Admitted, Permit};
+
+/// Guard of an admitted request: its slot and its open audit entry.
+///
+/// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
+pub(super) struct Exchange {
+    pub(super) _permit: Permit,
+    pub(super) entry: Option<AuditEntry>,
+    /// Time at which the head arrived.
+    pub(super) arrived: Micros,
+    pub(super) upload: UploadProgress,
+    /// Status that was sent.
+    pub(super) status: Option<StatusCode>,
+    /// Bytes of body that were sent.
+    pub(super) sent: u64,
+    /// Bytes that the client sent through a tunnel.
+    pub(super) tunnelled: u64,
+    /// Counter of dropped trailers; none: the client gets no trailers.
+    pub(super) trailers: Option<IntCounter>,
+    /// Outcome, once it is known.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) in_flight: IntGauge,
+    pub(super) duration: Histogram,
+}
+
+impl Gateway {
+    /// Begins the exchange of an admitted request.
+    pub(super) fn begin_exchange(
+        &self,
+        arrival: &Arrival<'_>,
+        admitted: Admitted,
+        entry: AuditEntry,
+        body: &RequestBody,
+        route: &Route,
+    ) -> Exchange {
+        self.metrics.in_flight.inc();
+        Exchange {
+            _permit: admitted.permit,
+            entry: Some(entry),
+            arrived: arrival.time,
+            upload: body.upload(),
+            status: None,
+            sent: 0,
+            tunnelled: 0,
+            trailers: None,
+            outcome: None,
+            in_flight: self.metrics.in_flight.clone(),
+            duration: route.metrics.duration.clone(),
+        }
+    }
+}
+
+impl Exchange {
+    /// Sets the outcome, unless one was set before: the first cause is the one that counts.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+
+    /// Ends the exchange without a response from the upstream, and answers the request.
+    pub(super) fn fail(
+        mut self,
+        arrival: &Arrival<'_>,
+        route: &Route,
+        refusal: Refusal,
+        rate_limit: RateLimitFields,
+    ) -> Response<GuardedBody> {
+        // When the request's body failed, the upstream could not respond: the body's failure is the cause.
+        let refusal = self.upload.error().map_or(refusal, Refusal::from);
+        self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
+        let response = Rejection::with_rate_limit(refusal, rate_limit).response(arrival.id);
+        self.status = Some(response.status());
+        self.sent = arrival.sent(&response);
+        route.metrics.count_response(response.status());
+        own(response)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let duration_us = clock::now().since(self.arrived);
+        self.in_flight.dec();
+        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        self.duration.observe(duration_us as f64 / 1e6);
+        if let Some(entry) = self.entry.take() {
+            // A panic drops the exchange, too. It is not the client's doing, and the client is answered with 500, unless
+            // the head of another response was sent before.
+            let panicked = std::thread::panicking();
+            let default = if panicked { Outcome::InternalError } else { Outcome::Aborted };
+            let status = self.status.or(panicked.then_some(StatusCode::INTERNAL_SERVER_ERROR));
+            entry.close(UseEnd {
+                outcome: self.outcome.unwrap_or(default),
+                status: status.map(|status| status.as_u16()),
+                duration_us,
+                request_bytes: self.upload.received_bytes() + self.tunnelled,
+                response_bytes: self.sent,
+            });
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Responses that the gateway writes itself, and what becomes of the bodies of requests that it refuses.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::{HeaderValue, Response};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+
+use super::guarded_body::GuardedBody;
+
+/// Bytes of a refused request's body that are read and dropped, so that its connection can be used again.
+const MAX_DRAINED: u64 = 8 * 1024;
+/// Time in which they must come. Usually they come along with the head.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Wraps a response of the gateway itself.
+pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
+    response.map(|body| GuardedBody::Own(Full::new(body)))
+}
+
+/// Reads and drops a small body. Returns whether its end was seen.
+pub(super) async fn drain(mut body: Incoming) -> bool {
+    if body.size_hint().exact().is_none_or(|length| length > MAX_DRAINED) {
+        return false;
+    }
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false)
+}
+
+/// Finishes a response of the gateway itself: it has no body in answer to `HEAD` (RFC 9110, section 9.3.2), and ends the
+/// connection when the rest of the request may still come. Responses of the upstream stay as they are.
+pub(super) fn finish(mut response: Response<GuardedBody>, is_head: bool, is_unread: bool) -> Response<GuardedBody> {
+    let GuardedBody::Own(body) = response.body() else { return response };
+    let length = body.size_hint().lower();
+    if is_unread {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if is_head {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        *response.body_mut() = GuardedBody::Own(Full::default());
+    }
+    response
+}

@@ -1,0 +1,44 @@
+//! Response of the upstream between its head and the decision to forward it.
+
+use http::response::Parts;
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::attempt::Deadlines;
+use super::response_body::{ConnectionGuard, ResponseBody};
+
+/// Response whose head the caller has not accepted yet.
+///
+/// - The connection is not pooled again before the head was accepted, also when the response has no body: an invalid head
+///   may mean that upstream and gateway disagree on where the response ends.
+/// - Rejected, or dropped, it closes the connection at once.
+pub struct UpstreamResponse {
+    /// Head, as the upstream sent it.
+    pub head: Parts,
+    body: Incoming,
+    guard: ConnectionGuard,
+    deadlines: Deadlines,
+}
+
+impl UpstreamResponse {
+    pub(super) fn new(response: Response<Incoming>, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+        let (head, body) = response.into_parts();
+        Self { head, body, guard, deadlines }
+    }
+
+    /// Accepts the head, as it is now, and counts a successful exchange. The body keeps the connection until its end.
+    pub fn accept(self) -> Response<ResponseBody> {
+        let Self { head, body, guard, deadlines } = self;
+        guard.endpoint().metrics.ok.inc();
+        let body = match head.status {
+            StatusCode::SWITCHING_PROTOCOLS => ResponseBody::switched(body, guard, deadlines),
+            _ => ResponseBody::new(body, guard, deadlines),
+        };
+        Response::from_parts(head, body)
+    }
+
+    /// Rejects the head, counts a bad response, and closes the connection.
+    pub fn reject(self) {
+        self.guard.endpoint().metrics.bad_response.inc();
+    }
+}
