@@ -1,4 +1,4 @@
-//! All pages, each looked at as `checks` says.
+//! Every page, checked by `page_checks`.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! A browser, and what a person does with it. Everything waits until it can be done, and fails after a while.
+//! A browser, and the actions of its user. Each action waits until it is possible, and fails after a time-out.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::driver::Driver;
 use crate::protocol::{self, Extended};
 
-/// How long anything may take, on a machine that does much else.
+/// Time-out of an action, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One browser with a profile of its own, which ends with its handle.
+/// A browser with a profile of its own. Dropping it ends the browser.
 pub struct Browser {
     client: Client,
     runtime: Runtime,
@@ -26,7 +26,7 @@ pub struct Browser {
     _driver: Driver,
 }
 
-/// What the console says.
+/// A message in the browser's console.
 #[derive(Clone, Debug)]
 pub struct ConsoleEntry {
     pub level: String,
@@ -45,7 +45,7 @@ impl Browser {
         Self { client, runtime, secrets: RefCell::default(), _driver: driver }
     }
 
-    // --- What a person does ---
+    // --- Actions of the user ---
 
     pub fn go(&self, url: &str) {
         self.wait(self.client.goto(url));
@@ -55,7 +55,7 @@ impl Browser {
         self.wait(self.client.refresh());
     }
 
-    /// Presses the button with this text, and waits for the page that comes then.
+    /// Presses the button with this text, and waits for the next page.
     pub fn press(&self, label: &str) {
         let button = format!("//button[normalize-space(.)=\"{label}\"]");
         self.leave_by(&self.find(Locator::XPath(&button)));
@@ -67,39 +67,39 @@ impl Browser {
         self.leave_by(&self.find(Locator::XPath(&link)));
     }
 
-    /// Clicks where no other page comes.
+    /// Clicks an element that does not lead to another page.
     pub fn click(&self, css: &str) {
         self.wait(self.find(Locator::Css(css)).click());
     }
 
-    /// Clicks where another page comes.
+    /// Clicks an element that leads to another page, and waits for that page.
     pub fn click_link_or_submit(&self, css: &str) {
         self.leave_by(&self.find(Locator::Css(css)));
     }
 
-    /// Fills a field with this text and no other.
+    /// Replaces the text of a field.
     pub fn fill(&self, css: &str, text: &str) {
         let field = self.find(Locator::Css(css));
         self.wait(field.clear());
         self.wait(field.send_keys(text));
     }
 
-    /// Chooses from a list, by the value that is sent.
+    /// Chooses from a list, by the submitted value.
     pub fn choose(&self, css: &str, value: &str) {
         self.wait(self.find(Locator::Css(css)).select_by_value(value));
     }
 
-    /// Types where the page is.
+    /// Types into the focused element.
     pub fn keys(&self, text: &str) {
         self.wait(self.wait(self.client.active_element()).send_keys(text));
     }
 
-    /// Presses a key upon which another page comes.
+    /// Presses a key that leads to another page, and waits for that page.
     pub fn leave_by_keys(&self, key: Key) {
         self.leave(|| self.keys(&char::from(key).to_string()));
     }
 
-    // --- What a person sees ---
+    // --- What the user sees ---
 
     pub fn address(&self) -> String {
         self.wait(self.client.current_url()).to_string()
@@ -109,12 +109,12 @@ impl Browser {
         self.text("h1")
     }
 
-    /// The text of the first element, as it is seen.
+    /// The visible text of the first matching element.
     pub fn text(&self, css: &str) -> String {
         self.wait(self.find(Locator::Css(css)).text())
     }
 
-    /// The texts of all such elements that there are now.
+    /// The visible texts of all matching elements.
     pub fn texts(&self, css: &str) -> Vec<String> {
         let elements = self.wait(self.client.find_all(Locator::Css(css)));
         elements.into_iter().map(|element| self.wait(element.text())).collect()
@@ -125,29 +125,29 @@ impl Browser {
         elements.into_iter().any(|element| self.wait(element.is_displayed()))
     }
 
-    /// The page as it was sent, more or less.
+    /// The HTML of the page, as the browser serializes it.
     pub fn source(&self) -> String {
         self.wait(self.client.source())
     }
 
-    /// The status that the page came with.
+    /// The HTTP status of the page.
     pub fn status(&self) -> u64 {
         self.script("return performance.getEntriesByType('navigation')[0].responseStatus").as_u64().unwrap()
     }
 
-    // --- What only a test does ---
+    // --- Inspection ---
 
     pub fn script(&self, script: &str) -> Value {
         self.wait(self.client.execute(script, vec![]))
     }
 
-    /// Runs a script that calls `done` with what it has found.
+    /// Runs a script that calls `done` with its result.
     pub fn script_until_done(&self, script: &str) -> Value {
         let script = format!("const done = arguments[arguments.length - 1];\n{script}");
         self.wait(self.client.execute_async(&script, vec![]))
     }
 
-    /// Has a script of the page that is shown ask for a path: status, and body.
+    /// Fetches a path by a script of the current page; returns status and body.
     pub fn fetch(&self, path: &str, options: &Value) -> (u64, String) {
         let answer = self.script_until_done(&format!(
             "fetch({path:?}, {options}).then(async (answer) => done([answer.status, await answer.text()]), \
@@ -156,7 +156,7 @@ impl Browser {
         (answer[0].as_u64().unwrap(), answer[1].as_str().unwrap().to_owned())
     }
 
-    /// Has a script of the page send a form: status, and body.
+    /// Submits a form by a script of the current page; returns status and body.
     pub fn send_form(&self, path: &str, form: &str) -> (u64, String) {
         let kind = json!({ "Content-Type": "application/x-www-form-urlencoded" });
         self.fetch(path, &json!({ "method": "POST", "headers": kind, "body": form }))
@@ -166,24 +166,24 @@ impl Browser {
         self.wait(self.client.issue_cmd(Extended::devtools(command, parameters)))
     }
 
-    /// The size of the window in CSS pixels, and whether the person likes it `light` or `dark`.
+    /// Sets the width of the window in CSS pixels, and the colour scheme, `light` or `dark`.
     pub fn view(&self, width: u64, scheme: &str) {
         let size = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.devtools("Emulation.setDeviceMetricsOverride", size);
         let scheme = json!({ "name": "prefers-color-scheme", "value": scheme });
-        // Colours that change in time have no contrast that could be measured.
+        // The contrast of colours in a transition cannot be measured.
         let still = json!({ "name": "prefers-reduced-motion", "value": "reduce" });
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": [scheme, still] }));
     }
 
-    /// What the console says since it was asked last.
+    /// The messages in the console since the last call.
     pub fn console_entries(&self) -> Vec<ConsoleEntry> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let entry = |entry: &Value| ConsoleEntry { level: text(&entry["level"]), text: text(&entry["message"]) };
         self.log("browser").iter().map(entry).collect()
     }
 
-    /// Every cookie, link token, code and ID token that went over its wires so far.
+    /// Every cookie, link token, code and ID token in its network traffic so far.
     pub fn secrets(&self) -> BTreeSet<String> {
         let new = self.log("performance");
         self.secrets.borrow_mut().extend(new.iter().flat_map(protocol::secrets));
@@ -198,13 +198,13 @@ impl Browser {
         self.leave(|| self.wait(element.click()));
     }
 
-    /// Does something, and waits until the page that was there is gone and another one is.
+    /// Performs an action, and waits until another page has replaced the current one.
     fn leave(&self, doing: impl FnOnce()) {
         let old = self.find(Locator::Css("html"));
         doing();
         let deadline = Instant::now() + PATIENCE;
         while self.runtime.block_on(old.tag_name()).is_ok() {
-            assert!(Instant::now() < deadline, "no other page comes after {}", self.address());
+            assert!(Instant::now() < deadline, "no other page replaced {}", self.address());
         }
         self.find(Locator::Css("body"));
     }
@@ -213,7 +213,7 @@ impl Browser {
         let waiting = self.client.wait().at_most(PATIENCE).every(Duration::from_millis(20));
         self.runtime.block_on(waiting.for_element(locator)).unwrap_or_else(|error| {
             panic!(
-                "nothing at {} is {locator:?}: {error}; its title is {:?}",
+                "no element at {} matches {locator:?}: {error}; its title is {:?}",
                 self.address(),
                 self.wait(self.client.title())
             )
@@ -221,6 +221,6 @@ impl Browser {
     }
 
     fn wait<T>(&self, doing: impl Future<Output = Result<T, CmdError>>) -> T {
-        self.runtime.block_on(doing).unwrap_or_else(|error| panic!("the browser says: {error}"))
+        self.runtime.block_on(doing).unwrap_or_else(|error| panic!("the browser failed: {error}"))
     }
 }

@@ -1,4 +1,4 @@
-//! chromedriver as a process of its own, with the Chromium that it starts.
+//! chromedriver as a separate process, with the Chromium that it starts.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,17 +6,17 @@ use std::process::{Child, Command, Stdio};
 use fantoccini::wd::Capabilities;
 use serde_json::json;
 
-/// A running chromedriver. It is killed with its handle; Chromium, which hangs on a pipe to it, ends then.
+/// A running chromedriver. Dropping it kills the process; Chromium ends when its pipe to chromedriver closes.
 pub struct Driver {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub url: String,
     profile: tempfile::TempDir,
 }
 
 impl Driver {
     pub fn start() -> Self {
-        // It takes one port of IPv4 and of IPv6, and gives up when somebody has one of them.
+        // It binds the same port for IPv4 and IPv6, and exits when one of them is in use.
         (0..10).find_map(|_| Self::try_start()).expect("chromedriver finds a port")
     }
 
@@ -32,13 +32,13 @@ impl Driver {
             child.wait().unwrap();
             return None;
         };
-        // It would end if nobody read what it says.
+        // It exits when its output is not read.
         std::thread::spawn(move || lines.for_each(drop));
         let url = format!("http://127.0.0.1:{}", port.trim_end_matches('.'));
         Some(Self { child, url, profile: tempfile::tempdir().unwrap() })
     }
 
-    /// What the browser is to be like: it asks nobody but who it is sent to, and tells everything that it says and hears.
+    /// Options of the browser: no requests except those of the tests, and logs of console and network.
     pub fn capabilities(&self) -> Capabilities {
         let arguments = [
             "--headless",
@@ -66,7 +66,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

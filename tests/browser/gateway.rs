@@ -1,4 +1,5 @@
-//! A gateway as a process of its own, which logs all that it can, and what was seen in a test that its log must not have.
+//! A gateway as a separate process with its log at level trace, and a check that the log contains no secret of the
+//! test.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,23 +13,23 @@ use crate::browser::Browser;
 use crate::support::{eventually, free_address};
 
 const KEYGATE: &str = env!("CARGO_BIN_EXE_keygate");
-/// Who manages the organization.
+/// Admin of the organization.
 pub const ADMIN: &str = "admin@demo.example";
-/// Somebody else in it, who does not.
+/// Member of the organization.
 pub const MEMBER: &str = "reader@demo.example";
 
-/// A running gateway. It is killed with its handle.
+/// A running gateway. Dropping it kills the process.
 pub struct Gateway {
     child: Child,
     /// Scheme, host and port.
     pub origin: String,
     dir: tempfile::TempDir,
-    /// What it printed.
+    /// Its output.
     pub lines: Vec<String>,
     keys: RefCell<BTreeSet<String>>,
 }
 
-/// What curl got.
+/// The response that curl received.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -36,9 +37,9 @@ pub struct Answer {
 }
 
 impl Gateway {
-    /// The demo, with its queries, and an organization of an admin and two others.
+    /// The demo: query-store as the upstream, and an organization with an admin and two members.
     pub fn demo() -> Self {
-        // It looks for free ports before it takes them, and somebody may be quicker.
+        // The demo looks for free ports before it binds them; another process may bind them in between.
         (0..10).find_map(|_| Self::try_demo()).expect("the demo starts")
     }
 
@@ -64,11 +65,11 @@ impl Gateway {
             return None;
         }
         let origin = demo.lines.iter().find_map(|line| line.trim().strip_prefix("gateway"));
-        demo.origin = origin.expect("the demo says where it is").trim().to_owned();
+        demo.origin = origin.expect("the demo prints its address").trim().to_owned();
         Some(demo)
     }
 
-    /// One with this block `session`, in which it puts its origin, and an organization like the demo's; it forwards nothing.
+    /// A gateway with this block `session`, and an organization as in the demo. Its upstream is unreachable.
     pub fn with_sessions(address: SocketAddr, block: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (admin, nobody, origin) = (free_address(), free_address(), format!("http://{address}"));
@@ -105,7 +106,7 @@ impl Gateway {
         link.expect("the demo prints a link")
     }
 
-    /// The key of the demo whose owner may only read.
+    /// The demo's key whose owner may only read.
     pub fn demo_key(&self) -> String {
         let key = self.lines.iter().find_map(|line| line.trim().strip_prefix("may read "));
         let key = key.expect("the demo prints its keys").trim().to_owned();
@@ -113,19 +114,19 @@ impl Gateway {
         key
     }
 
-    /// Another link, for this user.
+    /// Creates a sign-in link for this user.
     pub fn link(&self, user: &str) -> String {
         self.keygate(&["session", "link", "--org", "demo", user])
     }
 
-    /// Signs a browser in as somebody.
+    /// Signs a user in.
     pub fn sign_in(&self, browser: &Browser, user: &str) {
         browser.go(&self.link(user));
         browser.click_link_or_submit("main button");
         assert_eq!(browser.heading(), "API Keys", "{user} is signed in");
     }
 
-    /// Makes a key in the browser: the key, and its id.
+    /// Creates a key in the browser; returns the key and its id.
     pub fn make_key(&self, browser: &Browser, name: &str) -> (String, String) {
         browser.go(&self.page("/keys/new"));
         browser.fill("#name", name);
@@ -133,7 +134,7 @@ impl Gateway {
         self.new_key(browser)
     }
 
-    /// The key that the page shows, and its id.
+    /// The key on the current page, and its id.
     pub fn new_key(&self, browser: &Browser) -> (String, String) {
         let key = browser.text("#api-key");
         self.keys.borrow_mut().insert(key.clone());
@@ -141,12 +142,12 @@ impl Gateway {
         (key.clone(), id.expect("a key has an id").to_owned())
     }
 
-    /// What the API answers to a key.
+    /// Sends an API request with a key.
     pub fn list_with(&self, key: &str) -> Answer {
         paste(&format!("curl -s -i -H 'Authorization: Bearer {key}' '{}/api/queries?limit=2'", self.origin))
     }
 
-    /// Runs a management command that must succeed, and returns what it says.
+    /// Runs a management command that must succeed, and returns its output.
     pub fn keygate(&self, arguments: &[&str]) -> String {
         self.try_keygate(arguments).unwrap_or_else(|told| panic!("{arguments:?}: {told}"))
     }
@@ -158,17 +159,17 @@ impl Gateway {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// Ends it, and looks whether its log has any secret that it or the browser has seen.
+    /// Stops the gateway, and checks that its log has no secret of the test or the browser.
     pub fn end(mut self, browser: &Browser) {
         let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(killed.success());
-        assert!(self.child.wait().unwrap().success(), "it ends as it should");
+        assert!(self.child.wait().unwrap().success(), "the gateway exits with success");
         let (log, seen, keys) = (self.log(), browser.secrets(), self.keys.borrow());
-        assert!(log.contains(" DEBUG ") && log.contains("user signed in"), "the log is one of everything: {log}");
+        assert!(log.contains(" DEBUG ") && log.contains("user signed in"), "the log is not complete: {log}");
         assert!(!seen.is_empty(), "the browser had cookies");
         let secrets = seen.iter().chain(keys.iter());
         let told: Vec<&str> = secrets.filter_map(|secret| log.lines().find(|line| line.contains(secret))).collect();
-        assert!(told.is_empty(), "the log tells secrets: {told:#?}");
+        assert!(told.is_empty(), "the log contains secrets: {told:#?}");
     }
 
     fn log(&self) -> String {
@@ -178,13 +179,13 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// What a line for curl gets, pasted into a shell.
+/// Runs a curl command in a shell; returns the response.
 pub fn paste(line: &str) -> Answer {
     let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

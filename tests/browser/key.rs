@@ -1,4 +1,4 @@
-//! The life of a key, in the browser and on the command line beside it.
+//! Life cycle of a key, in the browser and with curl.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     let (first, id) = gateway.make_key(&browser, "Billing");
     let second = rotate(&gateway, &browser, &id, "1h");
     assert!(browser.text("main").contains("The old secret works until"));
-    assert!(first != second, "it is another secret");
+    assert!(first != second, "the secret is another one");
     assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200]);
 
     let third = rotate(&gateway, &browser, &id, "0s");
@@ -70,7 +70,7 @@ fn rotate(gateway: &Gateway, browser: &Browser, id: &str, overlap: &str) -> Stri
     key
 }
 
-/// What is on the clipboard after the button beside the key was pressed.
+/// The clipboard after the copy button of the key was pressed.
 fn copied(gateway: &Gateway, browser: &Browser) -> String {
     let permissions = json!(["clipboardReadWrite", "clipboardSanitizedWrite"]);
     browser.devtools("Browser.grantPermissions", json!({ "origin": gateway.origin, "permissions": permissions }));
@@ -78,13 +78,13 @@ fn copied(gateway: &Gateway, browser: &Browser) -> String {
     browser.click("button[data-copy=api-key]");
     let deadline = Instant::now() + Duration::from_secs(60);
     while browser.text("button[data-copy=api-key]") != "Copied" {
-        assert!(Instant::now() < deadline, "the button does not say that it has copied");
+        assert!(Instant::now() < deadline, "the button does not confirm the copy");
     }
     let read = "navigator.clipboard.readText().then(done, (error) => done(String(error)));";
     browser.script_until_done(read).as_str().unwrap().to_owned()
 }
 
-/// Every page that is asked for a second after the use, or later, shows it.
+/// Checks that every page that is opened a second after the use, or later, shows the use.
 fn last_use_is_shown(gateway: &Gateway, browser: &Browser, used: Instant) {
     loop {
         let after = used.elapsed();

@@ -1,11 +1,11 @@
-//! With the keyboard alone.
+//! Use of the pages with the keyboard alone.
 
 use fantoccini::key::Key;
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway};
 
-/// More than there is on any page.
+/// More than the elements of any page that can have the focus.
 const MOST: usize = 200;
 
 #[test]
@@ -25,15 +25,15 @@ fn pages_can_be_used_with_the_keyboard_alone() {
     browser.go(&gateway.page("/keys"));
     browser.keys(&char::from(Key::Tab).to_string());
     assert_eq!(browser.script("return document.activeElement.textContent"), "Skip to content");
-    assert!(browser.is_shown(".skip"), "it is there when it is wanted");
+    assert!(browser.is_shown(".skip"), "the link is visible when it has the focus");
     browser.keys(&char::from(Key::Enter).to_string());
     assert_eq!(browser.script("return document.activeElement.id"), "main");
     gateway.end(&browser);
 }
 
-/// What can be used with a mouse and is not come to with the tabulator, or does not show that it is.
+/// Elements that the tab key does not reach, or that show no focus outline.
 fn unreached(browser: &Browser) -> Vec<String> {
-    // Some pages begin in a field, and what is before it comes after the end.
+    // Some pages focus a field; the elements before it follow after the last one.
     for _ in 0..MOST {
         browser.keys(&char::from(Key::Tab).to_string());
         let again = browser.script(

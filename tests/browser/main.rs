@@ -1,6 +1,6 @@
-//! The dashboard in a real browser: Chromium, by WebDriver, with the real binaries behind it.
+//! The dashboard in a real browser: Chromium by WebDriver, and the keygate binary.
 //!
-//! A test has a gateway and a browser of its own, and both end with it. `make setup` installs what is needed.
+//! Each test starts its own gateway and browser, and ends both. `make setup` installs the browser.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 #[allow(dead_code, reason = "shared with the integration tests")]

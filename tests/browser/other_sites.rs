@@ -1,4 +1,4 @@
-//! Pages of other origins, in the browser of somebody who is signed in: they change nothing.
+//! Pages of other origins in the browser of a signed-in user: they change nothing.
 
 use std::io::Write as _;
 
@@ -16,12 +16,12 @@ fn api_accepts_pages_of_the_gateway_and_refuses_pages_of_other_origins() {
     assert_eq!(list(&browser).len(), 250);
     let kind = json!({ "Content-Type": "application/json" });
     let post = json!({ "method": "POST", "headers": kind, "body": r#"{"name":"mine","sql":"select 1"}"# });
-    assert_eq!(browser.fetch("/api/queries", &post).0, 201, "our own pages may change something");
+    assert_eq!(browser.fetch("/api/queries", &post).0, 201, "the gateway's own pages may change something");
     let keys = browser.texts(".keys .name");
 
     let other = other_site(&gateway.origin);
-    // Another port is another origin of the same site, and the browser sends the session along. `localhost` is another
-    // site, whose forms come without it.
+    // Another port is another origin of the same site: the browser sends the session. `localhost` is another site: its
+    // forms are sent without the session.
     let sites = [(format!("http://127.0.0.1:{other}"), 403), (format!("http://localhost:{other}"), 401)];
     for (site, api) in sites {
         for (form, expected) in [("query", api), ("key", 403), ("out", 403)] {
@@ -32,15 +32,15 @@ fn api_accepts_pages_of_the_gateway_and_refuses_pages_of_other_origins() {
         }
         browser.go(&site);
         browser.follow("To the keys");
-        assert_eq!(browser.heading(), "API Keys", "the session is there as before, also for links from elsewhere");
-        assert_eq!(browser.texts(".keys .name"), keys, "no key was made");
+        assert_eq!(browser.heading(), "API Keys", "the session is still valid, and links from other sites send it");
+        assert_eq!(browser.texts(".keys .name"), keys, "no key was created");
     }
     let planted = list(&browser).into_iter().filter(|query| query["name"] == "planted").count();
-    assert_eq!(planted, 0, "no query was made");
+    assert_eq!(planted, 0, "no query was created");
     gateway.end(&browser);
 }
 
-/// All queries, page by page, as a script of the page that is shown gets them.
+/// All queries, fetched page by page by a script of the current page.
 fn list(browser: &Browser) -> Vec<Value> {
     let (mut items, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -53,7 +53,7 @@ fn list(browser: &Browser) -> Vec<Value> {
     }
 }
 
-/// A site with forms to the gateway, and its port. The body of the first one is JSON.
+/// A site with forms that target the gateway, and its port. The first form has a JSON body.
 fn other_site(gateway: &str) -> u16 {
     let page = format!(
         r#"<!doctype html><title>Elsewhere</title><link rel="icon" href="data:,">

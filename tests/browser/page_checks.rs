@@ -1,9 +1,9 @@
-//! What must hold for every page, however it is looked at.
+//! Checks of a page, at each width and in each colour scheme.
 //!
-//! - It comes with the status that it should.
-//! - The console says nothing: no error, and nothing that the Content Security Policy forbids.
+//! - It has the expected status.
+//! - The console is empty: no error, and no violation of the Content Security Policy.
 //! - Nothing is wider than the window.
-//! - axe-core finds no violation: wide and narrow, light and dark.
+//! - axe-core finds no violation.
 
 use std::fs;
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::browser::Browser;
 
 const AXE: &str = "tests/oidc-provider/node_modules/axe-core/axe.min.js";
-/// What people look through, in CSS pixels.
+/// Widths of the window in CSS pixels.
 pub const WIDTHS: [u64; 2] = [1280, 390];
 pub const SCHEMES: [&str; 2] = ["light", "dark"];
 
-/// Looks at pages, and remembers what is wrong with them.
+/// Checks pages, and collects the failures.
 pub struct PageChecks<'a> {
     browser: &'a Browser,
     axe: String,
@@ -31,13 +31,13 @@ impl<'a> PageChecks<'a> {
         Self { browser, axe, wrong: Vec::new(), seen: 0 }
     }
 
-    /// Goes to an address and looks at what is there.
+    /// Opens an address and checks the page.
     pub fn open(&mut self, name: &str, url: &str, status: u64) {
         self.browser.go(url);
         self.check(name, status);
     }
 
-    /// Looks at the page that is shown.
+    /// Checks the current page.
     pub fn check(&mut self, name: &str, status: u64) {
         self.seen += 1;
         let came = self.browser.status();
@@ -55,13 +55,13 @@ impl<'a> PageChecks<'a> {
         self.listen(name, status);
     }
 
-    /// Fails with all that was wrong.
+    /// Fails with all collected failures, or if the number of checked pages is not the expected one.
     pub fn end(self, expected: usize) {
         assert!(self.wrong.is_empty(), "{}", self.wrong.join("\n"));
-        assert_eq!(self.seen, expected, "pages that were looked at");
+        assert_eq!(self.seen, expected, "number of checked pages");
     }
 
-    /// That the page is an error is in the console, too.
+    /// Collects messages in the console. For an error page, the browser's own message about its status is expected.
     fn listen(&mut self, name: &str, status: u64) {
         let of_itself = format!(
             "{} - Failed to load resource: the server responded with a status of {status}",
@@ -75,7 +75,7 @@ impl<'a> PageChecks<'a> {
     }
 
     fn examine(&mut self, name: &str, width: u64) {
-        // A phone would zoom out, and call that the width of its window.
+        // A phone zooms out when content is too wide, and reports that as the width of its window.
         let wide = self.browser.script("return document.documentElement.scrollWidth").as_u64().unwrap();
         if wide > width {
             self.note(name, format!("it is {wide} pixels wide"));

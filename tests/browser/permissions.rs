@@ -1,4 +1,4 @@
-//! Who sees and may do what: members their own, admins all of the organization.
+//! Permissions: members see and change their own keys and sessions, admins those of the organization.
 
 use crate::browser::Browser;
 use crate::gateway::{ADMIN, Gateway, MEMBER};
@@ -12,20 +12,24 @@ fn members_see_their_own_keys_and_admins_all() {
     gateway.sign_in(&browser, MEMBER);
     let (members, members_id) = gateway.make_key(&browser, "Of the member");
     browser.go(&gateway.page("/keys"));
-    assert_eq!(names(&browser), ["Of the member", "demo"], "the demo has made one for the member, too");
+    assert_eq!(names(&browser), ["Of the member", "demo"], "the demo created a key of the member, too");
     assert!(browser.texts("td .owner").iter().all(|owner| owner.replace('\n', "") == MEMBER));
     another_s_key_is_not_there(&gateway, &browser, &admins_id);
-    assert_eq!(gateway.list_with(&admins).status, 200, "the admin's key works on");
+    assert_eq!(gateway.list_with(&admins).status, 200, "the admin's key still works");
 
     browser.go(&gateway.page("/keys/new"));
-    assert!(!browser.is_shown("#owner"), "members make keys for themselves");
+    assert!(!browser.is_shown("#owner"), "a member creates keys for themselves");
     let (status, page) = browser.send_form("/settings/keys/new", &format!("name=Planted&owner={ADMIN}"));
     assert_eq!(status, 403, "{page}");
 
     gateway.sign_in(&browser, ADMIN);
     let mut all = names(&browser);
     all.sort();
-    assert_eq!(all, ["Of the admin", "Of the member", "demo", "demo"], "admins see all, and nothing was planted");
+    assert_eq!(
+        all,
+        ["Of the admin", "Of the member", "demo", "demo"],
+        "an admin sees all keys, and no other was created"
+    );
     browser.go(&gateway.page(&format!("/keys/{members_id}")));
     browser.follow("Revoke");
     browser.fill("#name", "Of the member");
@@ -41,7 +45,7 @@ fn session_ended_by_an_admin_is_refused_at_once() {
     let (gateway, member, admin) = (Gateway::demo(), Browser::start(), Browser::start());
     gateway.sign_in(&member, MEMBER);
     member.go(&gateway.page("/sessions"));
-    assert_eq!(member.texts("table .who").len(), 0, "members see no list of people");
+    assert_eq!(member.texts("table .who").len(), 0, "a member sees no list of users");
     assert_eq!(member.texts("tbody tr").len(), 1);
     gateway.sign_in(&admin, ADMIN);
     admin.go(&gateway.page("/sessions"));
@@ -50,11 +54,12 @@ fn session_ended_by_an_admin_is_refused_at_once() {
     assert!(admin.text(".notice").contains("The session is ended"));
     assert_eq!(member.fetch("/api/queries", &serde_json::json!({})).0, 401, "the API refuses it");
     member.reload();
-    assert_eq!(member.heading(), "Sign in", "and so do the pages");
+    assert_eq!(member.heading(), "Sign in", "the pages refuse it, too");
     gateway.end(&member);
 }
 
-/// The pages of a key of somebody else are those of a key that never was, and its forms do nothing.
+/// Checks that the pages of another user's key are the same as those of a key that does not exist, and that its forms
+/// change nothing.
 fn another_s_key_is_not_there(gateway: &Gateway, browser: &Browser, id: &str) {
     let none: String = id.chars().rev().collect();
     for form in ["", "/revoke", "/rotate"] {

@@ -1,7 +1,7 @@
-//! Pictures of the pages, for the documentation: `make screenshots` writes them to `docs/screenshots`.
+//! Screenshots of the pages for the documentation: `make screenshots` writes them to `docs/screenshots`.
 //!
-//! The keys in them do not work, and are not there: what a new key's page shows is covered before the picture is taken.
-//! With `KEYGATE_SCREENSHOTS=DIR` every page goes there, at every width and in both colour schemes, to be looked at.
+//! They contain no keys: the key on its page is covered before the screenshot is taken. With `KEYGATE_SCREENSHOTS=DIR`,
+//! every page is written to that directory, at every width and in both colour schemes, for review.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const ADA: &str = "ada@acme.example";
 const GRACE: &str = "grace@acme.example";
 const LINUS: &str = "linus@acme.example";
 
-/// Those that the documentation has.
+/// The screenshots of the documentation.
 const SHOWN: &[(&str, u64, &str)] = &[
     ("keys", 1280, "light"),
     ("keys", 1280, "dark"),
@@ -35,7 +35,7 @@ const SHOWN: &[(&str, u64, &str)] = &[
     ("sign-in", 1280, "light"),
 ];
 
-/// Keys that people would have: whose, what for, what uses it, requests, and requests that are refused.
+/// Realistic keys: owner, name, user agent, number of requests, and number of refused requests.
 const KEYS: &[(&str, &str, &str, usize, usize)] = &[
     (GRACE, "Old importer", "importer/0.9", 3, 0),
     (LINUS, "Status page", "curl/8.14.1", 12, 0),
@@ -88,7 +88,7 @@ fn the_pages_are_pictured() {
     album.take("provider-away");
 }
 
-/// Where pictures go, and which.
+/// The directory of the screenshots.
 struct Album<'a> {
     browser: &'a Browser,
     dir: PathBuf,
@@ -114,7 +114,7 @@ impl<'a> Album<'a> {
     }
 }
 
-/// The page as it is now, from its top; of a long one as much as makes a small file.
+/// A screenshot of the current page from its top; long pages are cut off, to keep files small.
 fn picture(browser: &Browser, width: u64) -> Vec<u8> {
     let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
     let most = if width > 1000 { 1000 } else { 1200 };
@@ -138,7 +138,7 @@ fn sign_in(gateway: &Gateway, browser: &Browser) {
     browser.click_link_or_submit("main button");
 }
 
-/// Makes the keys and uses them, each by requests of its own; returns their ids.
+/// Creates the keys and sends requests with each; returns their ids.
 fn keys(gateway: &Gateway) -> Vec<String> {
     let ids: Vec<String> = KEYS
         .iter()
@@ -170,7 +170,7 @@ fn use_key(gateway: &Gateway, key: &str, agent: &str, method: &str, times: usize
     assert!(curl.arg(url).status().unwrap().success());
 }
 
-/// Puts dots where the page shows the secret of the key.
+/// Replaces the secret of the key on the page by dots.
 fn cover(browser: &Browser, key: &str) {
     browser.script(
         "for (const code of document.querySelectorAll('#api-key, #curl')) {

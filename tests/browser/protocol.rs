@@ -1,4 +1,4 @@
-//! What Chromium understands beyond WebDriver: the DevTools protocol, and its logs.
+//! Chromium's extensions of WebDriver: the DevTools protocol and logs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-/// A command of Chromium's own.
+/// A command that only Chromium has.
 #[derive(Debug)]
 pub struct Extended {
     path: &'static str,
@@ -21,7 +21,7 @@ impl Extended {
         Self { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": parameters }) }
     }
 
-    /// What one of the logs has since it was asked for last.
+    /// The entries of a log since it was last read.
     pub fn log(kind: &str) -> Self {
         Self { path: "se/log", body: json!({ "type": kind }) }
     }
@@ -37,7 +37,7 @@ impl WebDriverCompatibleCommand for Extended {
     }
 }
 
-/// The secrets of an event of the network log: cookies of the gateway's, link tokens, and what comes from a provider.
+/// The secrets in an event of the network log: the gateway's cookies, link tokens, and values from a provider.
 pub fn secrets(event: &Value) -> BTreeSet<String> {
     let message: Value = serde_json::from_str(event["message"].as_str().unwrap()).unwrap();
     let parameters = &message["message"]["params"];

@@ -28,7 +28,7 @@ fn user_signs_in_and_out_at_the_provider() {
     browser.click_link_or_submit("button[type=submit]");
     browser.click_link_or_submit("button[type=submit]");
     browser.text("#name");
-    assert_eq!(browser.address(), gateway.page("/keys/new"), "one comes to where one wanted to go");
+    assert_eq!(browser.address(), gateway.page("/keys/new"), "the sign-in leads to the requested page");
     assert_eq!(browser.text(".person .email"), ADMIN);
     organizations_are_switched(&browser);
 
@@ -39,13 +39,13 @@ fn user_signs_in_and_out_at_the_provider() {
     assert_eq!(browser.heading(), "Sign in");
 
     let secrets = browser.secrets();
-    assert!(secrets.iter().any(|secret| secret.starts_with("ey")), "the ID token went by, as a hint");
-    // State, code, session, the cookie of a sign-in under way, ID token; and the provider's own.
+    assert!(secrets.iter().any(|secret| secret.starts_with("ey")), "the ID token was sent as a hint");
+    // State, code, session, cookie of the pending sign-in, ID token; and the provider's own.
     assert!(secrets.len() >= 5, "{}", secrets.len());
     gateway.end(&browser);
 }
 
-/// What somebody may do is what they may do in the organization that they act in.
+/// Checks that the role is the one in the chosen organization.
 fn organizations_are_switched(browser: &Browser) {
     let mut checks = PageChecks::new(browser);
     for (org, role) in [("Second", "Member"), ("demo", "Admin")] {

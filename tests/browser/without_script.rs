@@ -1,4 +1,4 @@
-//! Without JavaScript all is there but the copy button.
+//! Pages without JavaScript: everything works except the copy button.
 
 use serde_json::json;
 
@@ -12,13 +12,13 @@ fn pages_work_without_javascript() {
     browser.go(gateway.printed_link());
     browser.click_link_or_submit("main button");
     let (_, id) = gateway.make_key(&browser, "Without a script");
-    assert!(!browser.is_shown("button[data-copy]"), "a button that can do nothing is not shown");
+    assert!(!browser.is_shown("button[data-copy]"), "the copy button is hidden");
     let line = browser.text("#curl");
     assert_eq!(paste(&line).status, 200);
 
     browser.follow("I have saved it");
     let created = browser.text("time");
-    assert!(created == "just now" || created.contains("ago"), "times are there in words: {created}");
+    assert!(created == "just now" || created.contains("ago"), "times are shown as texts: {created}");
     browser.choose("#show", "refused");
     browser.press("Filter");
     assert_eq!(browser.text(".uses .empty"), "No use matches.");

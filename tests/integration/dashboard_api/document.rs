@@ -1,4 +1,4 @@
-//! The API's description as a judge: is an answer one of those that it promises?
+//! Validation of responses against the API's description.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::Response;
 
-/// The document that a gateway serves.
+/// The OpenAPI document that a gateway serves.
 pub struct Document(Value);
 
 impl Document {
@@ -14,19 +14,19 @@ impl Document {
         Self(serde_json::from_slice(text).unwrap())
     }
 
-    /// Fails unless the answer to this request is as the document says: status, fields, type, and body, to the last
-    /// member.
-    pub fn judge(&self, method: &str, path: &str, response: &Response) {
+    /// Fails unless the response to this request is described: status, header fields, media type, and every member of
+    /// the body.
+    pub fn validate(&self, method: &str, path: &str, response: &Response) {
         let what = format!("{method} {path}: {} {}", response.status, String::from_utf8_lossy(&response.body));
         let operation = self.operation(method, path.split('?').next().unwrap());
-        let promised = &operation["responses"][response.status.to_string()];
-        assert!(promised.is_object(), "no such answer is documented: {what}");
-        let promised = self.resolved(promised);
-        for (name, field) in promised["headers"].as_object().into_iter().flatten() {
+        let described = &operation["responses"][response.status.to_string()];
+        assert!(described.is_object(), "the response is not documented: {what}");
+        let described = self.resolved(described);
+        for (name, field) in described["headers"].as_object().into_iter().flatten() {
             let required = self.resolved(field)["required"] == true;
             assert!(!required || response.header(&name.to_lowercase()).is_some(), "{name} is missing: {what}");
         }
-        match promised["content"].as_object() {
+        match described["content"].as_object() {
             None => assert!(response.body.is_empty() && response.header("content-type").is_none(), "{what}"),
             Some(content) => {
                 let kind = response.header("content-type").unwrap();
@@ -63,7 +63,7 @@ impl Document {
         validator.iter_errors(instance).map(|error| format!("{}: {error}", error.instance_path())).collect()
     }
 
-    /// Every example, with the name of its schema.
+    /// The errors in the document's examples, by the name of the schema.
     pub fn wrong_examples(&self) -> BTreeMap<String, Vec<String>> {
         let schemas = self.0["components"]["schemas"].as_object().unwrap();
         let examples = schemas.iter().flat_map(|(name, schema)| {
@@ -74,7 +74,7 @@ impl Document {
     }
 }
 
-/// Answers may have no member that is not described, here: clients must be able to bear it.
+/// Forbids members that are not described. Clients must accept them, but these responses have none.
 fn close(schema: &mut Value) {
     if schema["properties"].is_object() && schema["additionalProperties"].is_null() {
         schema["additionalProperties"] = json!(false);

@@ -1,4 +1,4 @@
-//! Keys: shown once, refused at once, and every change in the audit.
+//! Keys: shown once, refused at once after revocation, and every change in the audit.
 
 use keygate::audit::Outcome;
 use keygate::identity::AuthMethod;
@@ -36,7 +36,7 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
         }
     }
     assert_eq!(bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"]["status"], "revoked");
-    assert_eq!(client.get("/", &third).status, 401, "the very next request");
+    assert_eq!(client.get("/", &third).status, 401, "the next request is refused");
     let again = bob.send("POST", &format!("/keys/{id}/rotate"), None);
     assert_eq!((again.status, again.code().as_str()), (409, "key_revoked"));
 }
@@ -94,7 +94,7 @@ fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
     let (status, text) = page(format!("/keys/{id}"));
     std::fs::rename(setup.gateway.dir.path().join("away"), &audit).unwrap();
-    assert_eq!(status, 200, "what the journal does not say is shown all the same");
+    assert_eq!(status, 200, "the page is shown without the records");
     assert!(text.contains("cannot be read right now") && text.contains(&id));
 }
 

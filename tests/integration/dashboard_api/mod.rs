@@ -1,4 +1,4 @@
-//! The management API, as programs in a browser use it: what it does, for whom, and that its description is true.
+//! The management API, as programs in a browser use it: operations, permissions, errors, and its OpenAPI document.
 
 mod document;
 mod rig;

@@ -1,4 +1,4 @@
-//! What requests must look like, and how those that do not are answered.
+//! Validation of requests, and the errors for invalid ones.
 
 use keygate::session::Token;
 

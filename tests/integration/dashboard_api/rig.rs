@@ -1,4 +1,4 @@
-//! A gateway with a dashboard, an organization, and people with sessions in their browsers.
+//! A gateway with a dashboard, an organization, and users with web sessions.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use super::document::Document;
 use crate::support::{Client, Gateway, Response, Upstream, eventually};
 
 pub const API: &str = "/settings/api/v1";
-/// What a browser says of a request from a page of this origin.
+/// Header field of browsers for requests from a page of this origin.
 pub const OWN: (&str, &str) = ("Sec-Fetch-Site", "same-origin");
 pub const JSON: (&str, &str) = ("Content-Type", "application/json");
-/// What their browsers say that they are.
+/// User agent of the users' browsers.
 pub const AGENT: &str = "Browser/1.0";
 
 pub struct Setup {
@@ -24,11 +24,11 @@ pub struct Setup {
     _upstream: Upstream,
 }
 
-/// Somebody with a session.
+/// A user with a web session.
 pub struct SessionUser<'a> {
     setup: &'a Setup,
     pub user: UserId,
-    /// The field that their browser sends.
+    /// Value of the `Cookie` field.
     pub cookie: String,
 }
 
@@ -64,7 +64,7 @@ impl Setup {
         self.user("bob@example.com", &[])
     }
 
-    /// One more session of a user: the `Cookie` field of its browser.
+    /// Starts a session of a user; returns the value of its `Cookie` field.
     pub fn sign_in(&self, user: UserId) -> String {
         let link = Operation::LinkSession { org: self.org.to_string(), user: user.to_string() };
         let Reply::Link { link } = self.gateway.perform(link) else { panic!("a link") };
@@ -74,16 +74,16 @@ impl Setup {
         taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     }
 
-    /// One request, its answer as documented.
+    /// Sends a request, and validates the response against the document.
     pub fn send_request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let response = Client::connect(self.address()).request(method, &format!("{API}{path}"), "", headers, body);
         if method != "HEAD" && response.status != 405 {
-            self.document.judge(method, path, &response);
+            self.document.validate(method, path, &response);
         }
         response
     }
 
-    /// The changes that are in the audit, oldest first.
+    /// The audit records of changes, oldest first. Waits until all have an outcome.
     pub fn changes(&self) -> Vec<Record> {
         let mut records = Vec::new();
         eventually("all changes are recorded", || {
@@ -102,7 +102,7 @@ impl SessionUser<'_> {
         self.setup.send_request("GET", path, &[("Cookie", &self.cookie)], b"")
     }
 
-    /// Does something, from a page of this origin.
+    /// Sends a request from a page of this origin.
     pub fn send(&self, method: &str, path: &str, body: Option<Value>) -> Response {
         let mut headers = vec![("Cookie", self.cookie.as_str()), OWN, ("User-Agent", AGENT)];
         headers.extend(body.as_ref().map(|_| JSON));
@@ -114,7 +114,7 @@ impl SessionUser<'_> {
         self.send("POST", path, Some(body))
     }
 
-    /// A new key of their own: the whole key, and its id.
+    /// Creates a key of their own; returns the whole key and its id.
     pub fn key(&self, name: &str) -> (String, String) {
         let made = self.post("/keys", serde_json::json!({ "name": name }));
         assert_eq!(made.status, 201, "{}", made.code());

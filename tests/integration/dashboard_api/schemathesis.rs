@@ -1,8 +1,8 @@
-//! The API tried by schemathesis: requests made from its own description, good and bad, and no answer that it does not
-//! promise.
+//! The API tested by schemathesis: valid and invalid requests generated from the OpenAPI document must get documented
+//! responses.
 //!
-//! With SCHEMATHESIS_EXAMPLES in the environment, it makes that many requests where it makes a few else, and others every
-//! time.
+//! The environment variable SCHEMATHESIS_EXAMPLES sets the number of requests, which are then random; by default they
+//! are few and the same every time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,28 +11,28 @@ use keygate::key;
 
 use super::rig::{API, SessionUser, Setup};
 
-/// Seconds after which a run is broken off: it usually takes a quarter of that.
+/// Time-out of a run in seconds; it usually takes a quarter of that.
 const SECONDS: &str = "120";
-/// The same for more requests than usual.
+/// Time-out with SCHEMATHESIS_EXAMPLES.
 const LONG: &str = "3600";
 /// Requests that each phase makes for each operation, at most.
 const EXAMPLES: &str = "25";
-/// The same requests every time.
+/// Seed of the requests, so that they are the same every time.
 const SEED: &str = "7";
 
-/// Where `deploy/setup.sh` puts it.
+/// Path at which `deploy/setup.sh` installs schemathesis.
 fn tool() -> PathBuf {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/schemathesis/bin/schemathesis");
-    assert!(tool.exists(), "{} is not there: run `make setup` (deploy/setup.sh), which installs it", tool.display());
+    assert!(tool.exists(), "{} is missing: run `make setup` (deploy/setup.sh), which installs it", tool.display());
     tool
 }
 
-/// Tries the operations that these options choose, as a person.
+/// Tests the operations that these options select, with a user's session.
 fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let address = setup.address();
     let (_, token) = person.cookie.split_once('=').unwrap();
-    // As a credential of the description's own, it is left out where that is what is tried.
+    // Configured as the document's credential, the session is left out where schemathesis tests its absence.
     let config = "[auth.openapi.session]\napi_key = \"${SESSION}\"\n";
     std::fs::write(directory.path().join("schemathesis.toml"), config).unwrap();
     let examples = std::env::var("SCHEMATHESIS_EXAMPLES").ok();
@@ -55,7 +55,7 @@ fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
     let said = [ended.stdout, ended.stderr].concat();
     let said = String::from_utf8_lossy(&key::redacted(&said)).replace(token, "(the session)");
     assert!(ended.status.success(), "{said}");
-    assert_eq!(person.get("/session").status, 200, "the session was there to the end");
+    assert_eq!(person.get("/session").status, 200, "the session is still valid");
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn api_conforms_to_its_document() {
     let ada = setup.admin();
     ada.key("laptop");
     run(&setup, &ada, &["--exclude-operation-id", "signOut", "--exclude-operation-id", "endSession"]);
-    // Alone, because it would find its own session in an answer to another operation, and end it. Only what ends the
-    // session by itself, signing out, is left to the other tests.
+    // Apart from the others: schemathesis would find its own session in another response, and end it. Signing out,
+    // which ends the session of the run, is covered by other tests.
     run(&setup, &ada, &["--include-operation-id", "endSession", "--phases", "examples,coverage,fuzzing"]);
     let made = ada.get("/keys").json()["keys"].as_array().unwrap().len();
-    assert!(made > 1, "schemathesis made no key: was it signed in?");
+    assert!(made > 1, "schemathesis created no key: was it signed in?");
 }

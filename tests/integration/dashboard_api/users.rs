@@ -1,4 +1,4 @@
-//! Who may do what: members their own, admins all of their organization, keys and other sites nothing.
+//! Permissions: members manage their own keys, admins those of the organization; API keys and other sites nothing.
 
 use keygate::admin::{Operation, Reply};
 use serde_json::json;

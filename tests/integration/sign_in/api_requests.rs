@@ -1,4 +1,4 @@
-//! The session at the API: what it may, what it is limited by, and what is said of it.
+//! Web sessions as credentials of API requests: permissions, limits, CSRF check and audit records.
 
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +13,7 @@ use super::visitor::{AGENT, SESSION, Visitor, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
-/// A gateway with these further blocks of configuration, and one person.
+/// A gateway with these further blocks of configuration, and one user.
 fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
     let session = rig::session(&[hostile("corp", provider, "")], "");
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{blocks}"));
@@ -21,7 +21,7 @@ fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Mem
     (gateway, person)
 }
 
-/// A new key of the person's.
+/// Creates a key of the user.
 fn key(gateway: &Gateway, person: Member) -> String {
     let create =
         Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
@@ -48,10 +48,10 @@ fn sessions_of_a_user_share_a_bucket_apart_from_their_keys() {
         assert_eq!((answer.status, answer.code().as_str()), (429, "rate_limited"));
         assert_eq!(answer.json()["violated-policies"], serde_json::json!(["user"]));
         assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() > 0);
-        // The pages are not limited by it: it is where one looks for the reason.
+        // Pages do not count: users look there for the reason.
         assert_eq!(browser.open("/settings/keys").status, 200);
     }
-    // A new session brings no new bucket.
+    // A new session has no new bucket.
     assert_eq!(signed_in(&gateway, "corp").fetch("GET", "/x").status, 429);
     let mut client = Client::connect(gateway.address);
     let statuses: Vec<u16> = (0..4).map(|_| client.get("/x", &key).status).collect();
@@ -88,7 +88,7 @@ fn sessions_and_keys_share_the_organizations_requests_in_flight() {
             assert_eq!((refused.status, refused.code().as_str()), (429, "too_many_in_flight"));
         }
     });
-    eventually("the slot is given back", || Client::connect(gateway.address).get("/x", &key).status == 200);
+    eventually("the slot is released", || Client::connect(gateway.address).get("/x", &key).status == 200);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn unsafe_methods_with_a_session_require_the_same_origin() {
     ] {
         assert_eq!(visitor.send(method, "/x", &fields, "").status, 200, "{method} {fields:?}");
     }
-    // A key is sent by nobody but its owner.
+    // Browsers do not add keys to requests by themselves, so a key needs no CSRF check.
     let bearer = format!("Bearer {key}");
     assert_eq!(visitor.send("POST", "/x", &[("Authorization", &bearer), evil], "").status, 200);
 }
@@ -139,7 +139,8 @@ fn tunnels_with_a_session_require_the_same_origin() {
         client.send(head("GET", "/socket", "", &[&handshake, fields].concat(), 0));
         client.head().unwrap().0
     };
-    // Browsers ask whatever page wants it, send cookies along to their own site, and let the page read what comes.
+    // Browsers open WebSockets for pages of any origin, send the cookies of the target's site, and let the page read
+    // the messages.
     for fields in [
         vec![("Origin", "https://evil.gateway.test")],
         vec![("Origin", "https://evil.gateway.test"), ("Sec-Fetch-Site", "same-site"), ("Sec-Fetch-Mode", "websocket")],
@@ -175,7 +176,7 @@ fn session_cookie_beside_a_key_is_ignored() {
     let answer = visitor.send("GET", "/x", &[("Authorization", "Bearer ")], "");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     assert_eq!(upstream.count(), 1);
-    // Nor do keys open the dashboard.
+    // Keys do not open the dashboard either.
     let mut nobody = Visitor::new(&gateway);
     let page = nobody.send("GET", "/settings/keys", &[("Authorization", &bearer)], "");
     assert!(page.status == 303 && page.header("location").unwrap().starts_with("/settings/sign-in"), "{}", text(&page));
@@ -228,7 +229,7 @@ fn unknown_session_is_refused() {
         assert_eq!((answer.status, answer.code().as_str()), (401, "invalid_session"), "{value}");
         assert!(answer.header("www-authenticate").is_some());
     }
-    // A cookie of another name is no credential.
+    // A cookie with another name is not a credential.
     let answer = Visitor::new(&gateway).send("GET", "/x", &[("Cookie", "keygate=x; __Host-keygate-sign-in=y")], "");
     assert_eq!((answer.status, answer.code().as_str()), (401, "unauthenticated"));
     assert_eq!(upstream.count(), 0);

@@ -1,4 +1,4 @@
-//! Attacks on a sign-in: each is refused with a clear page, and nobody is signed in by it.
+//! Attacks on a sign-in: each is refused with an error page and without a session.
 
 use keygate::session::Token;
 use openidconnect::url::Url;
@@ -22,7 +22,7 @@ fn setup() -> Setup {
     Setup { provider, gateway, _upstream: upstream }
 }
 
-/// A parameter of an address's query.
+/// The value of a query parameter.
 fn parameter(path: &str, name: &str) -> String {
     let url = Url::parse(ORIGIN).unwrap().join(path).unwrap();
     let found = url.query_pairs().find(|(given, _)| given == name);
@@ -50,7 +50,7 @@ fn callback_of_another_browser_signs_nobody_in() {
         rig::assert_refused(&answer, 400);
         assert!(text(&answer).contains("another browser"), "{}", text(&answer));
         assert!(!is_signed_in(&mut victim));
-        // Nor does it work for anybody afterwards.
+        // The sign-in is used up, also for the browser that began it.
         rig::assert_refused(&attacker.arrive(&trap), 400);
     }
     assert_eq!(provider.asked("/token"), 0, "the code went to the provider");
@@ -63,7 +63,7 @@ fn state_is_refused_in_another_browser() {
     let of_victim = victim.begin_and_come_back("corp");
     let of_attacker = attacker.begin_and_come_back("corp");
     let state = parameter(&of_victim, "state");
-    // With the attacker's own code, and with the victim's.
+    // With the attacker's own code, then with the victim's.
     rig::assert_refused(&attacker.arrive(&with_parameter(&of_attacker, "state", &state)), 400);
     let of_victim = victim.begin_and_come_back("corp");
     attacker.begin("corp", "");
@@ -81,7 +81,7 @@ fn code_of_another_sign_in_is_refused() {
     let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
     let code = parameter(&attacker.begin_and_come_back("corp"), "code");
     let back = victim.begin_and_come_back("corp");
-    // PKCE: the provider gave it to another.
+    // PKCE: the code was issued for another verifier.
     rig::assert_refused(&victim.arrive(&with_parameter(&back, "code", &code)), 400);
     assert!(!is_signed_in(&mut victim));
 }
@@ -89,7 +89,7 @@ fn code_of_another_sign_in_is_refused() {
 #[test]
 fn callback_works_once() {
     let Setup { provider, gateway, .. } = setup();
-    // What the gateway promises must not rest upon the provider.
+    // The gateway must refuse the second callback itself, even if the provider accepts the code again.
     provider.behave(|now| now.codes_last = true);
     let mut visitor = Visitor::new(&gateway);
     let back = visitor.begin_and_come_back("corp");
@@ -100,7 +100,7 @@ fn callback_works_once() {
     rig::assert_refused(&again.arrive(&back), 400);
     assert_eq!(rig::sessions(&gateway).len(), 1);
     assert_eq!(provider.asked("/token"), 1);
-    assert!(is_signed_in(&mut visitor), "and the first stays");
+    assert!(is_signed_in(&mut visitor), "the first session is still valid");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn callback_sent_twice_at_once_works_once() {
 #[test]
 fn session_set_before_the_sign_in_ends_with_it() {
     let Setup { gateway, provider: _provider, .. } = setup();
-    // One that the attacker made up.
+    // A value that the attacker made up.
     let made_up = Token::generate().unwrap();
     let mut victim = Visitor::new(&gateway);
     victim.plant(SESSION, made_up.expose());
@@ -139,7 +139,7 @@ fn session_set_before_the_sign_in_ends_with_it() {
     attacker.plant(SESSION, made_up.expose());
     assert!(!is_signed_in(&mut attacker) && !is_admitted(&mut attacker));
 
-    // One that the attacker has.
+    // The attacker's own session.
     let mut attacker = signed_in(&gateway, "corp");
     let planted = attacker.session();
     let mut victim = Visitor::new(&gateway);
@@ -147,7 +147,10 @@ fn session_set_before_the_sign_in_ends_with_it() {
     let answer = victim.sign_in("corp");
     assert_ne!(given(&answer), Some(planted.as_str()));
     assert!(is_signed_in(&mut victim));
-    assert!(!is_signed_in(&mut attacker) && !is_admitted(&mut attacker), "the planted session goes on");
+    assert!(
+        !is_signed_in(&mut attacker) && !is_admitted(&mut attacker),
+        "the session that was set before is still valid"
+    );
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn return_to_stays_on_the_origin() {
         "/settings/keys\r\nSet-Cookie: a=b",
     ] {
         let query = form_urlencoded::Serializer::new(String::new()).append_pair("return_to", evil).finish();
-        // Who is signed in goes on at once.
+        // A signed-in user is redirected at once.
         let at_once = signed_in.arrive(&format!("/settings/sign-in?{query}"));
         let mut visitor = Visitor::new(&gateway);
         let url = visitor.begin("corp", evil);
@@ -218,7 +221,7 @@ fn provider_cannot_respond_for_another() {
         let answer = visitor.arrive(&mixed_up);
         rig::assert_refused(&answer, 400);
         assert!(text(&answer).contains("another identity provider"), "{}", text(&answer));
-        // The sign-in is over: the right address is too late.
+        // The sign-in is used up: the right callback is refused, too.
         rig::assert_refused(&visitor.arrive(&back), 400);
     }
     assert_eq!((good.asked("/token"), evil.asked("/token")), (0, 0), "a code went to the wrong provider");
@@ -245,7 +248,7 @@ fn callbacks_without_a_pending_sign_in_are_refused() {
     ] {
         rig::assert_refused(&other.arrive(&format!("/settings/callback/corp{query}")), 400);
     }
-    // Each parameter once (RFC 6749, section 3.1).
+    // Each parameter may occur once (RFC 6749, section 3.1).
     let twice = visitor.arrive(&format!("{back}&state={state}"));
     rig::assert_refused(&twice, 400);
     assert_eq!(provider.asked("/token"), 0);
@@ -271,7 +274,7 @@ fn sign_in_begins_only_on_the_gateways_own_pages() {
     }
     let asked = provider.asked("/authorize");
     let mut visitor = Visitor::new(&gateway);
-    assert_ne!(visitor.open("/settings/sign-in/corp").status, 200, "a link begins a sign-in");
+    assert_ne!(visitor.open("/settings/sign-in/corp").status, 200, "a link to the page began a sign-in");
     assert_eq!(provider.asked("/authorize"), asked);
 }
 
@@ -288,10 +291,10 @@ fn two_session_cookies_in_one_request_are_refused() {
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     let answer = nobody.send("GET", "/settings/api/v1/session", &[("Cookie", &both)], "");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
-    // In two fields as well.
+    // In two header fields as well.
     let [first, second] = [format!("{SESSION}={one}"), format!("{SESSION}={other}")];
     let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &second)], "");
     assert_eq!(answer.code(), "invalid_request");
     let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &first)], "");
-    assert_eq!(answer.status, 200, "the same twice is the same");
+    assert_eq!(answer.status, 200, "the same cookie twice is one session");
 }

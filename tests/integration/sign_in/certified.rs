@@ -1,4 +1,4 @@
-//! The certified provider signs people in to the gateway, and out again.
+//! Signing in and out by a certified identity provider.
 
 use keygate::admin::Operation;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn sign_in_leads_to_the_requested_page() {
     let offer = ada.open(asked.header("location").unwrap());
     let (action, fields) = form(&offer);
     assert_eq!(action, "/settings/sign-in/real");
-    // No redirect: browsers hold `form-action` against where a form's answer redirects to as well.
+    // A page, not a redirect: browsers apply `form-action` to redirects of forms as well.
     let leaving = ada.submit(&action, &pairs(&fields));
     assert_eq!(leaving.status, 200, "{}", text(&leaving));
     let provider = refresh(&leaving).expect("the page leads to the provider");
@@ -96,7 +96,7 @@ fn sign_out_ends_the_session_and_leads_to_the_provider() {
     old.plant(SESSION, &ada.session());
     let leaving = ada.submit("/settings/sign-out", &[]);
     assert!(leaving.status == 200 && ada.cookie(SESSION).is_none(), "{}", text(&leaving));
-    assert!(!is_signed_in(&mut old) && !is_admitted(&mut old), "the session outlives its end");
+    assert!(!is_signed_in(&mut old) && !is_admitted(&mut old), "the session is accepted after its end");
     let out = refresh(&leaving).expect("the page leads to the provider, to sign out there");
     let page = ada.elsewhere.get(&out);
     let (action, mut fields) = page.form().unwrap();
@@ -106,7 +106,7 @@ fn sign_out_ends_the_session_and_leads_to_the_provider() {
     assert_eq!(path_here(&back), "/settings/signed-out");
     let page = ada.arrive("/settings/signed-out");
     assert!(page.status == 200 && text(&page).contains("signed out"), "{}", text(&page));
-    // There, too: the next one is asked who they are.
+    // The provider's session has ended as well: it asks the next user for a login.
     let url = ada.begin("real", "");
     let page = ada.elsewhere.get(&url);
     let page = ada.elsewhere.follow(page).expect("the provider asks who it is");

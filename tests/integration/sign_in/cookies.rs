@@ -1,4 +1,4 @@
-//! The gateway's own cookies are for nobody behind it, in whatever spelling and however they are cut.
+//! The gateway's own cookies are removed before requests are forwarded, in any spelling and in any number of fields.
 
 use bytes::Bytes;
 use http::Request;
@@ -18,7 +18,7 @@ fn setup(upstream: &Upstream) -> (Hostile, Gateway) {
     (provider, gateway)
 }
 
-/// What reached the upstream has this cookie, and nothing of this secret anywhere.
+/// Checks that the request at the upstream has this `Cookie`, and the secret nowhere.
 fn assert_clean(upstream: &Upstream, secret: &str, cookie: Option<&str>, what: &str) {
     let received = upstream.last();
     assert_eq!(received.header("cookie"), cookie, "{what}");

@@ -1,4 +1,4 @@
-//! Where people belong, and what they may: by the directory, or by what their provider says.
+//! Organizations and permissions of users: from the directory, or from the provider's claims.
 
 use keygate::admin::{Operation, Reply};
 use keygate::identity::OrgId;
@@ -27,7 +27,7 @@ fn permissions(gateway: &Gateway, org: OrgId, email: &str) -> Vec<String> {
     found.map(|user| user.permissions.iter().map(ToString::to_string).collect()).unwrap_or_default()
 }
 
-/// The button of the page that switches to an organization.
+/// Switches to an organization by the button on the page.
 fn switch(visitor: &mut Visitor, org: OrgId) {
     let page = text(&visitor.open("/settings/keys"));
     assert!(page.contains(&format!("name=\"org\" value=\"{org}\"")), "{page}");
@@ -50,7 +50,7 @@ fn user_of_two_organizations_acts_in_the_chosen_one() {
         assert_eq!(received.header("x-org-id"), Some(&*chosen.org.to_string()));
         assert_eq!(received.header("x-user-id"), Some(&*chosen.user.to_string()));
     }
-    // Only among their own.
+    // Other organizations than the user's are refused.
     for foreign in [other.org.to_string(), "nonsense".into(), String::new()] {
         let answer = visitor.submit("/settings/org", &[("org", &foreign)]);
         assert_eq!(answer.status, 403, "{}", text(&answer));
@@ -69,12 +69,15 @@ fn provider_may_grant_organizations_and_permissions() {
     let mut ada = Visitor::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["org:admin", "queries:read"]);
-    assert!(permissions(&gateway, other, "ada@example.com").is_empty(), "entered where nobody said");
+    assert!(
+        permissions(&gateway, other, "ada@example.com").is_empty(),
+        "the user was added to an organization that the claims do not name"
+    );
     ada.fetch("GET", "/x");
     assert_eq!(upstream.last().header("x-permissions"), Some("org:admin,queries:read"));
     assert_eq!(upstream.last().header("x-org-id"), Some(&*acme.to_string()));
 
-    // What is said at the next sign-in counts from then on, in sessions that are open already, too.
+    // The claims of the next sign-in apply from then on, also to sessions that are open already.
     real.set_accounts(&account(json!(["acme-people", "readers", "other"])));
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["queries:read"]);
@@ -83,7 +86,7 @@ fn provider_may_grant_organizations_and_permissions() {
     let count = |action: &str| actions.iter().filter(|did| *did == action).count();
     assert_eq!((count("user.create"), count("user.permit"), count("session.start")), (2, 1, 2), "{actions:?}");
 
-    // Nowhere.
+    // Without any organization.
     real.set_accounts(&account(json!(["readers"])));
     rig::assert_refused(&ada.sign_in_as("real", "ada"), 403);
 }
@@ -98,13 +101,13 @@ fn provider_grants_only_its_organizations() {
     signed_in(&gateway, "corp");
     let [session] = rig::sessions(&gateway).try_into().unwrap();
     assert_eq!(session.orgs, [acme.org]);
-    assert!(permissions(&gateway, bolt.org, PERSON).is_empty(), "it has a say elsewhere");
+    assert!(permissions(&gateway, bolt.org, PERSON).is_empty(), "the provider changed a user of another organization");
 }
 
 #[test]
 fn address_of_another_claim_is_not_verified() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    // At some providers people choose their names themselves.
+    // At some providers, users choose the value of this claim themselves.
     provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!("boss@example.com")));
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "email: upn")]);
     member(&gateway, "acme", "boss@example.com", &["org:admin"]);
@@ -112,7 +115,7 @@ fn address_of_another_claim_is_not_verified() {
     rig::assert_refused(&visitor.sign_in("corp"), 403);
     provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!(PERSON)));
     member(&gateway, "bolt", PERSON, &[]);
-    assert_eq!(visitor.sign_in("corp").status, 303, "it is the address that was verified");
+    assert_eq!(visitor.sign_in("corp").status, 303, "the claim has the verified address");
 }
 
 #[test]

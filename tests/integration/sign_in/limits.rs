@@ -1,4 +1,4 @@
-//! What people, and those who are nobody yet, may have done how often; and what caches are told of it.
+//! Limits of sign-in attempts and keys, removed users, and cache control of responses to sessions.
 
 use std::io::Write as _;
 
@@ -40,7 +40,7 @@ fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
     }
     assert!(is_signed_in(&mut inside));
     let link = link(&gateway, person);
-    assert_eq!(outside.submit(&link, &[]).status, 303, "a good link is no attempt");
+    assert_eq!(outside.submit(&link, &[]).status, 303, "a valid link does not count as an attempt");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
     let mut visitor = signed_in(&gateway, "corp");
     let plain = visitor.fetch("GET", "/x");
     assert_eq!((plain.header("vary"), plain.header("cache-control")), (Some("Cookie"), Some("private, no-cache")));
-    assert_eq!(plain.header("set-cookie"), None, "the service has no say in who is signed in");
+    assert_eq!(plain.header("set-cookie"), None, "the upstream cannot set the gateway's cookies");
     let said = visitor.fetch("GET", "/said");
     assert_eq!((said.header("vary"), said.header("cache-control")), (Some("Cookie"), Some("max-age=60")));
     let create = Operation::CreateKey { org: person.org.to_string(), user: PERSON.into(), name: "k".into() };
@@ -84,7 +84,7 @@ fn removed_user_does_not_come_back_by_a_claim() {
     }) else {
         panic!("not a user")
     };
-    assert_eq!(visitor.sign_in("corp").status, 303, "the operator brings people back");
+    assert_eq!(visitor.sign_in("corp").status, 303, "the operator can add the user again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Sign-in links: good once, for five minutes, where they are not switched off.
+//! Sign-in links: valid once, for five minutes, unless disabled.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let (gateway, person) = setup(&upstream);
     let link = link_of(gateway.perform(ask(person)));
     let mut visitor = Visitor::new(&gateway);
-    // Programs that look into links on their way do not use them up.
+    // Opening the link, as mail scanners do, does not use it up.
     for _ in 0..3 {
         let page = visitor.arrive(&link);
         assert!(page.status == 200 && given(&page).is_none() && text(&page).contains(PERSON), "{}", text(&page));
@@ -111,7 +111,7 @@ fn link_ends_the_previous_session_and_is_refused_from_other_sites() {
     victim.plant(SESSION, &attacker.session());
     victim.submit(&link_of(gateway.perform(ask(person))), &[]);
     assert!(is_signed_in(&mut victim) && !is_signed_in(&mut attacker));
-    // Nobody else has it taken by a form of another site.
+    // A form of another site cannot redeem it.
     let link = link_of(gateway.perform(ask(person)));
     let mut other = Visitor::new(&gateway);
     let evil = [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test")];

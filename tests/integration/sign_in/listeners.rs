@@ -21,6 +21,6 @@ fn listeners_serve_their_configured_role() {
         })
         .collect();
     assert_eq!(seen, [[200, 200, 401], [200, 404, 401], [404, 200, 303]]);
-    assert_eq!(upstream.count(), 2, "nothing of the dashboard's listener arrives");
+    assert_eq!(upstream.count(), 2, "no request to the dashboard's listener is forwarded");
     assert!(upstream.received().iter().all(|received| received.path() == "/x"));
 }

@@ -1,7 +1,7 @@
-//! Signing in by an identity provider, end to end through running gateways, and the attacks on it.
+//! Signing in by identity providers and links, and web sessions, end to end through running gateways.
 //!
-//! Gateways are reached in the clear at a port of this machine, and believe that browsers reach them as [`ORIGIN`], as they
-//! do behind a load balancer. [`visitor::Visitor`] is such a browser.
+//! Gateways listen without TLS on a local port, and are configured with [`ORIGIN`], as behind a load balancer.
+//! [`visitor::Visitor`] simulates a browser at that origin.
 
 mod rig;
 mod process;
@@ -19,5 +19,5 @@ mod cookies;
 mod several_gateways;
 mod secrets_in_logs;
 
-/// Where browsers believe the gateway to be.
+/// The gateway's origin for browsers.
 const ORIGIN: &str = "https://gateway.test";

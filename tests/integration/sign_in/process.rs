@@ -1,4 +1,4 @@
-//! A gateway as a process of its own, whose log can be read: at level trace, all of it.
+//! A gateway as a separate process, with its log at level trace.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{Client, KEYGATE, Upstream, free_address, until};
 
-/// A running gateway, killed with its handle.
+/// A running gateway. Dropping it kills the process.
 pub struct GatewayProcess {
     pub address: SocketAddr,
     pub admin: SocketAddr,
@@ -34,7 +34,7 @@ impl GatewayProcess {
         gateway
     }
 
-    /// Ends it without warning (SIGKILL), and starts it again; it logs to the same file, from its beginning.
+    /// Kills the process (SIGKILL) and starts it again. The log file is truncated.
     pub fn restart_suddenly(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -50,7 +50,7 @@ impl GatewayProcess {
         });
     }
 
-    /// Runs a management command that must succeed, and returns what it says.
+    /// Runs a management command that must succeed, and returns its output.
     pub fn keygate(&self, arguments: &[&str]) -> String {
         let config = self.dir.path().join("keygate.yaml");
         let output = Command::new(KEYGATE).args(arguments).arg("--config").arg(config).output().unwrap();
@@ -58,14 +58,14 @@ impl GatewayProcess {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// The one line of the log that says why the request with this id did not sign anybody in.
+    /// The only log line with the reason for which the request with this id was refused.
     pub fn refusal(&self, request_id: &str) -> String {
-        let line = until("the log says why", || {
+        let line = until("the log has the reason", || {
             let log = self.log();
             let mut lines = log.lines().filter(|line| line.contains(request_id) && line.contains("sign-in refused"));
             lines.next().map(|line| (line.to_owned(), lines.count()))
@@ -74,7 +74,7 @@ impl GatewayProcess {
         line.0
     }
 
-    /// What it has written into this directory of its own.
+    /// The content of all files in one of its directories.
     pub fn files(&self, directory: &str) -> Vec<u8> {
         contents(&self.dir.path().join(directory))
     }

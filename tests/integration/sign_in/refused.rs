@@ -1,4 +1,5 @@
-//! Each bad answer of a provider is refused with a clear page of the right status, signs nobody in, and is named in the log.
+//! Bad responses of a provider: each is refused with the right status and an error page, without a session, and is
+//! logged with its reason.
 
 use keygate::clock;
 use serde_json::{Value, json};
@@ -10,10 +11,10 @@ use crate::oidc::hostile::{Behaviour, Hostile, Raw, SECRET, Signing};
 use crate::oidc::signing::SigningKey;
 use crate::support::Upstream;
 
-/// A change for the worse, and how it is refused.
+/// A change to the provider's behaviour, with the status and reason of the refusal.
 type Bad = (&'static str, Box<dyn Fn(&mut Behaviour)>, u16, &'static str);
 
-/// A gateway with these providers, by their names, and one person that they sign in.
+/// Starts a gateway with these providers, by name, and one user whom they sign in.
 fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess {
     let providers: Vec<String> = providers.iter().map(|(name, provider)| hostile(name, provider, "")).collect();
     let gateway = GatewayProcess::start(upstream, &rig::session(&providers, ""));
@@ -22,7 +23,7 @@ fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess 
     gateway
 }
 
-/// Comes back from a provider, and is refused with this status for this reason.
+/// Checks that a callback from a provider is refused with this status and reason.
 fn assert_refused(gateway: &GatewayProcess, provider: &str, what: &str, status: u16, reason: &str) {
     let mut visitor = Visitor::at(gateway.address);
     let back = visitor.begin_and_come_back(provider);
@@ -57,14 +58,14 @@ fn response(change: fn(&mut Vec<(String, String)>)) -> Box<dyn Fn(&mut Behaviour
     Box::new(move |now| now.response = Box::new(change))
 }
 
-/// As at first, but with the same keys: what is known of them is not asked for at once again.
+/// Resets the behaviour except the keys, which the gateway has cached and does not fetch again at once.
 fn behave_well(now: &mut Behaviour) {
     let keys = std::mem::take(&mut now.keys);
     *now = Behaviour::good();
     now.keys = keys;
 }
 
-/// What is wrong with a token, or with what comes with it.
+/// Errors in tokens and responses.
 fn bad() -> Vec<Bad> {
     let now = i64::try_from(clock::now().0 / 1_000_000).unwrap();
     vec![
@@ -117,7 +118,7 @@ fn bad_provider_responses_have_an_error_page_and_a_log_line() {
     }
     provider.behave(behave_well);
     let mut visitor = Visitor::at(gateway.address);
-    assert_eq!(visitor.sign_in("corp").status, 303, "and after all that, the good one is let in");
+    assert_eq!(visitor.sign_in("corp").status, 303, "a good response is accepted afterwards");
 }
 
 #[test]
@@ -149,11 +150,11 @@ fn misconfigured_providers_are_refused() {
         let id = rig::assert_refused(&answer, status);
         assert!(gateway.refusal(&id).contains(&format!("reason=\"{reason}\"")), "{name}");
         assert_eq!(answer.header("retry-after").is_some(), status == 503, "{name}");
-        // It hinders nobody who signs in by another.
+        // Signing in by another provider still works.
         assert_eq!(visitor.sign_in("good").status, 303);
     }
     away.come_back();
-    assert_eq!(Visitor::at(gateway.address).sign_in("away").status, 303, "it is asked again");
+    assert_eq!(Visitor::at(gateway.address).sign_in("away").status, 303, "the provider is asked again");
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn provider_may_become_unavailable_and_change_its_keys_during_a_sign_in() {
     let id = rig::assert_refused(&answer, 503);
     assert!(gateway.refusal(&id).contains("reason=\"unreachable\""));
     provider.come_back();
-    assert_eq!(visitor.sign_in("corp").status, 303, "the next one works");
+    assert_eq!(visitor.sign_in("corp").status, 303, "the next sign-in works");
 
     let mut other = Visitor::at(gateway.address);
     let url = other.begin("corp", "");

@@ -1,4 +1,4 @@
-//! Gateways with providers, people in their directories, and what is looked at afterwards.
+//! Gateways with identity providers and users, and checks of sessions, records and responses.
 
 use keygate::admin::{Operation, Reply};
 use keygate::audit::{Filter, Outcome, Reader, Record, RecordKind};
@@ -12,17 +12,17 @@ use crate::oidc::certified_provider::Real;
 use crate::oidc::hostile::{Hostile, SECRET};
 use crate::support::{Gateway, Response, Upstream, eventually};
 
-/// Whom the hostile provider signs in.
+/// Email address of the user whom the hostile provider signs in.
 pub const PERSON: &str = "person@example.com";
 
-/// An organization, and a person in it.
+/// A user, and their organization.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     pub org: OrgId,
     pub user: UserId,
 }
 
-/// A gateway whose people sign in by these providers.
+/// A gateway with these providers.
 pub fn gateway(upstream: &Upstream, providers: &[String]) -> Gateway {
     Gateway::with(&[upstream.address], &session(providers, ""))
 }
@@ -34,12 +34,12 @@ pub fn session(providers: &[String], more: &str) -> String {
     format!("\nsession:\n  origin: {ORIGIN}\n{more}{providers}")
 }
 
-/// A hostile provider, as it is configured; `people` is what is made of its claims.
+/// The configuration of a hostile provider. `people` is the claim mapping.
 pub fn hostile(name: &str, provider: &Hostile, people: &str) -> String {
     configured(name, &provider.issuer(), "client 1", SECRET, people)
 }
 
-/// The certified provider, as it is configured under the name `real`.
+/// The configuration of the certified provider, under the name `real`.
 pub fn certified(real: &Real, people: &str) -> String {
     let settings = real.settings();
     configured("real", &settings.issuer, &settings.client_id, settings.client_secret.unwrap().expose(), people)
@@ -61,7 +61,7 @@ pub fn real(accounts: Value) -> Real {
     Real::start_with(metadata, accounts, json!({}))
 }
 
-/// A new organization, and a person in it.
+/// Creates an organization with one user.
 pub fn member(gateway: &Gateway, org: &str, email: &str, permissions: &[&str]) -> Member {
     let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: org.into() }) else { panic!("not an org") };
     let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
@@ -70,7 +70,7 @@ pub fn member(gateway: &Gateway, org: &str, email: &str, permissions: &[&str]) -
     Member { org: org.id, user: user.id }
 }
 
-/// The sessions that there are.
+/// All sessions.
 pub fn sessions(gateway: &Gateway) -> Vec<Session> {
     let Reply::Sessions { sessions } = gateway.perform(Operation::ListSessions { org: None }) else {
         panic!("not sessions")
@@ -78,10 +78,10 @@ pub fn sessions(gateway: &Gateway) -> Vec<Session> {
     sessions
 }
 
-/// What management has recorded, oldest first, when all of it has ended.
+/// The audit records of changes, oldest first. Waits until all have an outcome.
 pub fn changes(gateway: &Gateway) -> Vec<Record> {
     let mut records = Vec::new();
-    eventually("all changes are recorded with their end", || {
+    eventually("all changes are recorded with their outcome", || {
         let reader = Reader::open(&gateway.dir.path().join("audit")).unwrap();
         records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
         records.retain(|record| record.kind() == RecordKind::Change);
@@ -91,7 +91,7 @@ pub fn changes(gateway: &Gateway) -> Vec<Record> {
     records
 }
 
-/// Signs in, which must succeed.
+/// Signs in a new visitor, which must succeed.
 pub fn signed_in(gateway: &Gateway, provider: &str) -> Visitor {
     let mut visitor = Visitor::new(gateway);
     let answer = visitor.sign_in(provider);
@@ -99,7 +99,7 @@ pub fn signed_in(gateway: &Gateway, provider: &str) -> Visitor {
     visitor
 }
 
-/// Whether a browser is signed in, as the pages see it.
+/// Returns `true` if the pages accept the visitor's session.
 pub fn is_signed_in(visitor: &mut Visitor) -> bool {
     let page = visitor.open("/settings/keys");
     match (page.status, page.header("location")) {
@@ -109,7 +109,7 @@ pub fn is_signed_in(visitor: &mut Visitor) -> bool {
     }
 }
 
-/// Whether a session is good at the API, as a program sees it.
+/// Returns `true` if the API accepts the visitor's session.
 pub fn is_admitted(visitor: &mut Visitor) -> bool {
     let answer = visitor.fetch("GET", "/x");
     match answer.status {
@@ -122,19 +122,19 @@ pub fn is_admitted(visitor: &mut Visitor) -> bool {
     }
 }
 
-/// The session that an answer gives to the browser.
+/// The session cookie that a response sets.
 pub fn given(answer: &Response) -> Option<&str> {
     let fields = answer.headers.iter().filter(|(name, _)| name == "set-cookie");
     let mut value = fields.filter_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))?.split(';').next());
     value.rfind(|value| !value.is_empty())
 }
 
-/// An answer that says clearly why somebody was not signed in: a page, with its request's id, and no session.
+/// Checks a refusal: this status, an error page with the request's id, and no session. Returns the request's id.
 pub fn assert_refused(answer: &Response, status: u16) -> String {
     let page = text(answer);
     assert_eq!((answer.status, given(answer)), (status, None), "{page}");
     assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
-    let id = answer.header("x-request-id").expect("every answer has an id").to_owned();
+    let id = answer.header("x-request-id").expect("every response has a request id").to_owned();
     assert!(page.contains(&id) && page.contains("<h1>") && page.len() > 500, "{page}");
     for word in ["panicked", "src/", "stack", "Error(", "null"] {
         assert!(!page.contains(word), "{word}: {page}");

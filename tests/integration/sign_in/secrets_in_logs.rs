@@ -1,4 +1,4 @@
-//! What is secret is in no log at any level, nor in the metrics or the audit.
+//! Secrets are in no log at any level, in no metric and in no audit record.
 
 use bytes::Bytes;
 use http::Request;
@@ -12,7 +12,7 @@ use super::rig::{self, certified};
 use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, refresh, text};
 use crate::support::{Client, Upstream, over_http2};
 
-/// What must be nowhere, and what it is.
+/// Names and values of secrets.
 type Secrets = Vec<(&'static str, String)>;
 
 #[test]
@@ -34,8 +34,8 @@ fn secrets_are_in_no_log_metric_or_audit_record() {
     sign_in_by_link(&gateway, &mut secrets);
 
     let log = gateway.log();
-    for said in ["TRACE", "DEBUG", "user signed in", "user signed in with a link", "sign-in refused"] {
-        assert!(log.contains(said), "the log is not of the whole run: no {said}");
+    for text in ["TRACE", "DEBUG", "user signed in", "user signed in with a link", "sign-in refused"] {
+        assert!(log.contains(text), "the log is not complete: no {text}");
     }
     let metrics = text(&Client::connect(gateway.admin).get("/metrics", ""));
     let audit = String::from_utf8_lossy(&gateway.files("audit")).into_owned();
@@ -48,7 +48,7 @@ fn secrets_are_in_no_log_metric_or_audit_record() {
     }
 }
 
-/// Signs in by the provider: in the browser that began, or in another, which is refused.
+/// Signs in by the provider: in the browser that began the sign-in, or in another, which is refused.
 fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -> Visitor {
     let mut ada = Visitor::at(gateway.address);
     let url = ada.begin("real", "");
@@ -67,7 +67,7 @@ fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -
     ada
 }
 
-/// Looks at pages, uses both APIs, creates a key, and does something wrong.
+/// Opens pages, uses both APIs, creates a key, and sends an invalid request.
 fn work(gateway: &GatewayProcess, ada: &mut Visitor, key: &str, secrets: &mut Secrets) {
     for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
         assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
@@ -100,7 +100,7 @@ fn sign_in_by_link(gateway: &GatewayProcess, secrets: &mut Secrets) {
     secrets.push(("the link's session", visitor.session()));
 }
 
-/// The same credentials over HTTP/2, whose library says much of what it does.
+/// The same credentials over HTTP/2, whose library logs much at level trace.
 fn over_frames(gateway: &GatewayProcess, cookie: &str, key: &str) {
     for (name, value) in [("cookie", cookie.to_owned()), ("authorization", format!("Bearer {key}"))] {
         let request = Request::get(format!("http://{}/api/x", gateway.address)).header(name, value);

@@ -1,4 +1,4 @@
-//! Sessions over several gateways, over restarts, and without the state.
+//! Sessions at several gateways with one state, across restarts, and without Redis.
 
 use keygate::admin::{Operation, Reply};
 
@@ -33,7 +33,7 @@ impl Setup {
     }
 }
 
-/// Whether a session is good at each of these gateways, at the pages and at the API.
+/// Returns, for each of these gateways, whether pages and API accept a session.
 fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
     let mut good = Vec::new();
     for gateway in gateways {
@@ -59,7 +59,7 @@ fn sign_in_begins_at_one_gateway_and_finishes_at_another() {
 fn links_and_callbacks_work_once_at_one_of_all_gateways() {
     let setup = Setup::new();
     let two = setup.two("");
-    // What the gateways promise must not rest upon the provider.
+    // The gateways must refuse the second callback themselves, even if the provider accepts the code again.
     setup.provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
         let mut visitor = Visitor::new(&two[0]);
@@ -77,7 +77,7 @@ fn links_and_callbacks_work_once_at_one_of_all_gateways() {
     }
 }
 
-/// What browsers are answered that do something at once, one at each gateway.
+/// Responses to browsers that do the same at once, one at each gateway.
 fn race(gateways: &[Gateway; 2], act: impl Fn(&mut Visitor) -> u16 + Sync) -> [u16; 2] {
     let mut statuses = std::thread::scope(|scope| {
         let racers = gateways.each_ref().map(|gateway| {
@@ -110,7 +110,7 @@ fn session_is_valid_and_ends_at_all_gateways_at_once() {
             }
             _ => drop(two[0].perform(Operation::RemoveUser { org: "acme".into(), user: PERSON.into() })),
         }
-        // In the order in which the other one is asked first, too.
+        // In the other order as well.
         two.reverse();
         assert_eq!(is_good(&mut copy, &two), [false; 4], "{end}");
     }
@@ -124,7 +124,7 @@ fn session_expires_at_all_gateways() {
         member(&gateways[0], &format!("org-{}", more.len()), PERSON, &[]);
         let mut visitor = signed_in(&gateways[0], "corp");
         assert_eq!(is_good(&mut visitor, &gateways), [true; 4]);
-        // Looking at the list is no use of a session.
+        // Listing sessions does not use them.
         until("the session has ended", || sessions(&gateways[1]).is_empty().then_some(()));
         assert_eq!(is_good(&mut visitor, &gateways), [false; 4], "{more}");
     }
@@ -158,8 +158,8 @@ fn session_survives_the_restart_of_its_gateway() {
         }
         assert!(is_signed_in(&mut visitor) && is_admitted(&mut visitor));
         ended.plant(SESSION, &old);
-        assert!(!is_signed_in(&mut ended) && !is_admitted(&mut ended), "one that was ended is back");
-        assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
+        assert!(!is_signed_in(&mut ended) && !is_admitted(&mut ended), "a session that was ended is valid again");
+        assert_eq!(under_way.arrive(&back).status, 303, "a pending sign-in is lost");
     }
 }
 
@@ -177,8 +177,8 @@ fn acknowledged_changes_survive_a_kill_of_the_gateway() {
     let back = under_way.begin_and_come_back("corp");
     gateway.restart_suddenly();
     assert!(is_admitted(&mut lasting) && is_signed_in(&mut lasting));
-    assert!(!is_admitted(&mut ended) && !is_signed_in(&mut ended), "one that was ended is back");
-    assert_eq!(under_way.arrive(&back).status, 303, "a sign-in under way is lost");
+    assert!(!is_admitted(&mut ended) && !is_signed_in(&mut ended), "a session that was ended is valid again");
+    assert_eq!(under_way.arrive(&back).status, 303, "a pending sign-in is lost");
 }
 
 #[test]
@@ -204,14 +204,14 @@ fn pages_report_an_unavailable_redis_and_recover() {
         assert_eq!((answer.status, answer.code().as_str()), (503, "state_unavailable"), "{path}");
         assert!(answer.header("retry-after").is_some(), "{path}");
     }
-    // Who is nobody is still told how to sign in, and what needs no state is there.
+    // The sign-in page and the assets need no state.
     let mut nobody = Visitor::new(&gateway);
     assert_eq!(nobody.open("/settings/sign-in").status, 200);
     assert_eq!(nobody.open("/settings/assets/keygate.css").status, 200);
-    assert!(visitor.cookie(SESSION).is_some(), "the browser loses its session");
+    assert!(visitor.cookie(SESSION).is_some(), "the browser lost its session");
     setup.redis.restart();
-    eventually("the service is back by itself", || visitor.fetch("GET", "/x").status == 200);
-    eventually("and the pages", || visitor.open("/settings/keys").status == 200);
-    eventually("and signing in", || stranger.submit("/settings/sign-in/corp", &[]).status == 200);
+    eventually("API requests work again", || visitor.fetch("GET", "/x").status == 200);
+    eventually("pages work again", || visitor.open("/settings/keys").status == 200);
+    eventually("signing in works again", || stranger.submit("/settings/sign-in/corp", &[]).status == 200);
     assert_eq!(stranger.sign_in("corp").status, 303);
 }
