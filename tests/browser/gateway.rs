@@ -72,11 +72,11 @@ impl Gateway {
     /// A gateway with this block `session`, and an organization as in the demo. Its upstream is unreachable.
     pub fn with_sessions(address: SocketAddr, block: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (admin, nobody, origin) = (free_address(), free_address(), format!("http://{address}"));
+        let (admin, unreachable, origin) = (free_address(), free_address(), format!("http://{address}"));
         let text = format!(
             "listen: [{{ address: '{address}' }}]\n\
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
-             upstream: {{ endpoints: ['http://{nobody}'] }}\n\
+             upstream: {{ endpoints: ['http://{unreachable}'] }}\n\
              state: {{ embedded: {{ path: state.db }} }}\n\
              audit: {{ path: audit }}\n\
              timeouts: {{ lame_duck: 0s }}\n\

@@ -177,8 +177,8 @@ fn session_cookie_beside_a_key_is_ignored() {
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     assert_eq!(upstream.count(), 1);
     // Keys do not open the dashboard either.
-    let mut nobody = Visitor::new(&gateway);
-    let page = nobody.send("GET", "/settings/keys", &[("Authorization", &bearer)], "");
+    let mut stranger = Visitor::new(&gateway);
+    let page = stranger.send("GET", "/settings/keys", &[("Authorization", &bearer)], "");
     assert!(page.status == 303 && page.header("location").unwrap().starts_with("/settings/sign-in"), "{}", text(&page));
 }
 

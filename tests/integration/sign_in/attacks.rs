@@ -38,7 +38,7 @@ fn with_parameter(path: &str, name: &str, value: &str) -> String {
 }
 
 #[test]
-fn callback_of_another_browser_signs_nobody_in() {
+fn callback_of_another_browser_is_refused() {
     let Setup { provider, gateway, .. } = setup();
     for has_own in [false, true] {
         let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
@@ -283,18 +283,18 @@ fn two_session_cookies_in_one_request_are_refused() {
     let Setup { gateway, provider: _provider, .. } = setup();
     let [one, other] = [signed_in(&gateway, "corp").session(), signed_in(&gateway, "corp").session()];
     let both = format!("{SESSION}={one}; a=b; {SESSION}={other}");
-    let mut nobody = Visitor::new(&gateway);
-    let page = nobody.send("GET", "/settings/keys", &[("Cookie", &both)], "");
+    let mut visitor = Visitor::new(&gateway);
+    let page = visitor.send("GET", "/settings/keys", &[("Cookie", &both)], "");
     rig::assert_refused(&page, 400);
     assert!(text(&page).contains("more than one session cookie"), "{}", text(&page));
-    let answer = nobody.send("GET", "/x", &[("Cookie", &both)], "");
+    let answer = visitor.send("GET", "/x", &[("Cookie", &both)], "");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
-    let answer = nobody.send("GET", "/settings/api/v1/session", &[("Cookie", &both)], "");
+    let answer = visitor.send("GET", "/settings/api/v1/session", &[("Cookie", &both)], "");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     // In two header fields as well.
     let [first, second] = [format!("{SESSION}={one}"), format!("{SESSION}={other}")];
-    let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &second)], "");
+    let answer = visitor.send("GET", "/x", &[("Cookie", &first), ("Cookie", &second)], "");
     assert_eq!(answer.code(), "invalid_request");
-    let answer = nobody.send("GET", "/x", &[("Cookie", &first), ("Cookie", &first)], "");
+    let answer = visitor.send("GET", "/x", &[("Cookie", &first), ("Cookie", &first)], "");
     assert_eq!(answer.status, 200, "the same cookie twice is one session");
 }

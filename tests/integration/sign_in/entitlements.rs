@@ -41,7 +41,7 @@ fn user_of_two_organizations_acts_in_the_chosen_one() {
     let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let acme = member(&gateway, "acme", PERSON, &["queries:read"]);
     let bolt = member(&gateway, "bolt", PERSON, &["queries:write"]);
-    let other = member(&gateway, "other", "somebody@example.com", &[]);
+    let other = member(&gateway, "other", "other@example.com", &[]);
     let mut visitor = signed_in(&gateway, "corp");
     for chosen in [bolt, acme, bolt] {
         switch(&mut visitor, chosen.org);

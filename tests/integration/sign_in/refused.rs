@@ -76,7 +76,7 @@ fn bad() -> Vec<Bad> {
         ("no nonce", claim("nonce", Value::Null), 502, "nonce"),
         ("expired", claim("exp", json!(now - 3600)), 502, "expired"),
         ("from the future", claim("iat", json!(now + 3600)), 502, "not_yet"),
-        ("nobody", claim("sub", json!("")), 502, "subject"),
+        ("no subject", claim("sub", json!("")), 502, "subject"),
         ("another access token's", claim("at_hash", json!("AAAAAAAAAAAAAAAAAAAAAA")), 502, "access_token_hash"),
         ("an unverified address", claim("email_verified", json!(false)), 403, "unverified_email"),
         ("no address", claim("email", Value::Null), 403, "no_email"),
