@@ -1,4 +1,4 @@
-//! The configuration: what it accepts, what it makes of it, and how it says no.
+//! Configuration file: accepted values, defaults, and errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use keygate::secret::Secret;
 use keygate::settings::{Document, Section, SettingsErrors};
 use keygate::state;
 
-/// The least that serves, as the documentation has it.
+/// The minimal configuration of the documentation.
 const MINIMAL: &str = "\
 listen:
   - address: 127.0.0.1:8080
@@ -31,14 +31,14 @@ fn parse(text: &str) -> Result<Config, SettingsErrors> {
     Config::parse(Path::new("etc/keygate.yaml"), text)
 }
 
-/// The problems of the minimal file with something added to its end, one line each.
+/// Errors of the minimal file with an addition at its end, one line each.
 fn problems_with(addition: &str) -> Vec<String> {
     let problems = parse(&format!("{MINIMAL}{addition}")).unwrap_err();
     problems.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn the_minimal_file_is_enough() {
+fn minimal_file_is_accepted() {
     let config = parse(MINIMAL).unwrap();
     assert_eq!(config.listen[0].address.port(), 8080);
     assert_eq!(config.admin.socket, Path::new("etc/data/admin.sock"), "relative to the file");
@@ -51,7 +51,7 @@ fn the_minimal_file_is_enough() {
 }
 
 #[test]
-fn the_file_that_ships_shows_the_defaults() {
+fn shipped_file_shows_the_defaults() {
     let shipped = Config::load(Path::new("config/keygate.yaml")).unwrap();
     let least = "{listen: [address: '127.0.0.1:8080'], admin: {socket: ../data/admin.sock}, \
                  upstream: {endpoints: ['http://127.0.0.1:8081']}, \
@@ -63,7 +63,7 @@ fn the_file_that_ships_shows_the_defaults() {
 }
 
 #[test]
-fn every_problem_is_reported_at_once_with_its_place() {
+fn all_errors_are_reported_at_once_with_their_locations() {
     let text = "\
 listen:
   - address: localhost
@@ -99,7 +99,7 @@ etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, 
 }
 
 #[test]
-fn what_is_not_yaml_is_said_with_its_place() {
+fn yaml_errors_are_reported_with_their_location() {
     let message = |text: &str| parse(text).unwrap_err().to_string();
     assert!(message("listen: [a\nadmin: {").starts_with("etc/keygate.yaml:2:"), "{}", message("listen: [a\nadmin: {"));
     assert_eq!(message("a: &x 1\nb: *x"), "etc/keygate.yaml:2:4: aliases are not supported; write the value out");
@@ -113,7 +113,7 @@ fn what_is_not_yaml_is_said_with_its_place() {
 }
 
 #[test]
-fn values_are_held_against_each_other() {
+fn contradicting_values_are_errors() {
     let twice = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:8080")).unwrap_err().to_string();
     assert!(twice.contains(":3:14: listen[1].address: 127.0.0.1:8080 is listed already"), "{twice}");
     let shown = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:9090")).unwrap_err().to_string();
@@ -133,7 +133,7 @@ fn values_are_held_against_each_other() {
 }
 
 #[test]
-fn nothing_is_switched_over_http2() {
+fn upgrade_is_refused_over_http2() {
     let http2 = MINIMAL.replace("endpoints: [http://127.0.0.1:8081]", "endpoints: [http://h:1]\n  protocol: http2");
     assert!(parse(&http2).is_ok());
     let routes = "routes: [{ name: a, path: /, upgrade: [websocket] }]\n";
@@ -144,7 +144,7 @@ fn nothing_is_switched_over_http2() {
 }
 
 #[test]
-fn blocks_that_do_not_exist_yet_are_refused() {
+fn unknown_blocks_are_errors() {
     assert!(problems_with("identity: { user: X-User }\n")[0].contains("identity: is not a known key"));
 }
 
@@ -154,7 +154,7 @@ fn with_session(session: &str) -> String {
 }
 
 #[test]
-fn the_commented_session_is_right() {
+fn commented_session_block_shows_the_defaults() {
     let shipped = std::fs::read_to_string("config/keygate.yaml").unwrap();
     let (_, block) = shipped.split_once("\n# session:\n").unwrap();
     let (block, _) = block.split_once("\n\n").unwrap();
@@ -169,7 +169,7 @@ fn the_commented_session_is_right() {
 }
 
 #[test]
-fn claims_are_mapped_as_configured() {
+fn claim_mapping_is_read() {
     let session = "  providers:
     - name: a
       issuer: https://a
@@ -193,7 +193,7 @@ fn claims_are_mapped_as_configured() {
 }
 
 #[test]
-fn the_session_is_checked() {
+fn session_block_is_checked() {
     let problem = |session: &str| parse(&with_session(session)).unwrap_err().to_string();
     for (session, what) in [
         ("  path: settings/", "session.path: `settings/` is not a path such as /settings"),
@@ -227,7 +227,7 @@ fn the_session_is_checked() {
 }
 
 #[test]
-fn listeners_say_what_they_serve() {
+fn listener_roles_are_read() {
     let only = MINIMAL.replace("address: 127.0.0.1:8080", "address: 127.0.0.1:8080\n    serves: dashboard");
     let problem = parse(&only).unwrap_err().to_string();
     assert!(problem.contains("needs a block `session`") && problem.contains("nothing but the dashboard"), "{problem}");
@@ -290,7 +290,7 @@ fn proxies_and_endpoints_are_read() {
 }
 
 #[test]
-fn units_are_read_where_they_are_expected() {
+fn units_are_read_and_checked() {
     let blocks = "timeouts: { head: 250ms, drain: 1m30s }\nhttp: { max_head: 65536, max_body: 2MiB }\n";
     let config = parse(&format!("{MINIMAL}{blocks}")).unwrap();
     assert_eq!(config.transport.head_timeout, Duration::from_millis(250));
@@ -309,7 +309,7 @@ fn secret(directory: &Path, written: &str) -> Result<Secret, SettingsErrors> {
 }
 
 #[test]
-fn secrets_come_from_three_places_and_are_never_shown() {
+fn secrets_are_inline_or_in_files_or_variables_and_never_shown() {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("token");
     for (content, kept) in

@@ -1,4 +1,4 @@
-//! What is in `deploy/` is checked as far as it can be without a container engine or an init system.
+//! Files in `deploy/`, checked as far as possible without a container engine or an init system.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use keygate::config::Config;
 use keygate::{query_store, state};
 
 #[test]
-fn the_container_configurations_are_valid_and_fit_together() {
+fn container_configurations_are_valid_and_match() {
     let gateway =
         Config::load(Path::new("deploy/container/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
     let store = query_store::Settings::load(Path::new("deploy/container/query-store.yaml"));
@@ -31,7 +31,7 @@ fn the_container_configurations_are_valid_and_fit_together() {
 }
 
 #[test]
-fn the_store_cannot_be_reached_around_the_gateway() {
+fn query_store_is_reachable_only_through_the_gateway() {
     let compose = std::fs::read_to_string("deploy/compose.yaml").unwrap();
     let store = compose.split("\n  query-store:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(store.contains("networks: [behind]\n"), "{store}");
@@ -40,9 +40,9 @@ fn the_store_cannot_be_reached_around_the_gateway() {
 }
 
 #[test]
-fn the_files_of_others_are_what_they_should_be() {
+fn compose_prometheus_unit_and_scripts_are_well_formed() {
     for file in ["deploy/compose.yaml", "deploy/prometheus.yaml"] {
-        // Our own reader takes a plain subset of YAML: what it takes, everybody does.
+        // The settings reader accepts only a plain subset of YAML, which every YAML parser accepts.
         let document = keygate::settings::Document::load(Path::new(file));
         assert!(document.is_ok(), "{file}: {document:?}");
     }

@@ -1,5 +1,5 @@
-//! A key that is used, misused and smuggled everywhere is found nowhere: not in logs at their most talkative, not in
-//! metrics, not in the audit, not in what management shows, not in the state, not in the process list.
+//! Canary key: a key that is sent in every part of requests must appear nowhere: not in the log at level trace, the
+//! metrics, the audit, the output of management, the state, or the process list.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::support::{Client, Setup, Upstream, head};
 
-/// Requests that carry a key where keys belong, and everywhere else.
+/// Requests with a key in the `Authorization` field, and in every other place.
 fn smuggled(key: &str) -> Vec<String> {
     let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let halfway = key.replace('_', "%5f");
@@ -44,7 +44,7 @@ fn smuggled(key: &str) -> Vec<String> {
     all
 }
 
-/// Every byte of every file below a directory.
+/// Content of all files below a directory.
 fn all_bytes(directory: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -57,8 +57,8 @@ fn all_bytes(directory: &Path, into: &mut Vec<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn a_key_is_found_nowhere_but_with_its_holder() {
-    // It answers with what it was sent, as sloppy services do.
+fn key_secret_is_found_only_in_the_response_that_created_it() {
+    // The upstream echoes what it receives, as careless services do.
     let upstream = Upstream::answering(|request, stream| {
         let body = format!("{request:?}");
         write!(stream, "HTTP/1.1 200 OK\r\nx-echo: {}\r\ncontent-length: {}\r\n\r\n{body}", request.line, body.len())
@@ -69,13 +69,13 @@ fn a_key_is_found_nowhere_but_with_its_holder() {
     let key = setup.key();
     let gateway = setup.start_logged();
     let id = &key["sk_live_".len()..][..9];
-    // Named by mistake where only its id belongs.
+    // The whole key is given by mistake where a key id is expected.
     let mistaken = setup.keygate(&["key", "show", &key]);
     for request in smuggled(&key) {
         let mut stream = TcpStream::connect(setup.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // What it answers is its affair; that it ends, ours.
+        // The response is not checked here; only that there is one.
         stream.read_to_end(&mut Vec::new()).ok();
     }
     assert_eq!(setup.client().get("/", &key).status, 200);
@@ -98,10 +98,13 @@ fn a_key_is_found_nowhere_but_with_its_holder() {
     all_bytes(setup.path(), &mut seen);
     let talkative =
         |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().filter(|line| line.contains("DEBUG")).count() > 10;
-    assert!(seen.iter().any(|(name, bytes)| name.ends_with("/log") && talkative(bytes)), "the log tells nothing");
+    assert!(
+        seen.iter().any(|(name, bytes)| name.ends_with("/log") && talkative(bytes)),
+        "the log has no content to search"
+    );
     assert!(seen.iter().any(|(name, bytes)| name.contains("/audit/") && bytes.windows(9).any(|w| w == id.as_bytes())));
 
-    // The secret alone would be enough for a thief; so would most of it.
+    // The secret alone would be enough to steal the key, and so would most of it.
     let secret = &key["sk_live_".len() + 10..][..40];
     for (name, bytes) in &seen {
         let found = bytes.windows(secret.len()).position(|window| window == secret.as_bytes());

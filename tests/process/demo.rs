@@ -1,4 +1,4 @@
-//! The demo, as a new user meets it: what it prints works when it is pasted.
+//! `keygate demo`: the commands that it prints work when they are pasted.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts it and reads all that it prints.
+    /// Starts the demo, and reads its output.
     fn start(listen: SocketAddr, dir: &Path) -> Self {
         let mut command = Command::new(KEYGATE);
         command.arg("demo").arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
@@ -31,13 +31,13 @@ impl Demo {
         Self { child, lines }
     }
 
-    /// What follows a name at the beginning of a line.
+    /// The rest of the line that begins with a name.
     fn named(&self, name: &str) -> &str {
         let line = self.lines.iter().find_map(|line| line.trim_start().strip_prefix(name));
         line.unwrap_or_else(|| panic!("no {name:?} in {:#?}", self.lines)).trim()
     }
 
-    /// The output of the line that follows a heading, pasted into a shell.
+    /// Runs the line after a heading in a shell; returns its output.
     fn paste(&self, heading: &str) -> String {
         let at = self.lines.iter().position(|line| line.starts_with(heading)).unwrap();
         let output = Command::new("sh").arg("-c").arg(&self.lines[at + 1]).output().unwrap();
@@ -53,16 +53,16 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Killing fails when the demo has ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
 #[test]
-fn what_the_demo_prints_works() {
+fn demo_output_can_be_pasted_and_works() {
     let outer = tempfile::tempdir().unwrap();
-    // A shell would take this apart.
+    // A name that needs quoting in a shell.
     let dir = outer.path().join("ada's demo");
     let listen = free_address();
     let demo = Demo::start(listen, &dir);
@@ -94,12 +94,12 @@ fn what_the_demo_prints_works() {
 
     let again = Demo::start(listen, &dir);
     assert_eq!(again.named("may read "), reader, "the keys are printed again");
-    assert_eq!(ids(listen, &reader, "100").len(), 251, "what was stored is there again");
+    assert_eq!(ids(listen, &reader, "100").len(), 251, "the stored queries are there again");
     again.stop();
 }
 
 #[test]
-fn a_demo_that_cannot_start_leaves_nothing() {
+fn failed_demo_removes_its_temporary_directory() {
     let temporary = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();
@@ -112,12 +112,12 @@ fn a_demo_that_cannot_start_leaves_nothing() {
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "the temporary directory is removed");
 }
 
-/// A path as it stands between single quotes in a shell's line.
+/// Escapes a path for single quotes in a shell.
 fn quoted(path: &Path) -> String {
     path.to_str().unwrap().replace('\'', r"'\''")
 }
 
-/// The ids of all queries, page by page.
+/// Fetches the ids of all queries, page by page.
 fn ids(listen: SocketAddr, key: &str, limit: &str) -> Vec<String> {
     let mut client = Client::connect(listen);
     let (mut ids, mut cursor) = (Vec::new(), String::new());

@@ -1,4 +1,4 @@
-//! SIGTERM: not ready at once, a lame duck for a while, then what is in flight ends, and exit 0.
+//! SIGTERM: not ready at once, then the lame duck, then the drain of exchanges in flight, and exit code 0.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, mpsc};
 use crate::support::{Client, KEYGATE, Setup, Upstream, eventually, exit_status, head};
 
 #[test]
-fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
+fn drain_finishes_exchanges_in_flight_and_accepts_no_connection() {
     let (release, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = Upstream::answering(move |request, stream| {
@@ -39,7 +39,7 @@ fn a_drain_ends_what_is_in_flight_and_takes_nothing_new() {
 }
 
 #[test]
-fn the_grace_period_ends_it_all_the_same() {
+fn drain_ends_after_the_grace_period() {
     let upstream = Upstream::answering(|_, _| {});
     let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 0s, drain: 300ms }");
     let key = setup.key();
@@ -55,7 +55,7 @@ fn the_grace_period_ends_it_all_the_same() {
 }
 
 #[test]
-fn a_second_gateway_on_the_same_state_or_address_is_refused() {
+fn second_gateway_on_the_same_state_or_address_is_refused() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "");
     let _gateway = setup.start();
@@ -66,7 +66,7 @@ fn a_second_gateway_on_the_same_state_or_address_is_refused() {
 }
 
 #[test]
-fn a_lame_duck_serves_on_and_tells_its_clients_to_go() {
+fn lame_duck_serves_requests_and_asks_clients_to_reconnect() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }");
     let key = setup.key();
@@ -76,7 +76,7 @@ fn a_lame_duck_serves_on_and_tells_its_clients_to_go() {
     gateway.terminate();
     not_ready(&setup);
     for client in [&mut idle, &mut setup.client()] {
-        // Not ready is said a little before the workers know.
+        // `/ready` fails a little before the workers enter the lame duck.
         while client.get("/", &key).header("connection") != Some("close") {}
         assert!(client.is_closed());
     }
@@ -85,7 +85,7 @@ fn a_lame_duck_serves_on_and_tells_its_clients_to_go() {
 }
 
 #[test]
-fn each_further_signal_hastens_the_drain() {
+fn each_further_signal_expedites_the_shutdown() {
     let upstream = Upstream::answering(|_, _| {});
     let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h, drain: 1h }");
     let key = setup.key();
@@ -108,9 +108,9 @@ fn each_further_signal_hastens_the_drain() {
     setup.ok(&["audit", "verify"]);
 }
 
-/// As it is with whoever sits at a terminal and presses Ctrl-C.
+/// Ctrl-C on a terminal.
 #[test]
-fn an_interrupt_from_a_terminal_needs_no_lame_duck() {
+fn interrupt_from_a_terminal_skips_the_lame_duck() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }");
     let config = setup.path().join("keygate.yaml");

@@ -1,11 +1,12 @@
-//! When the journal has no room: 503 and not ready, or served and counted, as configured; and it heals by itself.
+//! Full disk: requests get 503 and the gateway is not ready, or requests are served and lost records counted, as
+//! configured; the gateway recovers by itself.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, KEYGATE, Response, Running, Setup, Upstream};
 
-/// Bytes that a file of the gateway may have: a full disk, as far as it can tell.
+/// File size limit of the gateway process, which makes its writes fail as on a full disk.
 const ROOM: u64 = 512 << 10;
 
 fn start(setup: &Setup) -> Running {
@@ -20,13 +21,13 @@ fn make_room(gateway: &Running) {
     assert!(status.unwrap().success(), "prlimit (package util-linux) changes the limit");
 }
 
-/// Uses the key until something else than 200 comes, at most as often as fills the journal three times over.
+/// Uses the key until a response other than 200; gives up when the journal should have been full three times.
 fn use_up(client: &mut Client, key: &str) -> Option<Response> {
     (0..5000).map(|_| client.get("/", key)).find(|response| response.status != 200)
 }
 
 #[test]
-fn without_room_requests_are_refused_until_there_is_some() {
+fn full_disk_refuses_requests_until_there_is_space() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
     let key = setup.key();
@@ -37,7 +38,7 @@ fn without_room_requests_are_refused_until_there_is_some() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     let forwarded = upstream.count();
     assert_eq!(client.get("/", &key).status, 503);
-    assert_eq!(upstream.count(), forwarded, "what cannot be recorded is not forwarded");
+    assert_eq!(upstream.count(), forwarded, "a request without a record is not forwarded");
     let ready = Client::connect(setup.admin).get("/ready", "");
     assert_eq!(ready.status, 503);
     assert!(String::from_utf8(ready.body).unwrap().contains("audit"));
@@ -45,7 +46,7 @@ fn without_room_requests_are_refused_until_there_is_some() {
     make_room(&gateway);
     let deadline = Instant::now() + Duration::from_secs(20);
     while Client::connect(setup.admin).get("/ready", "").status != 200 {
-        assert!(Instant::now() < deadline, "it does not heal");
+        assert!(Instant::now() < deadline, "the gateway did not recover");
     }
     assert_eq!(client.get("/", &key).status, 200);
     gateway.stop();
@@ -55,7 +56,7 @@ fn without_room_requests_are_refused_until_there_is_some() {
 }
 
 #[test]
-fn as_configured_requests_are_served_and_what_is_lost_is_counted() {
+fn full_disk_with_drop_serves_requests_and_counts_lost_records() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
     let path = setup.path().join("keygate.yaml");

@@ -1,6 +1,6 @@
-//! A gateway that is attacked: what it needs, and what becomes of an honest client meanwhile.
+//! Gateway under attack: its memory, and the latency of an honest client meanwhile.
 //!
-//! The figures: `cargo test --release --test process -- --nocapture --test-threads 1 hostile`.
+//! To print the figures: `cargo test --release --test process -- --nocapture --test-threads 1 hostile`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,30 +17,30 @@ const GIBIBYTE: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 256 << 20;
 /// Connections of each kind of attack.
 const MANY: usize = 1000;
-/// Requests of an honest client, of which one in a hundred may take longer than what is measured.
+/// Requests of the honest client in one round, enough for a 99th percentile.
 const ROUND: usize = 300;
 
-/// Nothing runs out but what is tested.
+/// Limits far above what the test needs, so that only the tested resource runs out.
 const PATIENT: &str = "
 limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 10000 } }
 timeouts: { lame_duck: 0s, first_byte: 1h, head: 1h, body_idle: 1h, write_idle: 1h, keep_alive: 1h, response: 1h, response_idle: 1h }
 http: { max_connections_per_address: 10000, min_body_rate: 0 }
 ";
 
-/// A gateway that may have this many file descriptors.
+/// Starts a gateway with a limit of file descriptors.
 fn start(setup: &Setup, descriptors: u32) -> Running {
     let mut command = Command::new("prlimit");
     setup.start_by(command.arg(format!("--nofile={descriptors}")).arg(KEYGATE))
 }
 
-/// This process, too, has a socket for each end.
+/// Raises the limit of this process, which holds the client's end of each connection.
 fn raise_own_limit() {
     let own = ["--pid", &std::process::id().to_string(), "--nofile=16384:"].map(str::to_owned);
     let raised = Command::new("prlimit").args(own).status();
     assert!(raised.is_ok_and(|status| status.success()), "prlimit (util-linux) must be able to set `ulimit -n 16384`");
 }
 
-/// Answers `/endless` with 1 GiB, and everything else with `ok`; counts the bytes it could send.
+/// Upstream that answers `/endless` with 1 GiB and all other paths with `ok`, and counts the bytes that it sent.
 fn upstream() -> (Upstream, Arc<AtomicU64>) {
     let sent = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&sent);
@@ -57,7 +57,7 @@ fn upstream() -> (Upstream, Arc<AtomicU64>) {
     (upstream, sent)
 }
 
-/// Connections that say nothing, half a head, or half a body.
+/// Opens connections that send nothing, half a head, or half a body.
 fn stalled(setup: &Setup, key: &str) -> Vec<TcpStream> {
     let whole = head("POST", "/", key, &[], 100);
     let said = ["", &whole[..whole.len() / 2], &format!("{whole}half")].map(|said| said.as_bytes().to_vec());
@@ -69,7 +69,7 @@ fn stalled(setup: &Setup, key: &str) -> Vec<TcpStream> {
     (0..MANY).map(connect).collect()
 }
 
-/// A client that asks for 1 GiB, and takes the first bytes of it.
+/// Client that requests 1 GiB and reads only its first bytes.
 fn slow_reader(address: SocketAddr, key: &str) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -83,7 +83,7 @@ fn slow_reader(address: SocketAddr, key: &str) -> TcpStream {
     stream
 }
 
-/// The 99th percentile of what an honest client waits for.
+/// The 99th percentile of an honest client's latency.
 fn p99(client: &mut Client, key: &str) -> Duration {
     let mut waits: Vec<Duration> = (0..ROUND)
         .map(|_| {
@@ -96,14 +96,14 @@ fn p99(client: &mut Client, key: &str) -> Duration {
     waits[ROUND * 99 / 100]
 }
 
-/// The median of several rounds: one of them may have met somebody else's work.
+/// The median of several rounds, because other work on the machine may disturb one of them.
 fn median_p99(client: &mut Client, key: &str) -> Duration {
     let mut rounds: Vec<Duration> = (0..7).map(|_| p99(client, key)).collect();
     rounds.sort();
     rounds[3]
 }
 
-/// Waits until no buffer on the way takes any more.
+/// Waits until all buffers between upstream and client are full.
 fn settled(sent: &AtomicU64) {
     let mut before = u64::MAX;
     while sent.load(Ordering::Relaxed) != before {
@@ -113,7 +113,7 @@ fn settled(sent: &AtomicU64) {
 }
 
 #[test]
-fn a_thousand_stalled_and_a_thousand_slow_clients_cost_little() {
+fn thousand_stalled_and_thousand_slow_clients_cost_bounded_memory() {
     raise_own_limit();
     let (upstream, sent) = upstream();
     let setup = Setup::new(upstream.address, PATIENT);
@@ -127,7 +127,7 @@ fn a_thousand_stalled_and_a_thousand_slow_clients_cost_little() {
     let readers: Vec<_> = (0..MANY).map(|_| slow_reader(setup.address, &key)).collect();
     settled(&sent);
     let attacked = median_p99(&mut honest, &key);
-    assert_eq!(setup.client().get("/", &key).status, 200, "new connections are served, too");
+    assert_eq!(setup.client().get("/", &key).status, 200, "new connections are served");
     let peak = gateway.peak_memory();
     drop((stalled, readers));
     let after = median_p99(&mut honest, &key);
@@ -149,7 +149,7 @@ fn processor_time(gateway: &Running) -> Duration {
 }
 
 #[test]
-fn without_file_descriptors_it_waits_and_goes_on() {
+fn accept_pauses_without_file_descriptors_and_resumes() {
     const DESCRIPTORS: u32 = 64;
     let (upstream, _) = upstream();
     let setup = Setup::new(upstream.address, &format!("{PATIENT}workers: 1\n"));
@@ -166,8 +166,8 @@ fn without_file_descriptors_it_waits_and_goes_on() {
     std::thread::sleep(Duration::from_secs(1));
     let used = processor_time(&gateway).saturating_sub(before);
     assert!(used < Duration::from_millis(400), "{used:?} of a second: it spins");
-    assert_eq!(early.get("/", &key).status, 200, "who is connected is served");
+    assert_eq!(early.get("/", &key).status, 200, "open connections are served");
     drop(silent);
-    assert_eq!(setup.client().get("/", &key).status, 200, "accepting goes on");
+    assert_eq!(setup.client().get("/", &key).status, 200, "new connections are accepted again");
     gateway.stop();
 }

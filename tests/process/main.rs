@@ -1,4 +1,4 @@
-//! The real binaries: gateway and store together, signals, exit codes, memory, and sudden death.
+//! Tests of the real binaries: gateway and query-store together, signals, exit codes, memory, and kills.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub, reason = "tests")]
 
 #[allow(dead_code, unused_imports, reason = "shared by all test binaries")]

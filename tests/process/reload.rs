@@ -1,4 +1,4 @@
-//! Reload: another content of the configuration file takes effect as a whole, or nothing of it does.
+//! Configuration reload: a new content of the file is applied as a whole, or not at all.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,11 +9,11 @@ use keygate::config::ContentHash;
 
 use crate::support::{Client, Setup, Upstream, eventually, head, until};
 
-/// One route, which nobody's key is permitted.
+/// A route whose permission no key has.
 const FORBIDDEN: &str = "routes: [{ name: all, path: '/**', permission: 'nobody:may' }]\n";
 
 impl Setup {
-    /// What the gateway says of its configuration, asked on its socket.
+    /// The configuration status that the gateway reports on its admin socket.
     fn report(&self) -> ConfigReport {
         let mut socket = std::os::unix::net::UnixStream::connect(self.path().join("admin.sock")).unwrap();
         write!(socket, "GET {CONFIG_PATH} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -28,13 +28,13 @@ impl Setup {
         self.until("the configuration is in force", |report| report.sha256 == hash && report.last_error.is_none());
     }
 
-    /// Waits until the content of the file was refused, and says why.
+    /// Waits until the content of the file is rejected; returns the reason.
     fn refused(&self) -> String {
         let hash = ContentHash::from_content(self.text().as_bytes()).to_string();
         let refused = |report: &ConfigReport| {
             report.last_error.as_ref().is_some_and(|refusal| refusal.sha256.as_ref() == Some(&hash))
         };
-        self.until("the configuration is refused", refused).last_error.unwrap().error
+        self.until("the configuration is rejected", refused).last_error.unwrap().error
     }
 
     fn until(&self, what: &str, holds: impl Fn(&ConfigReport) -> bool) -> ConfigReport {
@@ -54,7 +54,7 @@ fn ok() -> Upstream {
     Upstream::answering(|_, stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")))
 }
 
-/// Answers `/slow` when it is told to, everything else at once.
+/// Upstream that answers `/slow` when the test releases it, and all other paths at once.
 fn slow() -> (Upstream, mpsc::Sender<()>) {
     let (release, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
@@ -68,7 +68,7 @@ fn slow() -> (Upstream, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_change_takes_effect_on_a_hangup_over_the_same_connection() {
+fn reload_on_sighup_takes_effect_on_open_connections() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");
     let key = setup.key();
@@ -81,19 +81,19 @@ fn a_change_takes_effect_on_a_hangup_over_the_same_connection() {
     setup.write(&format!("{before}{FORBIDDEN}"));
     gateway.hang_up();
     setup.applied();
-    assert_eq!(client.get("/", &key).status, 403, "over the connection from before");
+    assert_eq!(client.get("/", &key).status, 403, "on the open connection");
     let status: serde_json::Value = serde_json::from_str(&setup.ok(&["config", "status", "--json"])).unwrap();
     assert_eq!((&status["current"], &status["on_disk"]), (&true.into(), &status["sha256"]));
     setup.write(&before);
     gateway.hang_up();
     setup.applied();
     assert_eq!(client.get("/", &key).status, 200);
-    assert_eq!(upstream.connections(), 1, "the connection to the endpoint is the one from before");
+    assert_eq!(upstream.connections(), 1, "the connection to the endpoint is reused");
     gateway.stop();
 }
 
 #[test]
-fn a_configuration_that_was_named_by_a_relative_path_can_be_reloaded() {
+fn reload_works_with_a_relative_configuration_path() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");
     let key = setup.key();
@@ -107,12 +107,12 @@ fn a_configuration_that_was_named_by_a_relative_path_can_be_reloaded() {
 }
 
 #[test]
-fn a_changed_file_takes_effect_by_itself_however_it_is_changed() {
+fn changed_file_is_reloaded_however_it_is_changed() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");
     let key = setup.key();
     let (file, before) = (setup.path().join("keygate.yaml"), setup.text());
-    // As Kubernetes mounts it: the name is a link into a directory that is itself swapped by a link.
+    // As in a Kubernetes volume: the file is a link into a directory that is itself swapped by a link.
     let version = |name: &str, text: &str| {
         std::fs::create_dir(setup.path().join(name)).unwrap();
         std::fs::write(setup.path().join(name).join("keygate.yaml"), text).unwrap();
@@ -140,7 +140,7 @@ fn a_changed_file_takes_effect_by_itself_however_it_is_changed() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing_and_is_told() {
+fn rejected_configuration_changes_nothing_and_is_reported() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");
     let key = setup.key();
@@ -152,7 +152,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
     gateway.hang_up();
     let why = setup.refused();
     assert!(why.contains("htpp: is not a known key; did you mean `http`?"), "{why}");
-    assert_eq!(setup.client().get("/", &key).status, 200, "the routes beside the error are not in force either");
+    assert_eq!(setup.client().get("/", &key).status, 200, "the routes next to the error are not in force either");
     let status = setup.keygate(&["config", "status"]);
     let told = String::from_utf8(status.stdout).unwrap();
     assert_eq!(status.status.code(), Some(1), "{told}");
@@ -164,7 +164,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
     assert!(setup.metric("keygate_config_last_reload_successful 0"));
     assert!(setup.metric("keygate_config_reload_failures_total 1"));
 
-    // What is no YAML names no socket.
+    // A file that is not YAML names no socket.
     setup.write("listen: [");
     gateway.hang_up();
     setup.refused();
@@ -186,7 +186,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn keys_that_need_a_restart_are_refused_by_name() {
+fn restart_only_keys_are_rejected_by_name() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "");
     let key = setup.key();
@@ -209,7 +209,7 @@ fn keys_that_need_a_restart_are_refused_by_name() {
 }
 
 #[test]
-fn other_limits_hold_at_once_and_what_was_counted_stays() {
+fn changed_limits_apply_at_once_and_counts_stay() {
     let (upstream, release) = slow();
     let limits = |burst: u32, concurrent: u32| {
         format!("limits: {{ key: {{ requests: 1, per: 1h, burst: {burst} }}, org: {{ concurrent: {concurrent} }} }}\n")
@@ -229,11 +229,11 @@ fn other_limits_hold_at_once_and_what_was_counted_stays() {
     gateway.hang_up();
     setup.applied();
     assert!(left(&key).starts_with("\"key\";r=4;"), "eight were left, and five fit in now");
-    assert!(left(&own).starts_with("\"key\";r=9;"), "it has limits of its own, and ten tokens from before");
+    assert!(left(&own).starts_with("\"key\";r=9;"), "the key has its own limits, and its ten tokens are kept");
     setup.write(&before.replace(&limits(10, 100), &limits(5, 1)));
     gateway.hang_up();
     setup.applied();
-    assert_eq!(setup.client().get("/", &key).code(), "too_many_in_flight", "the one from before is still counted");
+    assert_eq!(setup.client().get("/", &key).code(), "too_many_in_flight", "the request in flight is still counted");
     release.send(()).unwrap();
     assert_eq!(held.response().status, 200);
     let explained = setup.ok(&["explain", &key[8..17], "--json"]);
@@ -243,7 +243,7 @@ fn other_limits_hold_at_once_and_what_was_counted_stays() {
 }
 
 #[test]
-fn requests_go_to_the_new_endpoint_and_those_in_flight_end_at_the_old_one() {
+fn changed_endpoint_gets_new_requests_and_the_old_one_finishes() {
     let (old, release) = slow();
     let new = ok();
     let setup = Setup::new(old.address, "workers: 1");
@@ -270,7 +270,7 @@ fn requests_go_to_the_new_endpoint_and_those_in_flight_end_at_the_old_one() {
 }
 
 #[test]
-fn another_level_of_the_logs_holds_at_once_and_a_refusal_is_logged_once() {
+fn changed_log_level_applies_at_once_and_a_rejection_is_logged_once() {
     let upstream = ok();
     let setup = Setup::new(upstream.address, "telemetry: { level: error }");
     let before = setup.text();
@@ -289,7 +289,7 @@ fn another_level_of_the_logs_holds_at_once_and_a_refusal_is_logged_once() {
     assert_eq!(told("cannot reload the configuration"), 1, "{log}");
 }
 
-/// Every fourth content is invalid, and the valid ones differ in all that can change but the limits.
+/// Contents for many reloads: every fourth is invalid, and the valid ones differ in everything but the limits.
 fn content(base: &str, at: usize, second: &Upstream) -> String {
     let text = base.replace("'] }", &format!("', 'http://{}'] }}", second.address));
     let timeouts = |text: &str, more: &str| text.replace("lame_duck: 0s", &format!("lame_duck: 0s, {more}"));
@@ -302,7 +302,7 @@ fn content(base: &str, at: usize, second: &Upstream) -> String {
 }
 
 #[test]
-fn a_hundred_reloads_under_load_cost_no_request_and_no_count() {
+fn hundred_reloads_under_load_lose_no_request_and_no_count() {
     const TOKENS: usize = 100_000;
     let (first, second) = (ok(), ok());
     let limits = format!("limits: {{ key: {{ requests: 1, per: 1d, burst: {TOKENS} }} }}");

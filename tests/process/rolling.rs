@@ -1,7 +1,7 @@
-//! Rolling out: a gateway is told to end while it is used, and no request fails at clients that go when they are told to.
+//! Rolling restart: a gateway is stopped under load, and no request fails at clients that reconnect when asked to.
 //!
-//! A request has failed when its connection broke, or its response is not whole, though it was sent on a connection that
-//! had not announced its end. A client ends when nobody listens any more.
+//! A request has failed when it was sent on a connection without `Connection: close` or GOAWAY, and the connection broke
+//! or the response is incomplete. A client ends when its connection attempt is refused.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::{Client, Setup, Upstream, eventually, head};
 
-/// Requests at a time on one HTTP/2 connection.
+/// Concurrent requests on one HTTP/2 connection.
 const STREAMS: usize = 4;
 
-/// What clients have seen.
+/// Counts of all clients.
 #[derive(Default)]
 struct Seen {
     answered: AtomicUsize,
-    /// Connections that announced their end.
+    /// Connections that asked the client to reconnect.
     announced: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-/// Sends requests over HTTP/1 until nobody listens.
+/// Sends requests over HTTP/1 until connections are refused.
 fn http1(address: SocketAddr, key: &str, seen: &Seen) {
     while let Ok(mut client) = Client::try_connect(address) {
         loop {
@@ -51,19 +51,19 @@ fn http1(address: SocketAddr, key: &str, seen: &Seen) {
     }
 }
 
-/// Sends requests over HTTP/2, several at a time, until nobody listens.
+/// Sends requests over HTTP/2, several at a time, until connections are refused.
 async fn http2(address: SocketAddr, key: &str, seen: &Seen) {
     while let Ok(stream) = tokio::net::TcpStream::connect(address).await {
         let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         let connection = tokio::spawn(connection);
         join_all((0..STREAMS).map(|_| one_by_one(sender.clone(), address, key, seen))).await;
         drop(sender);
-        connection.await.unwrap().expect("it ended in order");
+        connection.await.unwrap().expect("the connection ended cleanly");
         seen.announced.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Sends requests until the connection takes no more, as it does after a GOAWAY.
+/// Sends requests until the connection accepts no more, as after a GOAWAY.
 async fn one_by_one(mut sender: SendRequest<Empty<Bytes>>, address: SocketAddr, key: &str, seen: &Seen) {
     while sender.ready().await.is_ok() {
         let request = Request::get(format!("http://{address}/")).header("authorization", format!("Bearer {key}"));
@@ -73,7 +73,7 @@ async fn one_by_one(mut sender: SendRequest<Empty<Bytes>>, address: SocketAddr, 
                 drop(error.take_message());
                 return;
             }
-            Err(error) => panic!("it was sent, and not answered: {:?}", error.into_error()),
+            Err(error) => panic!("the request was sent and not answered: {:?}", error.into_error()),
         };
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.expect("a whole response").to_bytes();
@@ -81,7 +81,7 @@ async fn one_by_one(mut sender: SendRequest<Empty<Bytes>>, address: SocketAddr, 
     }
 }
 
-/// How clients speak.
+/// Protocol of the clients.
 type Speak = fn(SocketAddr, &str, &Seen);
 
 fn over_http1(address: SocketAddr, key: &str, seen: &Seen) {
@@ -93,7 +93,7 @@ fn over_http2(address: SocketAddr, key: &str, seen: &Seen) {
     runtime.block_on(http2(address, key, seen));
 }
 
-/// Twenty ends under load, of four gateways at a time.
+/// Twenty shutdowns under load, four gateways at a time.
 fn roll(speak: Speak) {
     let fleet: Vec<_> = (0..4).map(|_| std::thread::spawn(move || rounds(5, speak))).collect();
     for gateway in fleet {
@@ -101,7 +101,7 @@ fn roll(speak: Speak) {
     }
 }
 
-/// Starts a gateway, loads it, ends it, and does so again.
+/// Starts, loads and stops a gateway, several times.
 fn rounds(times: usize, speak: Speak) {
     let upstream =
         Upstream::answering(|_, stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")));
@@ -123,17 +123,17 @@ fn rounds(times: usize, speak: Speak) {
         gateway.terminate();
         clients.into_iter().for_each(|client| client.join().expect("no request fails"));
         assert_eq!(gateway.wait(), 0);
-        assert!(seen.answered.load(Ordering::Relaxed) > 50, "they were served in the lame-duck time");
-        assert!(seen.announced.load(Ordering::Relaxed) >= 4, "each was told to go");
+        assert!(seen.answered.load(Ordering::Relaxed) > 50, "requests are served in the lame-duck time");
+        assert!(seen.announced.load(Ordering::Relaxed) >= 4, "every client was asked to reconnect");
     }
 }
 
 #[test]
-fn twenty_ends_under_load_fail_no_request_over_http1() {
+fn twenty_shutdowns_under_load_fail_no_http1_request() {
     roll(over_http1);
 }
 
 #[test]
-fn twenty_ends_under_load_fail_no_request_over_http2() {
+fn twenty_shutdowns_under_load_fail_no_http2_request() {
     roll(over_http2);
 }

@@ -1,4 +1,4 @@
-//! Bodies of 1 GiB stream through in little memory.
+//! Bodies of 1 GiB are streamed in bounded memory.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ const GIBIBYTE: usize = 1 << 30;
 const PIECE: usize = 1 << 18;
 const MOST_MEMORY: u64 = 64 << 20;
 
-/// Reads a body of 1 GiB and answers with another.
+/// Upstream that reads a body of 1 GiB and answers with another.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,7 +31,7 @@ fn upstream() -> SocketAddr {
 }
 
 #[test]
-fn a_gibibyte_each_way() {
+fn one_gibibyte_streams_each_way_in_bounded_memory() {
     let setup = Setup::new(upstream(), "");
     let key = setup.key();
     let gateway = setup.start();

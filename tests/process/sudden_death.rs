@@ -1,4 +1,4 @@
-//! `kill -9` under load: what the upstream saw is in the journal, and no bucket comes back fuller than it was.
+//! `kill -9` under load: every request that reached the upstream is in the journal, and no bucket comes back fuller.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ const RESPONSES: usize = 150;
 const BURST: usize = 100_000;
 
 #[test]
-fn twenty_deaths_under_load_lose_nothing() {
+fn twenty_kills_under_load_lose_no_record() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1, per: 1h, burst: 100000 } }");
     let key = setup.key();
@@ -20,7 +20,7 @@ fn twenty_deaths_under_load_lose_nothing() {
         let mut gateway = setup.start();
         load_until(&setup, &key, || gateway.kill());
     }
-    // The last start recovers; the stop leaves nothing open.
+    // The last start recovers the journal; a clean stop leaves no record open.
     let gateway = setup.start();
     let explained = setup.ok(&["explain", &key[8..17], "--json"]);
     gateway.stop();
@@ -53,7 +53,7 @@ fn twenty_deaths_under_load_lose_nothing() {
     assert!(remaining + 1 >= BURST - recorded.len(), "tokens were taken for {remaining}, {} recorded", recorded.len());
 }
 
-/// Four clients send until enough was answered, then the gateway dies while they go on.
+/// Four clients send requests; when enough are answered, the gateway is killed while they continue.
 fn load_until(setup: &Setup, key: &str, die: impl FnOnce()) {
     let (answered, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn one(client: &mut Client, request: &str) -> bool {
     client.try_send(request).is_ok() && client.try_response_to("GET").is_ok_and(|response| response.status == 200)
 }
 
-/// A member of that name anywhere in a document.
+/// Finds a member by name anywhere in a document.
 fn find<'a>(document: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
     match document {
         serde_json::Value::Object(members) => {

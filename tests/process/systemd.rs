@@ -1,4 +1,4 @@
-//! What systemd is told, on a datagram socket in its place.
+//! Notifications to systemd, received on a datagram socket in its place.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -18,14 +18,14 @@ impl Systemd {
         Self { socket }
     }
 
-    /// A gateway that it starts.
+    /// A command that starts a gateway as systemd would.
     fn command(setup: &Setup) -> Command {
         let mut command = Command::new(KEYGATE);
         command.env("NOTIFY_SOCKET", setup.path().join("notify.sock"));
         command
     }
 
-    /// The next message: its assignments.
+    /// Receives the next message, as assignments.
     fn next(&self) -> Vec<(String, String)> {
         let mut buffer = [0; 4096];
         let length = self.socket.recv(&mut buffer).expect("a message in time");
@@ -34,7 +34,7 @@ impl Systemd {
         assignments.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// The next message that is not the watchdog's.
+    /// Receives the next message that is not a watchdog notification.
     fn news(&self) -> Vec<(String, String)> {
         loop {
             let message = self.next();
@@ -54,7 +54,7 @@ fn has(message: &[(String, String)], name: &str, value: &str) -> bool {
 }
 
 #[test]
-fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
+fn systemd_is_notified_of_start_reloads_and_stop() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "");
     let systemd = Systemd::listen(&setup);
@@ -76,7 +76,7 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
     gateway.hang_up();
     assert!(has(&systemd.next(), "RELOADING", "1"));
     let refused = systemd.next();
-    assert!(has(&refused, "READY", "1"), "it serves on: {refused:?}");
+    assert!(has(&refused, "READY", "1"), "the gateway still serves: {refused:?}");
     let status = refused.iter().find(|(name, _)| name == "STATUS").unwrap();
     assert!(status.1.contains("rejected") && status.1.contains("keygate config status"), "{status:?}");
 
@@ -85,11 +85,11 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
     assert!(has(&stopping, "STOPPING", "1") && has(&stopping, "STATUS", "draining"), "{stopping:?}");
     assert_eq!(gateway.wait(), 0);
     let rest = systemd.socket.set_nonblocking(true).and_then(|()| systemd.socket.recv(&mut [0; 64]));
-    assert!(rest.is_err(), "without a watchdog, nothing else is told");
+    assert!(rest.is_err(), "without a watchdog, no other message is sent");
 }
 
 #[test]
-fn the_watchdog_hears_of_the_gateway_until_it_ends() {
+fn watchdog_is_notified_until_the_gateway_ends() {
     let upstream = Upstream::answering(|_, _| {});
     let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 300ms, drain: 300ms }");
     let key = setup.key();
@@ -108,11 +108,11 @@ fn the_watchdog_hears_of_the_gateway_until_it_ends() {
 }
 
 #[test]
-fn the_watchdog_of_another_process_is_not_kept() {
+fn watchdog_of_another_process_is_not_notified() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "");
     let systemd = Systemd::listen(&setup);
-    // Meant for another process.
+    // A watchdog that is meant for another process.
     let mut command = Systemd::command(&setup);
     let gateway = setup.start_by(command.env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1"));
     gateway.stop();

@@ -1,5 +1,5 @@
-//! Keys that are used through all gateways at once, by steady, bursting and wandering clients: no window has more than
-//! the bucket promises, and all that it promises is had.
+//! Token buckets over four gateways, under steady, bursting and roaming clients: no window admits more than the bucket
+//! allows, and the allowed rate is reached.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use crate::support::{Client, Random, Upstream};
 const KEYS: usize = 8;
 const RATE: f64 = 50.0;
 const BURST: f64 = 50.0;
-/// How long, unless `KEYGATE_HAMMER` says so in seconds.
+/// Duration of the test, unless `KEYGATE_HAMMER` sets it in seconds.
 const DEFAULT: Duration = Duration::from_secs(8);
 
-/// How a client asks.
+/// Request pattern of a client.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// One gateway, a little more often than tokens flow in.
+    /// One gateway, a little faster than tokens are added.
     Steady,
     /// Many requests at once, then a pause.
     Bursting,
-    /// Another gateway each time.
+    /// Another gateway for each request.
     Wandering,
 }
 
-/// What became of the requests with one key.
+/// Results of the requests with one key.
 struct Asked {
     admitted: Mutex<Vec<Admission>>,
-    /// When each was sent and answered, whatever the answer was.
+    /// Times at which each request was sent and answered, with any result.
     all: Mutex<Vec<[Duration; 2]>>,
 }
 
 #[test]
-fn no_window_has_more_than_the_bucket_promises() {
+fn bucket_bound_holds_in_every_window_over_four_gateways() {
     let length = std::env::var("KEYGATE_HAMMER").ok().map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
     let (is_long, length) = (length.is_some(), length.unwrap_or(DEFAULT));
     let upstream = Upstream::start();
@@ -59,15 +59,15 @@ fn no_window_has_more_than_the_bucket_promises() {
         let (count, most) = (admitted.len() as f64, most_above_rate(&admitted, RATE));
         println!("key {number}: {count} of {allowed:.1} admitted; the fullest window has {most:.2} above the rate");
         assert!(most <= BURST, "key {number}: a window has {most} more than the rate, and the burst is {BURST}");
-        // A loaded machine may not ask for all of it.
+        // On a loaded machine the clients may not request the whole rate.
         let least = if is_long { allowed } else { f64::from(asked_for) };
         assert!(count >= 0.99 * least, "key {number}: only {count} of {least} were admitted");
         all += admitted.len();
     }
-    assert_eq!(upstream.count(), all, "what was admitted reached the upstream");
+    assert_eq!(upstream.count(), all, "every admitted request reached the upstream");
 }
 
-/// How many tokens a bucket gives that is asked at these times.
+/// Number of tokens that a bucket gives for requests at these times.
 fn given(mut times: Vec<Duration>) -> u32 {
     times.sort_unstable();
     let (mut level, mut at, mut given) = (BURST, times[0], 0);

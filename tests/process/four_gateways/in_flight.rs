@@ -1,4 +1,4 @@
-//! What an organization has in flight over all gateways, as its upstream sees it.
+//! Requests of an organization in flight over all gateways, counted at the upstream.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -10,15 +10,15 @@ use super::Four;
 use crate::support::{Client, Random, Upstream, eventually, head};
 
 const LIMIT: usize = 100;
-/// What a loaded machine may add to a lease.
+/// Time that a loaded machine may add to a lease.
 const SLACK: Duration = Duration::from_secs(1);
 /// Time for which the random load runs.
 const LOAD: Duration = Duration::from_secs(4);
-/// How long anything else may take.
+/// Time-out of all other steps.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PLENTY: &str = "limits: { key: { requests: 1000000000, per: 1s, burst: 1000000000 } }";
 
-/// An upstream that keeps its requests, and counts them.
+/// Upstream that holds its requests, and counts them.
 #[derive(Clone, Default)]
 struct Keeping(Arc<Kept>);
 
@@ -26,7 +26,7 @@ struct Keeping(Arc<Kept>);
 struct Kept {
     now: AtomicUsize,
     most: AtomicUsize,
-    /// Requests for `/until` end now.
+    /// Ends the requests for `/until`.
     over: AtomicBool,
 }
 
@@ -42,8 +42,8 @@ impl Keeping {
         })
     }
 
-    /// Begins an answer, waits, and gives the end of it. `/for/30` takes 30 ms, `/until` as long as the test wants, or
-    /// until who asked has gone.
+    /// Begins a response, waits, and ends it. `/for/30` takes 30 ms; `/until` lasts until the test ends it or its client
+    /// is gone.
     fn answer(&self, path: &str, stream: &mut TcpStream) -> &'static [u8] {
         if let Some(milliseconds) = path.strip_prefix("/for/") {
             std::thread::sleep(Duration::from_millis(milliseconds.parse().unwrap()));
@@ -74,7 +74,7 @@ impl Keeping {
     }
 }
 
-/// Requests through one gateway that last; those that are refused ask again, for as long as that may take.
+/// Long requests through one gateway; a refused one is repeated until the time-out.
 fn lasting(four: &Four, gateway: usize, count: usize, patience: Duration) -> Vec<Client> {
     let begun = Instant::now();
     let mut waiting = Vec::new();
@@ -95,9 +95,9 @@ fn refused(four: &Four, gateway: usize) {
     assert_eq!((response.status, response.code()), (429, "too_many_in_flight".to_owned()));
 }
 
-/// With the lease as it is shipped.
+/// Runs with the default lease.
 #[test]
-fn an_upstream_never_sees_more_than_the_limit_and_a_dead_gateway_gives_its_slots_back() {
+fn concurrency_limit_holds_over_four_gateways_and_a_dead_one_releases_its_slots() {
     let keeping = Keeping::default();
     let upstream = keeping.start();
     let mut four = Four::start(&upstream, 1, "deadline: 2500ms", PLENTY);
@@ -112,7 +112,7 @@ fn an_upstream_never_sees_more_than_the_limit_and_a_dead_gateway_gives_its_slots
                     let path = format!("/for/{}", random.below(300));
                     match client.get(&path, &four.keys[0]).status {
                         200 => {}
-                        // 503 when a loaded machine does not decide within the deadline.
+                        // 503: on a loaded machine a decision may exceed its deadline.
                         429 | 503 => std::thread::sleep(Duration::from_millis(random.below(40))),
                         other => panic!("{other}"),
                     }
@@ -138,7 +138,7 @@ fn an_upstream_never_sees_more_than_the_limit_and_a_dead_gateway_gives_its_slots
 }
 
 #[test]
-fn a_request_that_lasts_for_more_than_three_leases_still_counts() {
+fn request_longer_than_three_leases_keeps_its_slot() {
     let keeping = Keeping::default();
     let upstream = keeping.start();
     let four = Four::start(&upstream, 1, "deadline: 250ms, lease: 1s", PLENTY);
@@ -154,6 +154,6 @@ fn a_request_that_lasts_for_more_than_three_leases_still_counts() {
     waiting.into_iter().for_each(|mut client| assert_eq!(client.read_exact(whole.len()), whole));
     let begun = Instant::now();
     while four.setups[3].client().get("/for/0", &four.keys[0]).status != 200 {
-        assert!(begun.elapsed() < PATIENCE, "what ended still counts");
+        assert!(begun.elapsed() < PATIENCE, "an ended request still counts");
     }
 }

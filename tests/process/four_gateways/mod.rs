@@ -1,4 +1,4 @@
-//! Four real gateways over one Redis keep the limits of one.
+//! Four real gateways over one Redis, which together keep the limits of one.
 
 use crate::support::redis::Redis;
 use crate::support::{Client, Running, Setup, Upstream};
@@ -17,7 +17,7 @@ struct Four {
 }
 
 impl Four {
-    /// Starts them with so many keys. `redis` and `blocks` are more of the configuration.
+    /// Starts the gateways with a number of keys. `redis` and `blocks` are added to the configuration.
     fn start(upstream: &Upstream, keys: usize, redis: &str, blocks: &str) -> Self {
         let server = Redis::start();
         let state = format!("{{ redis: {{ url: '{}', {redis} }} }}", server.url());
@@ -34,7 +34,7 @@ impl Four {
         Self { setups, running, keys: made, _server: server }
     }
 
-    /// A connection to each gateway.
+    /// Connects to each gateway.
     fn clients(&self) -> Vec<Client> {
         self.setups.iter().map(Setup::client).collect()
     }

@@ -1,16 +1,16 @@
-//! How many requests were admitted in any window of time.
+//! Number of requests admitted in any window of time.
 
 use std::time::Duration;
 
-/// A request that was admitted: at some moment between its being sent and its answer's arrival.
+/// An admitted request. The admission was at some moment between sending the request and receiving its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     pub(super) sent: Duration,
     pub(super) answered: Duration,
 }
 
-/// The most by which any window has more than `rate` per second, in tokens. Only requests that were surely admitted
-/// within the window count: those that were sent and answered in it.
+/// The largest excess of any window over `rate` per second, in tokens. Only requests that were certainly admitted in the
+/// window count: those that were sent and answered in it.
 pub(super) fn most_above_rate(admissions: &[Admission], rate: f64) -> f64 {
     let mut by_answer = admissions.to_vec();
     by_answer.sort_unstable_by_key(|admission| admission.answered);
@@ -23,10 +23,10 @@ pub(super) fn most_above_rate(admissions: &[Admission], rate: f64) -> f64 {
 }
 
 #[test]
-fn the_fullest_window_is_found() {
+fn fullest_window_is_found() {
     let at =
         |sent, answered| Admission { sent: Duration::from_millis(sent), answered: Duration::from_millis(answered) };
-    // Three within 100 ms, of which one may have been admitted before.
+    // Three within 100 ms, of which one may have been admitted earlier.
     let admissions = [at(0, 1000), at(900, 1100), at(1000, 1100), at(2000, 2100)];
     let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
     near(most_above_rate(&admissions, 10.0), 0.0);

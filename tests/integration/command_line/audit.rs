@@ -1,0 +1,106 @@
+//! Commands on the audit journal: lists, filters, exports and verification.
+
+use std::path::{Path, PathBuf};
+
+use keygate::key;
+use serde_json::Value;
+
+use super::Installation;
+
+#[test]
+fn audit_lists_and_exports_changes() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let records = installation.json("audit list")["records"].clone();
+    let actions: Vec<&str> = records.as_array().unwrap().iter().map(|r| r["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["key.create", "user.create", "org.create"], "newest first");
+
+    let of_key = installation.json(&format!("audit list --key {id}"));
+    assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
+    let of_user = installation.json("audit list --org acme --user ada@example.com --since 1h");
+    assert_eq!(of_user["records"].as_array().unwrap().len(), 2);
+    let before = installation.ok("audit list --until 1h");
+    assert_eq!((before.out.as_str(), before.err.as_str()), ("", "there are no such records\n"));
+
+    let exported = installation.ok("audit export").out;
+    let first: Value = serde_json::from_str(exported.lines().next().unwrap()).unwrap();
+    assert_eq!((exported.lines().count(), first["action"].as_str()), (3, Some("org.create")));
+    let table = installation.ok("audit list --limit 1").out;
+    assert!(table.lines().nth(1).unwrap().contains("completed  200"), "{table}");
+
+    let explained = installation.ok(&format!("explain {id}")).out;
+    assert!(
+        explained.starts_with("requests are admitted, to routes with these permissions: queries:read"),
+        "{explained}"
+    );
+    assert!(explained.contains("1000 of 1000 tokens") && !explained.contains("key.create"), "{explained}");
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"], serde_json::json!([]), "requests only");
+    installation.with_use_of(printed.trim());
+    assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "GET /");
+}
+
+#[test]
+fn audit_records_are_found_by_request_id_and_outcome() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    installation.with_use_of(printed.trim());
+    let listed = installation.ok("audit list --json --outcome aborted").out;
+    let [id, time, key] = ["\"id\":", "\"time\":", "\"key_id\":"].map(|name| listed.find(name).unwrap());
+    assert!(id < time && time < key, "in the contract's order: {listed}");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["records"].as_array().unwrap().len(), 1);
+    let id = listed["records"][0]["id"].as_str().unwrap();
+    assert_eq!(installation.json(&format!("audit list --id {id}")), listed);
+    assert_eq!(installation.ok(&format!("audit export --id {id} --outcome completed")).out, "");
+
+    for (line, message) in [
+        ("audit list --outcome gone", "give one of in_progress, completed"),
+        ("audit verify --since 1h", "unexpected argument"),
+        ("audit list --since 1h --until 2h", "--since is not before --until"),
+    ] {
+        let refused = installation.run(line);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.err.contains(message), "{refused:?}");
+    }
+}
+
+#[test]
+fn damaged_journal_does_not_verify() {
+    let installation = Installation::new();
+    installation.with_key();
+    let sound = installation.ok("audit verify").out;
+    assert!(sound.contains(" 3 records (0 open)") && sound.contains(" 0 problems"), "{sound}");
+    let segment = first_segment(&installation.directory.path().join("audit"));
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replacen("user.create", "user.delete", 1)).unwrap();
+    let damaged = installation.run("audit verify");
+    assert_eq!(damaged.code, 1, "{damaged:?}");
+    assert!(damaged.out.contains("segment 1 line"), "{damaged:?}");
+}
+
+#[test]
+fn journal_without_segments_verifies_only_if_it_was_never_written() {
+    let installation = Installation::new();
+    let audit = installation.directory.path().join("audit");
+    std::fs::create_dir(&audit).unwrap();
+    installation.ok("audit verify");
+    installation.with_key();
+    for entry in std::fs::read_dir(&audit).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "jsonl") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let deleted = installation.run("audit verify");
+    assert_eq!(deleted.code, 1, "{deleted:?}");
+    assert!(deleted.out.contains("there is an index but no segment"), "{deleted:?}");
+}
+
+/// The oldest segment that holds a user's creation.
+fn first_segment(directory: &Path) -> PathBuf {
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
+    segments.sort();
+    let holds = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains("user.create");
+    segments.into_iter().find(holds).unwrap()
+}

@@ -1,0 +1,111 @@
+//! Commands on keys: output, limits, rotation and key arguments.
+
+use keygate::audit::Outcome;
+use keygate::key;
+use keygate::refusal::Refusal;
+use serde_json::Value;
+
+use super::Installation;
+
+#[test]
+fn key_is_printed_alone_listed_and_revoked() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let presented = printed.strip_suffix('\n').unwrap();
+    let id = key::parse(presented.as_bytes()).unwrap();
+    assert_eq!(presented.len(), key::KEY_LENGTH);
+
+    let listed = installation.json("key list --org acme");
+    assert_eq!(listed["keys"][0]["id"], id.as_str());
+    assert_eq!(listed["keys"][0]["status"], "active");
+    assert!(!listed.to_string().contains(&presented[18..]));
+    let table = installation.ok("key list --org acme").out;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("ID         NAME    USER             STATUS  LIMIT"), "{table}");
+    assert!(lines[1].contains("ada@example.com  active  1000 per 1h, burst 1000"), "{table}");
+
+    installation.ok(&format!("key revoke {id}"));
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["status"], "revoked");
+    let again = installation.run(&format!("key rotate {id}"));
+    assert_eq!((again.code, again.out.as_str()), (1, ""));
+    assert_eq!(again.err, format!("keygate: key {id} is revoked, for good; create another\n"));
+}
+
+#[test]
+fn json_output_is_one_object_with_the_key() {
+    let installation = Installation::new();
+    installation.with_key();
+    let created = installation.ok("key create --org acme --user ada@example.com --json second");
+    assert_eq!(created.err, "");
+    let created: Value = serde_json::from_str(&created.out).unwrap();
+    let id = key::parse(created["api_key"].as_str().unwrap().as_bytes()).unwrap();
+    assert_eq!(created["key"]["id"], id.as_str());
+    let rotated = installation.json(&format!("key rotate {id} --overlap 1h"));
+    assert_ne!(rotated["api_key"], created["api_key"]);
+    assert!(rotated["key"]["previous_until"].is_string());
+    let limited = installation.json(&format!("key limits {id} --requests 5 --per 1m"));
+    assert_eq!(limited["key"]["limits"], serde_json::json!({"requests": 5, "per": "1m", "burst": 5, "own": true}));
+    assert_eq!(installation.json(&format!("key limits {id}"))["key"]["limits"]["own"], true, "without options: a look");
+    assert_eq!(installation.json(&format!("key limits {id} --default"))["key"]["limits"]["own"], false);
+}
+
+#[test]
+fn limits_show_whether_they_are_configured() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    assert!(installation.ok("org show acme").out.contains("concurrent  100 (as configured)"));
+    assert!(installation.ok(&format!("key show {id}")).out.contains("1000 per 1h, burst 1000 (as configured)"));
+    let org = installation.json("org limits acme --concurrent 7")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::from(7), &Value::from(7)));
+    let org = installation.json("org limits acme --default")["org"].clone();
+    assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::Null, &Value::from(100)));
+    installation.ok(&format!("key limits {id} --requests 5"));
+    let listed = installation.ok("key list --org acme");
+    assert!(listed.out.contains("5 per 1h, burst 5*") && listed.err.contains("* own limit"), "{listed:?}");
+}
+
+#[test]
+fn explain_reports_uses_of_a_replaced_secret() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let rotated = installation.ok(&format!("key rotate {id}"));
+    assert!(rotated.err.contains("the old secret is refused from now on"), "{rotated:?}");
+    let before = installation.ok(&format!("explain {id}")).out;
+    assert!(before.contains("old secret valid until  20") && !before.contains("replaced"), "{before}");
+    installation.with_refusal_of(id, Outcome::Refused(Refusal::Expired));
+    let after = installation.ok(&format!("explain {id}")).out;
+    assert!(after.lines().next().unwrap().contains("requests with the replaced secret are refused (401)"), "{after}");
+}
+
+#[test]
+fn whole_key_is_taken_for_its_id_and_never_echoed() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let presented = printed.trim();
+    let secret = &presented[18..];
+    let id = key::parse(presented.as_bytes()).unwrap();
+    assert_eq!(installation.json(&format!("key show {presented}"))["key"]["id"], id.as_str());
+    assert_eq!(installation.json(&format!("explain {presented}"))["explanation"]["key"]["id"], id.as_str());
+    let of_key = installation.json(&format!("audit list --key {presented}"));
+    assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
+
+    // With its last character missing, where no key belongs, and where a name does.
+    let torn = &presented[..presented.len() - 1];
+    let lines = [
+        (2, format!("key show {torn}")),
+        (2, format!("key revoke {torn}")),
+        (2, format!("audit list --key {torn}")),
+        (2, format!("org list {presented}")),
+        (2, presented.to_owned()),
+        (1, format!("org show {presented}")),
+    ];
+    for (code, line) in lines {
+        let refused = installation.run(&line);
+        assert_eq!(refused.code, code, "{line}: {refused:?}");
+        assert!(!refused.err.contains(&secret[..20]) && refused.out.is_empty(), "{refused:?}");
+    }
+    let refused = installation.run(&format!("key show {torn}")).err;
+    assert!(refused.contains("give the nine characters that follow sk_live_"), "{refused}");
+}

@@ -1,0 +1,189 @@
+//! Command line of the real binary: output, exit codes, and use with and without a running gateway.
+
+mod audit;
+mod failures;
+mod keys;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::thread;
+
+use keygate::audit::{Outcome, Use, UseEnd};
+use keygate::config::Config;
+use keygate::identity::AuthMethod;
+use keygate::key::{KeyDigest, KeyId};
+use keygate::management::Management;
+use keygate::metrics::Metrics;
+use keygate::state::{DecideRequest, Decision, RouteAccess};
+use keygate::{admin, app, clock};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::support::until;
+
+/// A configuration, with its state and journal, in a temporary directory.
+struct Installation {
+    directory: tempfile::TempDir,
+    config: PathBuf,
+}
+
+/// Output and exit code of a command.
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Installation {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("keygate.yaml");
+        let text = "\
+listen: [{ address: 127.0.0.1:0 }]
+admin: { socket: admin.sock, address: 127.0.0.1:1 }
+upstream: { endpoints: [http://127.0.0.1:8081] }
+state: { embedded: { path: state.db } }
+audit: { path: audit }
+";
+        std::fs::write(&config, text).unwrap();
+        Self { directory, config }
+    }
+
+    fn run(&self, line: &str) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+        ended(command.args(line.split_whitespace()).arg("--config").arg(&self.config).output().unwrap())
+    }
+
+    /// Runs a command that must succeed.
+    ///
+    /// Retries while the state is locked: a process that another test forks inherits the open files of this one until it
+    /// executes its program, so a closed state may stay locked for a moment.
+    fn ok(&self, line: &str) -> Ended {
+        let ended = until("the state is unlocked", || {
+            let ended = self.run(line);
+            (!ended.err.contains("in use by another process")).then_some(ended)
+        });
+        assert_eq!(ended.code, 0, "{line}: {ended:?}");
+        ended
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{line} --json")).out).unwrap()
+    }
+
+    /// Creates the organization acme, its user ada and a key; returns the printed key.
+    fn with_key(&self) -> String {
+        self.ok("org create acme");
+        self.ok("user create --org acme ada@example.com --permission queries:read --permission queries:write");
+        let created = self.ok("key create --org acme --user ada@example.com laptop");
+        assert!(created.err.contains("shown only once"), "{created:?}");
+        created.out
+    }
+
+    /// Decides and records one use of a key, as a gateway would.
+    fn with_use_of(&self, presented: &str) {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
+            let digest = KeyDigest::of(presented.as_bytes());
+            let now = clock::now();
+            let Decision::Admitted(admitted) = state
+                .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now })
+                .await
+                .unwrap()
+            else {
+                panic!("admitted")
+            };
+            let opening = Use {
+                id: Uuid::now_v7(),
+                time: now,
+                number: Some(admitted.number),
+                key_id: admitted.principal.key_id,
+                user_id: Some(admitted.principal.user_id),
+                org_id: Some(admitted.principal.org_id),
+                auth_method: AuthMethod::ApiKey,
+                ip: None,
+                user_agent: None,
+                action: "GET /",
+                method: "GET",
+                path: "/",
+                provisional: false,
+            };
+            drop(journal.begin(&opening).await.unwrap());
+            drop(admitted);
+            journal.close().await;
+            state.close().await;
+        });
+    }
+
+    /// Records a refusal of a key, as a gateway would.
+    fn with_refusal_of(&self, key: KeyId, outcome: Outcome) {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
+            let opening = Use {
+                id: Uuid::now_v7(),
+                time: clock::now(),
+                number: None,
+                key_id: Some(key),
+                user_id: None,
+                org_id: None,
+                auth_method: AuthMethod::ApiKey,
+                ip: None,
+                user_agent: None,
+                action: "GET /",
+                method: "GET",
+                path: "/",
+                provisional: false,
+            };
+            let end = UseEnd { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+            journal.begin(&opening).await.unwrap().close(end);
+            journal.close().await;
+            state.close().await;
+        });
+    }
+
+    /// Runs `then` while the admin socket is served, as by a gateway.
+    fn with_gateway<T>(&self, then: impl FnOnce() -> T) -> T {
+        let config = Config::load(&self.config).unwrap();
+        let (started, starting) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let gateway = thread::spawn(move || serve(&config, &started, stopped));
+        starting.recv().unwrap();
+        let done = then();
+        stop.send(()).unwrap();
+        gateway.join().unwrap();
+        done
+    }
+}
+
+fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: oneshot::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let metrics = Metrics::new();
+        let (state, journal) = app::open_and_recover(config, &metrics).await.unwrap();
+        let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state));
+        let listener = admin::bind_socket(&config.admin.socket).unwrap();
+        started.send(()).unwrap();
+        let status = admin::ConfigReport {
+            path: config.source.path.clone(),
+            sha256: config.source.hash.to_string(),
+            applied: clock::now().to_string(),
+            last_error: None,
+        };
+        let status = Arc::new(admin::ConfigStatus::new(status));
+        admin::serve_socket(listener, management, status, async { drop(stopped.await) }).await;
+        journal.close().await;
+        state.close().await;
+    });
+}
+
+fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
