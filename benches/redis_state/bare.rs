@@ -9,7 +9,7 @@ use crate::support::redis::Redis;
 /// send one with zero bytes.
 const SCRIPT: &str = concat!(
     include_str!("../../src/state/redis/scripts/bucket.lua"),
-    include_str!("../../src/state/redis/scripts/holders.lua"),
+    include_str!("../../src/state/redis/scripts/slot_leases.lua"),
     include_str!("../../src/state/redis/scripts/decide.lua"),
 );
 

@@ -19,7 +19,7 @@
 //!   was last seen at half its limit or more). Until then it counts as taken.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
 //!
-//! # What a fail-over undoes
+//! # What a failover undoes
 //!
 //! Redis replicates asynchronously. A primary that dies takes along what it acknowledged and no replica has got yet:
 //! usually the last milliseconds, after a partition up to as long as it lasted. Of that,

@@ -7,25 +7,25 @@ pub(super) struct Scripts {
     /// One decision.
     pub(super) decide: Script,
     /// A report about the slot lease, outside of decisions.
-    pub(super) hold: Script,
+    pub(super) slot_report: Script,
     /// An optimistic transaction on records of one hash slot.
     pub(super) commit: Script,
     /// The heartbeat of a gateway.
-    pub(super) beat: Script,
+    pub(super) heartbeat: Script,
     /// Redemption of a ticket.
-    pub(super) take: Script,
+    pub(super) take_ticket: Script,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
         const BUCKET: &str = include_str!("scripts/bucket.lua");
-        const HOLDERS: &str = include_str!("scripts/holders.lua");
+        const SLOT_LEASES: &str = include_str!("scripts/slot_leases.lua");
         Self {
-            decide: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/decide.lua")]),
-            hold: Script::new(&[BUCKET, HOLDERS, include_str!("scripts/hold.lua")]),
+            decide: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/decide.lua")]),
+            slot_report: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/slot_report.lua")]),
             commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
-            beat: Script::new(&[BUCKET, include_str!("scripts/beat.lua")]),
-            take: Script::new(&[include_str!("scripts/take.lua")]),
+            heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
+            take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }
     }
 }

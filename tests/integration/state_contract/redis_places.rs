@@ -1,4 +1,4 @@
-//! Deployments of Redis: Sentinel, Cluster, TLS, passwords; and the effects of a fail-over.
+//! Deployments of Redis: Sentinel, Cluster, TLS, passwords; and the effects of a failover.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn open(settings: Settings) -> Result<State, OpenError> {
     block_on(RedisState::open(settings)).map(State::Redis)
 }
 
-/// Admissions that the server does not count: the fail-over has lost them.
+/// Admissions that the server does not count: the failover has lost them.
 fn lost(load: &Load, samples: &[Sample]) -> u64 {
     let admitted = samples.iter().filter(|sample| sample.outcome == Outcome::Admitted).count() as u64;
     admitted.saturating_sub(load.uses())

@@ -85,7 +85,7 @@ impl LinkPool {
 
     fn apply_slots(&self, ranges: Vec<SlotRange>) {
         let slots = HashSlotMap::new(ranges, |primary| self.link_to(Target::Server(primary)));
-        // A slot that moved may have moved by a fail-over, to a node without the last acknowledged writes.
+        // A slot that moved may have moved by a failover, to a node without the last acknowledged writes.
         if self.slots.load().has_moved_slots(&slots) {
             self.shared.count_failover();
         }

@@ -37,7 +37,7 @@ pub(crate) struct ClientShared {
     cluster: AtomicBool,
     /// Incremented whenever the topology may have changed; wakes the tasks that refresh it.
     pub(super) topology: watch::Sender<u64>,
-    /// Fail-overs seen: another server process took over, whose data may lack acknowledged writes.
+    /// Failovers seen: another server process took over, whose data may lack acknowledged writes.
     failovers: Arc<AtomicU64>,
 }
 
@@ -57,7 +57,7 @@ impl ClientShared {
         })
     }
 
-    /// The counter of fail-overs, of all clients together.
+    /// The counter of failovers, of all clients together.
     pub(crate) fn failovers(&self) -> &Arc<AtomicU64> {
         &self.failovers
     }

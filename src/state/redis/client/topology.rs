@@ -13,7 +13,7 @@ use super::shared::ClientShared;
 
 /// Interval of refreshes while the map is complete.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval while the map is incomplete: the end of a fail-over is noticed soon.
+/// Interval while the map is incomplete: the end of a failover is noticed soon.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Refreshes the slot map for as long as the pool lives.

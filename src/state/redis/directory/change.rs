@@ -8,7 +8,7 @@ use super::commit_error::CommitError;
 use super::records::Directory;
 use crate::state::{Change, ChangeError, StorageError, Unavailable};
 
-/// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a fail-over of
+/// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a failover of
 /// a Redis that is set up for fast ones, and short enough for an operator to wait.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a change is repeated after a failed command.

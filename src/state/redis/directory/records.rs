@@ -235,8 +235,8 @@ impl Directory {
     }
 
     /// Runs the script that takes a ticket, and waits for as many replicas as are configured.
-    pub(super) async fn run_take(&self, slot: u16, name: &str) -> Result<(Value, u32), CommandError> {
-        self.run_durably(slot, &self.shared.scripts.take, &[name.as_bytes()], &[]).await
+    pub(super) async fn run_take_ticket(&self, slot: u16, name: &str) -> Result<(Value, u32), CommandError> {
+        self.run_durably(slot, &self.shared.scripts.take_ticket, &[name.as_bytes()], &[]).await
     }
 
     /// Runs a script that writes, and waits for as many replicas as are configured. Returns how many have its writes.

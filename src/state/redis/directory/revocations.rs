@@ -20,7 +20,7 @@ use crate::state::redis::client::OnConnect;
 use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::scripts::Scripts;
 
-/// Revocations to keep, the newest ones. More than can be made in the seconds that a fail-over loses, and few enough to
+/// Revocations to keep, the newest ones. More than can be made in the seconds that a failover loses, and few enough to
 /// be written in a fraction of a second.
 const CAPACITY: usize = 10_000;
 /// Servers to remember as up to date. When there are more, some get the revocations once more.

@@ -35,7 +35,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`ChangeError::Unavailable`]; the ticket may be gone then. Also when too few replicas know that it was taken:
-    /// after a fail-over it could be taken again.
+    /// after a failover it could be taken again.
     pub(in crate::state::redis) async fn take_ticket(
         &self,
         digest: &TokenDigest,
@@ -50,7 +50,7 @@ impl Directory {
 
     async fn take_once(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
         let name = self.shared.names.ticket(digest);
-        let (reply, replicas) = self.run_take(hash_slot(&name), &name).await?;
+        let (reply, replicas) = self.run_take_ticket(hash_slot(&name), &name).await?;
         if reply == Value::Nil {
             return Ok(None);
         }

@@ -14,7 +14,7 @@ use redis::Value;
 use tokio::time::{sleep, timeout};
 
 use super::lease::{LeaseState, SlotLease};
-use super::slot_leases::{HoldReply, HoldReport, SlotLeases};
+use super::slot_leases::{SlotLeases, SlotReport, SlotReportReply};
 use super::slot_report::PendingReport;
 
 use crate::clock;
@@ -78,7 +78,8 @@ impl Heartbeat {
 
     /// Waits for the next round and carries it out.
     pub(in crate::state::redis) async fn run_round(&mut self, slots: &SlotLeases, client: &RedisClient) {
-        // Without active leases there is only the registration to renew; a failed one is tried again soon.
+        // Without active leases there is only the registration to renew. Until the first one succeeded, it is tried at
+        // every tick.
         let is_idle = slots.active.is_empty() && self.registered.is_some();
         let pause = if is_idle { self.renew_interval } else { TICK };
         // Both the end of the pause and a wake-up are reasons for a round.
@@ -89,7 +90,7 @@ impl Heartbeat {
         let visits_all = self.last_round.elapsed() >= TICK;
         if visits_all {
             self.last_round = Instant::now();
-            // Wall time is followed here because a gateway on Redis has no other task that ticks.
+            // A gateway on Redis has no other task that keeps its clock in step with the wall clock.
             clock::follow_wall();
         }
         let round =
@@ -115,7 +116,7 @@ impl SlotLeases {
         let lease = if remove { 0 } else { self.settings.lease.as_micros() };
         let (gateways, lease) = (self.names.gateways(), lease.to_string());
         let arguments: [&[u8]; 2] = [&self.gateway_id, lease.as_bytes()];
-        let live = client.run(gateways_slot(), &self.scripts.beat, &[gateways.as_bytes()], &arguments).await?;
+        let live = client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await?;
         if let Value::Int(live) = live {
             self.gateways.store(u32::try_from(live).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
@@ -148,10 +149,10 @@ impl SlotLeases {
 
     async fn send_report(&self, client: &RedisClient, lease: &SlotLease, report: PendingReport, deregister: bool) {
         let (released, generation) = (report.released, report.generation);
-        let hold = HoldReport { absolute: None, released, generation, deregister };
-        match self.send_hold(client, lease, hold).await {
-            Ok(HoldReply::Unregistered) => report.unregistered(),
-            Ok(reply) => report.acknowledged(reply == HoldReply::Deleted),
+        let slot_report = SlotReport { absolute: None, released, generation, deregister };
+        match self.send_slot_report(client, lease, slot_report).await {
+            Ok(SlotReportReply::Unregistered) => report.unregistered(),
+            Ok(reply) => report.acknowledged(reply == SlotReportReply::Deleted),
             Err(error) if error.did_not_run() => report.not_sent(),
             Err(_) => drop(report),
         }

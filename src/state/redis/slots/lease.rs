@@ -26,7 +26,7 @@ pub(in crate::state::redis) struct SlotLease {
     report_ended: Notify,
     /// Leases that the heartbeat visits; this one adds itself.
     active: Arc<ActiveSet<SlotLease>>,
-    /// Fail-overs of the servers so far, counted by the client.
+    /// Failovers of the servers so far, counted by the client.
     failovers: Arc<AtomicU64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct LeaseData {
     doubts: u64,
     /// True when the lease is in the active set.
     pub(super) is_active: bool,
-    /// Fail-overs that this lease has reacted to.
+    /// Failovers that this lease has reacted to.
     failovers: u64,
 }
 
@@ -137,7 +137,7 @@ impl SlotLease {
         Some(self.grant(&mut data))
     }
 
-    /// Puts the lease in doubt after a fail-over: the new primary may lack the last reports.
+    /// Puts the lease in doubt after a failover: the new primary may lack the last reports.
     pub(super) fn check_failovers(self: &Arc<Self>, data: &mut LeaseData) {
         let failovers = self.failovers.load(Ordering::Acquire);
         let is_new = std::mem::replace(&mut data.failovers, failovers) != failovers;

@@ -22,7 +22,7 @@
 //! | `not_sent` | `released` is restored | `released` is restored | unchanged: the resync covers the releases |
 //! | `unregistered` (no entry of this generation) | `InDoubt` | `InDoubt` | counted as another doubt |
 //! | reply lost | `InDoubt` | `InDoubt` | counted as another doubt |
-//! | fail-over of the server | unchanged: there is nothing to lose | `InDoubt` | unchanged |
+//! | failover of the server | unchanged: there is nothing to lose | `InDoubt` | unchanged |
 //! | offline admission | `InDoubt`, `held` + 1 | `InDoubt`, `held` + 1 | `held` + 1, counted as another doubt |
 //! | permit dropped | cannot happen | `held` - 1, `released` + 1 | `held` - 1, `released` + 1 |
 //! | resync begins | nothing to do | nothing to do | `generation` + 1, `released` = 0, `held` is sent |
@@ -35,7 +35,7 @@
 //!
 //! If a reply is lost, the command may have run, or may still run: it can sit in a socket buffer of a broken
 //! connection. So the number that Redis counts is unknown. A resync sends the absolute number under a new generation,
-//! and `hold.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
+//! and `slot_report.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
 //! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.
 
 mod heartbeat;

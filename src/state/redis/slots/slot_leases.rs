@@ -29,13 +29,13 @@ pub(in crate::state::redis) struct SlotLeases {
     pub(super) active: Arc<ActiveSet<SlotLease>>,
     /// Live gateways, by the reply to the last heartbeat.
     pub(super) gateways: AtomicU32,
-    /// Fail-overs of the servers so far, counted by the client.
+    /// Failovers of the servers so far, counted by the client.
     failovers: Arc<AtomicU64>,
 }
 
-/// Reply of `hold.lua`.
+/// Reply of `slot_report.lua`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum HoldReply {
+pub(super) enum SlotReportReply {
     /// The report was applied, and the lease renewed.
     Done,
     /// There is no such organization; nothing was changed.
@@ -46,8 +46,8 @@ pub(super) enum HoldReply {
     Unregistered,
 }
 
-/// Arguments of `hold.lua`.
-pub(super) struct HoldReport {
+/// Arguments of `slot_report.lua`.
+pub(super) struct SlotReport {
     /// Slots held, which begins a generation; `None` when only releases are reported.
     pub(super) absolute: Option<u32>,
     pub(super) released: u32,
@@ -106,11 +106,11 @@ impl SlotLeases {
         // Another caller may have resynced the lease while this one waited for the lock.
         let Some(resync) = lease.begin_resync() else { return Ok(true) };
         let (held, generation) = (resync.held, resync.generation);
-        let report = HoldReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
-        match self.send_hold(client, lease, report).await? {
-            HoldReply::Done => lease.finish_resync(resync, false),
-            HoldReply::Deleted => lease.finish_resync(resync, true),
-            HoldReply::NoOrg => {
+        let report = SlotReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
+        match self.send_slot_report(client, lease, report).await? {
+            SlotReportReply::Done => lease.finish_resync(resync, false),
+            SlotReportReply::Deleted => lease.finish_resync(resync, true),
+            SlotReportReply::NoOrg => {
                 // With nothing held there is nothing to report either, should the organization come back.
                 if held == 0 {
                     lease.finish_resync(resync, true);
@@ -118,18 +118,18 @@ impl SlotLeases {
                 return Ok(false);
             }
             // Redis has a later generation already. The lease stays in doubt, and the next resync counts on from here.
-            HoldReply::Unregistered => {}
+            SlotReportReply::Unregistered => {}
         }
         Ok(true)
     }
 
-    /// Runs `hold.lua`.
-    pub(super) async fn send_hold(
+    /// Runs `slot_report.lua`.
+    pub(super) async fn send_slot_report(
         &self,
         client: &RedisClient,
         lease: &SlotLease,
-        report: HoldReport,
-    ) -> Result<HoldReply, CommandError> {
+        report: SlotReport,
+    ) -> Result<SlotReportReply, CommandError> {
         let mut packed = Vec::with_capacity(48);
         match report.absolute {
             Some(held) => pack(&mut packed, u64::from(held)),
@@ -144,12 +144,12 @@ impl SlotLeases {
         ];
         numbers.into_iter().for_each(|number| pack(&mut packed, number));
         let arguments: [&[u8]; 2] = [&self.gateway_id, &packed];
-        let reply = client.run(lease.hash_slot, &self.scripts.hold, &[&lease.org_record], &arguments).await?;
-        HoldReply::decode(&reply).ok_or(CommandError::UnexpectedReply)
+        let reply = client.run(lease.hash_slot, &self.scripts.slot_report, &[&lease.org_record], &arguments).await?;
+        SlotReportReply::decode(&reply).ok_or(CommandError::UnexpectedReply)
     }
 }
 
-impl HoldReply {
+impl SlotReportReply {
     fn decode(reply: &Value) -> Option<Self> {
         let Value::BulkString(packed) = reply else { return None };
         let [code, _taken] = unpack(packed)?;

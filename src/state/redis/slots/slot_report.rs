@@ -104,7 +104,7 @@ impl PendingReport {
         }
     }
 
-    /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a fail-over.
+    /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a failover.
     pub(in crate::state::redis) fn unregistered(self) {
         // What follows is the same as for a lost reply: Redis counts an unknown number.
         drop(self);

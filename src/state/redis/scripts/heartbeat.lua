@@ -1,4 +1,4 @@
--- beat: the heartbeat of a gateway, or its deregistration.
+-- heartbeat: the heartbeat of a gateway, or its deregistration.
 --
 -- KEYS[1]  the gateways, a hash: name to (time of the last heartbeat, lease time), in microseconds
 -- ARGV[1]  the gateway's name
@@ -6,7 +6,7 @@
 --
 -- Result: the number of live gateways.
 
-assert(#KEYS == 1 and #ARGV == 2, 'beat takes 1 key and 2 arguments')
+assert(#KEYS == 1 and #ARGV == 2, 'heartbeat takes 1 key and 2 arguments')
 
 local now = time(0)
 local lease = tonumber(ARGV[2])

@@ -1,5 +1,5 @@
--- hold: a report about a gateway's slot lease outside of decisions. It renews the lease, reports releases, or sets the
--- absolute number of slots held.
+-- slot_report: a report about a gateway's slot lease outside of decisions. It renews the lease, reports releases, or
+-- sets the absolute number of slots held.
 --
 -- KEYS[1]  the organization's record
 -- ARGV[1]  the gateway's field
@@ -12,7 +12,7 @@
 -- Result: packed (code, slots taken). Codes: 0 done, 2 deregistered, 1 no such organization, 9 no lease in this
 -- generation. With 1 and 9 nothing was changed.
 
-assert(#KEYS == 1 and #ARGV == 2, 'hold takes 1 key and 2 arguments')
+assert(#KEYS == 1 and #ARGV == 2, 'slot_report takes 1 key and 2 arguments')
 
 local DONE, UNKNOWN, DEREGISTERED, UNREGISTERED = 0, 1, 2, 9
 local absolute, released, lease, generation, deregister, chosen = struct.unpack('<dddddd', ARGV[2])

@@ -1,4 +1,4 @@
--- Leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record with
+-- Slot leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record with
 -- (slots held, time of the last report, lease time, generation), times in microseconds.
 
 -- The end of the first lease when there is none.
