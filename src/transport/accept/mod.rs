@@ -67,14 +67,15 @@ where
     let connections = OpenConnections::new();
     let start = |(stream, address)| start_connection(stream, address, options(), &connections, service.clone());
     let mut shutdown = pin!(shutdown);
-    let first = async {
+    let first_signal = async {
         tokio::select! {
+            // If both have come, the shutdown counts.
             biased;
             () = &mut shutdown => DrainStage::Closing,
             () = lame_duck => DrainStage::LameDuck,
         }
     };
-    let stage = accept_until(first, &listener, start).await;
+    let stage = accept_until(first_signal, &listener, start).await;
     if stage == DrainStage::LameDuck {
         connections.enter_stage(stage);
         accept_until(shutdown, &listener, start).await;
