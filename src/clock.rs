@@ -1,8 +1,8 @@
 //! Time as a value: microseconds since the Unix epoch.
 //!
-//! Decisions take `now` as an argument and never ask for it, so tests can choose it. Within one process the clock never
-//! steps back: it is the wall clock at its creation plus the monotonic time since then, moved forward (never back) when
-//! the wall clock runs ahead, as it does after the machine slept.
+//! Decisions take `now` as an argument and read no clock, so that tests can choose it. Within one process the clock never
+//! steps back: it is the wall clock at its first reading plus the monotonic time since then. It is moved forward (never
+//! back) when the wall clock runs ahead, as after a suspend of the machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub mod rfc3339;
 
 /// A point in time, in whole microseconds since the Unix epoch, UTC.
 ///
-/// Exact in an `f64` until the year 2255, which is what a Lua script needs.
+/// Exact in an `f64` until the year 2255: Lua scripts compute in `f64`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Micros(pub u64);
@@ -37,7 +37,7 @@ impl Micros {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The wall clock now. Prefer [`now`] where two readings are compared.
+    /// Reads the wall clock. Prefer [`now`] where two readings are compared.
     pub fn wall() -> Self {
         let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
@@ -53,7 +53,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// The text is not a time.
+/// Error: the text is not a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a time such as 2026-11-20T21:08:00Z")]
 pub struct InvalidTime;
@@ -61,24 +61,26 @@ pub struct InvalidTime;
 impl FromStr for Micros {
     type Err = InvalidTime;
 
-    /// RFC 3339; what is before the epoch is none that this system has seen.
+    /// Parses RFC 3339. A time before the epoch is an error: this system records none.
     fn from_str(text: &str) -> Result<Self, InvalidTime> {
         let time = text.parse::<jiff::Timestamp>().map_err(|_| InvalidTime)?;
         u64::try_from(time.as_microsecond()).map(Self).map_err(|_| InvalidTime)
     }
 }
 
-/// Where this process's clock is anchored: an instant, the wall time at that instant, and how far the wall clock has
-/// run ahead of the monotonic one since.
+/// Anchor of this process's clock.
 struct Anchor {
+    /// Instant of the first reading.
     instant: Instant,
+    /// Wall time at that instant.
     wall: Micros,
+    /// Microseconds by which the wall clock has run ahead of the monotonic one since.
     ahead: AtomicU64,
 }
 
 static ANCHOR: OnceLock<Anchor> = OnceLock::new();
 
-/// The time now. Never smaller than an earlier answer to the same thread.
+/// Reads the clock. On one thread, a reading is never smaller than an earlier one.
 pub fn now() -> Micros {
     let anchor =
         ANCHOR.get_or_init(|| Anchor { instant: Instant::now(), wall: Micros::wall(), ahead: AtomicU64::new(0) });
@@ -86,7 +88,8 @@ pub fn now() -> Micros {
     Micros(anchor.wall.0.saturating_add(elapsed).saturating_add(anchor.ahead.load(Ordering::Relaxed)))
 }
 
-/// Moves the clock forward to the wall clock when that runs ahead. Called once a second by whoever keeps house.
+/// Moves the clock forward to the wall clock when that runs ahead. The background thread or task of the state calls this
+/// once a second.
 pub fn follow_wall() {
     let gap = Micros::wall().since(now());
     if let Some(anchor) = ANCHOR.get() {
@@ -99,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn displays_rfc3339_with_microseconds() {
+    fn time_is_displayed_as_rfc3339_with_microseconds() {
         assert_eq!(Micros(1_700_000_000_000_042).to_string(), "2023-11-14T22:13:20.000042Z");
         assert_eq!(Micros(0).to_string(), "1970-01-01T00:00:00.000000Z");
     }
 
     #[test]
-    fn never_steps_back() {
+    fn clock_never_steps_back() {
         let mut last = now();
         for _ in 0..1000 {
             follow_wall();

@@ -1,9 +1,11 @@
-//! Attempts with bad keys, and to sign in, bounded by address.
+//! Failed-authentication limiter: bounds, for each client address, the attempts with unknown keys and the sign-ins that
+//! were not completed.
 //!
-//! - Only bad keys count, and only they are refused: behind a shared address, good keys are never locked out.
-//! - The addresses are cells of a table of fixed size, found by a keyed hash. Two that share a cell share its attempts,
-//!   which costs a client with a bad key the difference between two refusals. So an attacker with many addresses fills
-//!   nothing, and finds nobody to harm.
+//! - Only failed attempts are counted, and only they are refused: behind a shared address, valid keys are never locked
+//!   out.
+//! - Addresses map to the cells of a table of fixed size by a keyed hash. Two addresses with the same cell share its
+//!   attempts; the only effect is that a client with an unknown key gets 429 in place of 401. So an attacker with many
+//!   addresses can neither exhaust memory nor lock out other clients.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -14,26 +16,26 @@ use crate::clock::Micros;
 use crate::identity::client_prefix;
 use crate::quota::Quota;
 
-/// Half a megabyte; with fewer attackers than that at a time, each has nearly always a cell of its own.
+/// Number of cells: half a megabyte. With far fewer attackers at a time, each nearly always has a cell of its own.
 const CELLS: usize = 1 << 16;
 
-/// Attempts by address, shared by all workers.
+/// Limiter of failed authentications, shared by all workers. A rate limit by GCRA (generic cell rate algorithm).
 #[derive(Clone, Debug)]
 pub struct FailedAuthLimiter(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
-    /// Microseconds that one attempt takes to be forgotten.
+    /// Microseconds after which one attempt no longer counts.
     interval: u64,
-    /// Microseconds of attempts that may be remembered.
+    /// Microseconds of attempts that may be counted at a time: the burst.
     burst: u64,
     hasher: RandomState,
-    /// When the last attempt of each cell will be forgotten (GCRA's theoretical arrival time).
+    /// For each cell the time at which its last attempt no longer counts: GCRA's theoretical arrival time.
     cells: Box<[AtomicU64]>,
 }
 
 impl FailedAuthLimiter {
-    /// As many attempts as the quota has.
+    /// Makes a limiter that allows each client address the attempts of this quota.
     pub fn new(quota: Quota) -> Self {
         let per = u64::try_from(quota.per.as_micros()).unwrap_or(u64::MAX);
         let interval = per / u64::from(quota.requests).max(1);
@@ -45,20 +47,22 @@ impl FailedAuthLimiter {
         }))
     }
 
-    /// Counts an attempt, unless there were too many; then says in how many whole seconds there may be another.
+    /// Counts a failed attempt.
     ///
     /// # Errors
-    /// Those seconds, at least 1.
+    /// There were too many attempts already; this one is not counted. The whole seconds until the next one is allowed, at
+    /// least 1.
     pub fn count_attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
         let table = &*self.0;
         let hash = table.hasher.hash_one(client_prefix(address));
         let cell = &table.cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
-        let counted = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |forgotten| {
-            let next = forgotten.max(now.0) + table.interval;
+        let counted = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |arrival| {
+            // Time that the cell was idle earns nothing beyond the burst.
+            let next = arrival.max(now.0) + table.interval;
             (next - now.0 <= table.burst).then_some(next)
         });
-        counted.map(drop).map_err(|forgotten| {
-            let wait = (forgotten + table.interval).saturating_sub(now.0 + table.burst);
+        counted.map(drop).map_err(|arrival| {
+            let wait = (arrival + table.interval).saturating_sub(now.0 + table.burst);
             wait.div_ceil(1_000_000).max(1)
         })
     }
@@ -71,12 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_attempts_and_then_one_at_a_time() {
+    fn attempts_are_limited_by_address() {
         let limiter = FailedAuthLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3 });
         let (now, address) = (Micros(1_000_000_000), IpAddr::from([192, 0, 2, 1]));
         assert!((0..3).all(|_| limiter.count_attempt(address, now).is_ok()));
         assert_eq!(limiter.count_attempt(address, now), Err(10));
-        assert!(limiter.count_attempt(IpAddr::from([192, 0, 2, 2]), now).is_ok(), "others are not concerned");
+        assert!(limiter.count_attempt(IpAddr::from([192, 0, 2, 2]), now).is_ok(), "another address is not limited");
         let later = Micros(now.0 + 10_000_000);
         assert!(limiter.count_attempt(address, later).is_ok());
         assert_eq!(limiter.count_attempt(address, Micros(later.0 + 1)), Err(10));

@@ -1,4 +1,4 @@
-//! Who is there: the peer of a connection, the principal of a request, their ids, and the headers that carry them.
+//! Identities: the peer of a connection, the principal of a request, their ids, and the headers that carry them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,9 +16,9 @@ pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
 pub const X_ORG_ID: HeaderName = HeaderName::from_static("x-org-id");
 /// The public id of the key that was used; absent for a session.
 pub const X_KEY_ID: HeaderName = HeaderName::from_static("x-key-id");
-/// What the user may do, comma-separated, sorted.
+/// The user's permissions, comma-separated, sorted.
 pub const X_PERMISSIONS: HeaderName = HeaderName::from_static("x-permissions");
-/// How the user proved who they are: `api-key` or `session`.
+/// Method of authentication: `api-key` or `session`.
 pub const X_AUTH_METHOD: HeaderName = HeaderName::from_static("x-auth-method");
 /// The request's id, a UUIDv7, equal to the audit record's.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -34,12 +34,12 @@ pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-ho
 pub struct Peer {
     /// Its address and port.
     pub address: SocketAddr,
-    /// Whether the connection is encrypted.
+    /// True when the connection is encrypted.
     pub tls: bool,
 }
 
-/// What counts as one client's address: an IPv4 address, or an IPv6 network of 64 bits, within which a client has as many
-/// addresses as it likes.
+/// Groups addresses that belong to one client: an IPv4 address, or the /64 network of an IPv6 address, within which a
+/// client can use any number of addresses.
 pub fn client_prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
@@ -54,10 +54,10 @@ macro_rules! id {
         pub struct $type(Uuid);
 
         impl $type {
-            /// What the text form begins with.
+            /// Prefix of the text form.
             pub const PREFIX: &str = $prefix;
 
-            /// A new id: a UUIDv7 (RFC 9562), so that ids sort by the time of their making.
+            /// Generates an id: a UUIDv7 (RFC 9562), so that ids sort by their time of creation.
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
@@ -115,12 +115,12 @@ id!(
     "usr_"
 );
 id!(
-    /// A web session, by the name that tables and the CLI show: `ses_` and 32 hexadecimal digits.
+    /// A web session, by its public id: `ses_` and 32 hexadecimal digits.
     SessionId,
     "ses_"
 );
 
-/// The text is not an id of this kind.
+/// Error: the text is not an id of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an id of the form {prefix} followed by 32 hexadecimal digits")]
 pub struct InvalidId {
@@ -131,7 +131,7 @@ pub struct InvalidId {
 /// session that send it as their method, so that no such request is recorded as a change.
 pub const MANAGEMENT_METHOD: &str = "ADMIN";
 
-/// How a principal proved who it is.
+/// Method by which a principal was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuthMethod {
@@ -139,12 +139,12 @@ pub enum AuthMethod {
     ApiKey,
     /// The web session of an identity provider.
     Session,
-    /// The admin socket: whoever may open it.
+    /// The admin socket: any process that may open it.
     AdminSocket,
 }
 
 impl AuthMethod {
-    /// As headers and records show it.
+    /// The value in headers and audit records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ApiKey => "api-key",
@@ -154,12 +154,12 @@ impl AuthMethod {
     }
 }
 
-/// Something a user may do, such as `queries:read`: 1 to 64 characters of `a-z 0-9 : . _ -`.
+/// A permission of a user, such as `queries:read`: 1 to 64 characters of `a-z 0-9 : . _ -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Permission(String);
 
-/// The text is not a permission.
+/// Error: the text is not a permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a permission is 1 to 64 characters of a-z, 0-9 and : . _ -")]
 pub struct InvalidPermission;
@@ -201,7 +201,7 @@ impl fmt::Display for Permission {
     }
 }
 
-/// Who a request acts as, once admitted, with the header values made when the record changed, not per request.
+/// The authenticated caller of a request. Its header values are made when the record changes, not for each request.
 #[derive(Clone, Debug)]
 pub struct Principal {
     /// The key that was used; none for a session.
@@ -210,7 +210,7 @@ pub struct Principal {
     pub user_id: UserId,
     /// The organization.
     pub org_id: OrgId,
-    /// How they proved it.
+    /// Method of authentication.
     pub method: AuthMethod,
     /// The values of the identity headers.
     pub headers: PrincipalHeaders,
@@ -230,7 +230,7 @@ pub struct PrincipalHeaders {
 }
 
 impl PrincipalHeaders {
-    /// The values for a user with these permissions, which must be sorted.
+    /// Makes the values for a user with these permissions, which must be sorted.
     pub fn new(user: UserId, org: OrgId, key: Option<KeyId>, permissions: &[Permission]) -> Self {
         let ascii = |text: &str| HeaderValue::from_str(text).expect("ids and permissions are visible ASCII");
         let permissions: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_round_trip_and_refuse_each_other() {
+    fn ids_are_parsed_and_kinds_are_told_apart() {
         let org = OrgId::generate();
         assert_eq!(org.to_string().parse(), Ok(org));
         assert!(org.to_string().parse::<UserId>().is_err());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_are_plain_words() {
+    fn permissions_have_a_restricted_alphabet() {
         assert!("queries:read".parse::<Permission>().is_ok());
         for bad in ["", "a b", "a,b", "A", "a\n", &"x".repeat(65)] {
             assert!(bad.parse::<Permission>().is_err(), "{bad:?}");

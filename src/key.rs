@@ -1,4 +1,4 @@
-//! API keys: how they are made, recognized and hashed.
+//! API keys: format, generation, parsing and hashing.
 //!
 //! ```text
 //! sk_live_ KKKKKKKKK _ SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS CCCCCC
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The key id is public: logs, tables and the CLI show it. Its first three characters are the organization's tag. The
-//! checksum covers everything before it, so garbage is refused before any work is done for it. What identifies a key is
-//! the SHA-256 of the whole presented text, and only that is ever stored. The plain key ([`PlainKey`]) and its hash
+//! checksum covers everything before it, so that a mistyped key is refused before the state is asked. A key is identified
+//! by the SHA-256 of the whole presented text, and only that is stored. The plain key ([`PlainKey`]) and its hash
 //! ([`KeyDigest`]) are different types, and `Debug` shows neither.
 
 use std::fmt;
@@ -22,13 +22,13 @@ use crate::secret::Secret;
 
 mod redact;
 
-pub use redact::redacted;
+pub use redact::redact;
 
-/// What every key begins with.
+/// Prefix of every key.
 pub const PREFIX: &str = "sk_live_";
 /// Characters of a key id.
 pub const KEY_ID_LENGTH: usize = 9;
-/// Characters of the organization's tag, the beginning of the key id.
+/// Characters of the organization's tag, with which the key id begins.
 pub const TAG_LENGTH: usize = 3;
 /// Characters of the secret: 62^43 > 2^256.
 const SECRET_LENGTH: usize = 43;
@@ -39,44 +39,45 @@ pub const KEY_LENGTH: usize = PREFIX.len() + KEY_ID_LENGTH + 1 + SECRET_LENGTH +
 /// The digits of base62, in the order of their value.
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// An organization's tag: the first characters of the ids of all its keys, by which Redis Cluster places its data.
+/// An organization's tag: the first characters of the ids of all its keys. On Redis Cluster it is the hash tag that
+/// keeps the records of the organization in one hash slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OrgTag([u8; TAG_LENGTH]);
 
-/// The public name of a key: nine base62 characters, the organization's tag first.
+/// The public id of a key: nine base62 characters, the organization's tag first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId([u8; KEY_ID_LENGTH]);
 
-/// The text is not a well-formed id.
+/// Error: the text is not a well-formed id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected} letters and digits")]
 pub struct InvalidId {
     expected: usize,
 }
 
-/// The text is not a SHA-256.
+/// Error: the text is not a SHA-256 in hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 64 hexadecimal digits")]
 pub struct InvalidDigest;
 
 /// The SHA-256 of a presented key.
 ///
-/// - Equality takes the same time wherever the first difference is.
+/// - Comparison takes constant time.
 /// - Hashing uses the first eight bytes: SHA-256 is uniform already.
 #[derive(Clone, Copy)]
 pub struct KeyDigest([u8; 32]);
 
-/// A key in the clear. It exists between its making and its being printed, and nowhere else.
+/// A key in plain text. It exists only from its generation until it is shown to its owner, once.
 pub struct PlainKey {
     id: KeyId,
     text: Secret,
 }
 
 impl OrgTag {
-    /// A tag at random. Its maker must see to it that no two organizations share one.
+    /// Generates a random tag. The caller must ensure that it is unused.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// The operating system provides no randomness.
     pub fn generate() -> Result<Self, getrandom::Error> {
         random_base62::<TAG_LENGTH>().map(Self)
     }
@@ -88,10 +89,10 @@ impl OrgTag {
 }
 
 impl KeyId {
-    /// A new id under an organization's tag. Its maker must see to it that it is unused.
+    /// Generates a random id under an organization's tag. The caller must ensure that it is unused.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// The operating system provides no randomness.
     pub fn generate(tag: OrgTag) -> Result<Self, getrandom::Error> {
         let mut id = random_base62::<KEY_ID_LENGTH>()?;
         id[..TAG_LENGTH].copy_from_slice(&tag.0);
@@ -110,7 +111,7 @@ impl KeyId {
 }
 
 impl KeyDigest {
-    /// The digest of a key as it was presented, whole.
+    /// Hashes a presented key, whole.
     pub fn of(presented: &[u8]) -> Self {
         Self(Sha256::digest(presented).into())
     }
@@ -120,12 +121,12 @@ impl KeyDigest {
         &self.0
     }
 
-    /// A digest from its 32 bytes, as the durable copy has it.
+    /// Makes a digest from its 32 bytes, as it is stored.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// A digest from 64 hexadecimal digits, as `keygate key import --sha256` takes it.
+    /// Parses a digest from 64 hexadecimal digits, as `keygate key import --sha256` takes it.
     ///
     /// # Errors
     /// [`InvalidDigest`] when it is not 64 hexadecimal digits.
@@ -143,10 +144,10 @@ impl KeyDigest {
 }
 
 impl PlainKey {
-    /// A new key under a key id, with 256 bits of the operating system's randomness.
+    /// Generates a key under a key id, with 256 bits of the operating system's randomness.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// The operating system provides no randomness.
     pub fn generate(id: KeyId) -> Result<Self, getrandom::Error> {
         let secret = random_base62::<SECRET_LENGTH>()?;
         let secret = std::str::from_utf8(&secret).expect("base62 is ASCII");
@@ -160,26 +161,24 @@ impl PlainKey {
         Ok(Self { id, text: Secret::new(text) })
     }
 
-    /// The public part.
+    /// The public id.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// The digest under which the key is stored.
+    /// The digest that is stored of the key.
     pub fn digest(&self) -> KeyDigest {
         KeyDigest::of(self.text.expose().as_bytes())
     }
 
-    /// The key itself, to be shown once.
+    /// The plain text, to be shown once.
     pub fn expose(&self) -> &Secret {
         &self.text
     }
 }
 
-/// The key id of a presented key of our own format.
-///
-/// # Errors
-/// `None` when the text is not of this format or its checksum is wrong: an imported key, or garbage.
+/// Parses the key id from a presented key. Returns none when the text has another format or a wrong checksum: it is then
+/// an imported key, or no key at all.
 pub fn parse(presented: &[u8]) -> Option<KeyId> {
     let body = presented.strip_prefix(PREFIX.as_bytes())?;
     if presented.len() != KEY_LENGTH || body[KEY_ID_LENGTH] != b'_' {
@@ -204,7 +203,8 @@ fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
     digits
 }
 
-/// `N` base62 characters, each equally likely: bytes of 248 and above are drawn again, as 248 is four times 62.
+/// Generates `N` base62 characters, each equally likely: bytes of 248 and above are discarded, because 248 is four times
+/// 62.
 fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut text = [0; N];
     let mut filled = 0;
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_what_it_generates() {
+    fn generated_key_is_parsed() {
         let key = key();
         let text = key.expose().expose();
         assert_eq!(text.len(), KEY_LENGTH);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_character_breaks_the_checksum() {
+    fn checksum_detects_every_changed_character() {
         let key = key();
         let text = key.expose().expose().as_bytes();
         for at in 0..text.len() {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_reads_hex() {
+    fn digest_is_parsed_from_hex() {
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(KeyDigest::from_hex(hex).unwrap(), KeyDigest::of(b"abc"));
         assert!(KeyDigest::from_hex(&hex[1..]).is_err());

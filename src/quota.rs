@@ -1,10 +1,10 @@
-//! What was promised: how many requests per how long, how many at once, and what a caller is told of where it stands.
+//! Quotas of keys, and the rate-limit status that responses show.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A token bucket's promise to one key.
+/// Rate limit of one key: the parameters of its token bucket.
 ///
 /// In any window of length `T` at most `burst + requests * T / per` requests are admitted. With the default of 1000 per
 /// hour and a burst of 1000 that is up to 2000 in the worst sliding hour: a full bucket spent at its beginning, and the
@@ -20,7 +20,7 @@ pub struct Quota {
     pub burst: u32,
 }
 
-/// Why a quota cannot be kept.
+/// Reason why a quota is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// `requests` is out of range.
@@ -37,22 +37,22 @@ pub enum QuotaError {
     TooSlow,
 }
 
-/// The largest burst or rate: far beyond any use, and small enough that every product below stays an integer.
+/// The largest burst or rate: far beyond any use, and small enough that every product of the arithmetic fits a `u64`.
 pub const MAX_TOKENS: u32 = 1_000_000_000;
 /// The longest `per`.
 pub const MAX_PER: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Integers stay exact in an `f64` up to here, and Redis's Lua computes in `f64`.
+/// Bound below which integers are exact in an `f64`, in which Redis's Lua computes.
 pub const EXACT: u64 = 1 << 53;
 
 impl Quota {
-    /// The quota the service promised: 1000 requests per hour, all of which may come at once.
+    /// The default quota: 1000 requests per hour, all of which may come at once.
     pub const DEFAULT: Self = Self { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
 
     /// Checks the ranges, and that a full bucket (`burst * per` in microseconds) stays exact.
     ///
     /// # Errors
     /// [`QuotaError`] names the first value that is out of range.
-    pub fn checked(self) -> Result<Self, QuotaError> {
+    pub fn validate(self) -> Result<Self, QuotaError> {
         if self.requests == 0 || self.requests > MAX_TOKENS {
             return Err(QuotaError::Requests);
         }
@@ -74,7 +74,7 @@ impl Quota {
     }
 }
 
-/// Where an authenticated caller stands after a decision; the numbers of the `RateLimit` fields.
+/// Rate-limit status of an authenticated caller after a decision: the numbers of the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimitStatus {
     /// The key's quota in force.
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_cannot_be_kept() {
-        let quota = |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst }.checked();
+    fn invalid_quotas_are_refused() {
+        let quota = |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst }.validate();
         assert_eq!(quota(0, 1, 1), Err(QuotaError::Requests));
         assert_eq!(quota(1, 0, 1), Err(QuotaError::Per));
         assert_eq!(quota(1, 1, 0), Err(QuotaError::Burst));
         assert_eq!(quota(1, 366 * 24 * 3600, MAX_TOKENS), Err(QuotaError::TooSlow));
         assert_eq!(quota(1000, 3600, 1000), Ok(Quota::DEFAULT));
         let per = Duration::from_millis(1500);
-        assert_eq!(Quota { per, ..Quota::DEFAULT }.checked(), Err(QuotaError::Per));
+        assert_eq!(Quota { per, ..Quota::DEFAULT }.validate(), Err(QuotaError::Per));
     }
 }

@@ -1,4 +1,4 @@
-//! Text that must not be seen: zeroed when dropped, and shown by nothing.
+//! Secret text: zeroed on drop, and never shown by `Debug`.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a text into custody.
+    /// Wraps a text.
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text itself, for the one place that needs it.
+    /// The plain text, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_shows_nothing() {
+    fn debug_shows_a_placeholder() {
         assert_eq!(format!("{:?}", Secret::new("hunter2".into())), "Secret(…)");
     }
 }

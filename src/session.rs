@@ -1,7 +1,8 @@
-//! Web sessions: what a browser holds, what is kept of it, and which requests a browser sent on its user's behalf.
+//! Web sessions on the wire: the token in the browser's cookie, its hash, and the check against cross-site request
+//! forgery (CSRF).
 //!
-//! A session is an opaque value of 256 bits in a cookie. Only its SHA-256 is kept; the plain value ([`Token`]) and its
-//! hash ([`TokenDigest`]) are different types, and `Debug` shows neither.
+//! A session token is an opaque value of 256 bits in a cookie. Only its SHA-256 is stored; the plain value ([`Token`]) and
+//! its hash ([`TokenDigest`]) are different types, and `Debug` shows neither.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,42 +16,42 @@ use subtle::ConstantTimeEq as _;
 
 use crate::secret::Secret;
 
-/// What the names of all our cookies begin with. A browser takes a cookie of the prefix `__Host-` only over an encrypted
-/// connection (or from this machine), for this very host and all its paths, so that no neighbour can plant one
-/// (RFC 6265bis, section 4.1.3.2).
+/// Prefix of the names of all the gateway's cookies. A browser accepts a cookie with the prefix `__Host-` only over an
+/// encrypted connection (or from its own machine), for exactly this host and all its paths, so that no sibling domain can
+/// plant one (RFC 6265bis, section 4.1.3.2).
 const COOKIES: &[u8] = b"__Host-keygate";
-/// The session's cookie.
+/// Name of the session cookie.
 pub const COOKIE_NAME: &str = "__Host-keygate";
-/// The cookie that binds a sign-in under way to the browser that began it.
+/// Name of the cookie that binds a sign-in in progress to the browser that began it.
 pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
 
-/// Where a request came from, by the browser that sent it (Fetch Metadata, section 2.3).
+/// Relation of the sending page's origin to ours, as the browser reports it (Fetch Metadata, section 2.3).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Characters of a token: 256 bits in base64url.
 const LENGTH: usize = 43;
 
-/// An opaque value of 256 bits in the clear: 43 characters of base64url (RFC 4648, section 5).
+/// An opaque value of 256 bits in plain text: 43 characters of base64url (RFC 4648, section 5).
 ///
-/// It exists between its making and its being sent, and from a request's arrival until it is hashed.
+/// It exists from its generation until it is sent; a presented one is only hashed.
 #[derive(Clone, Debug)]
 pub struct Token(Secret);
 
 /// The SHA-256 of a [`Token`].
 ///
-/// - Equality takes the same time wherever the first difference is.
+/// - Comparison takes constant time.
 #[derive(Clone, Copy)]
 pub struct TokenDigest([u8; 32]);
 
-/// Several different values came under one of our names.
+/// Error: a request has several different values for one of the gateway's cookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is more than one cookie of one name")]
-pub struct Ambiguous;
+pub struct AmbiguousCookie;
 
 impl Token {
-    /// A new one, at random.
+    /// Generates a random token.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// The operating system provides no randomness.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
@@ -62,52 +63,53 @@ impl Token {
         self.0.expose()
     }
 
-    /// What is kept of it.
+    /// The digest that is stored of it.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::of(self.expose().as_bytes())
     }
 }
 
 impl TokenDigest {
-    /// The digest of what was presented as a token, whatever its form.
+    /// Hashes a presented token, of any form.
     pub fn of(presented: &[u8]) -> Self {
         Self(Sha256::digest(presented).into())
     }
 
-    /// As bytes, for storing it.
+    /// The 32 bytes, as they are stored.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// From the bytes that [`TokenDigest::as_bytes`] gave.
+    /// Makes a digest from its 32 bytes, as it is stored.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }
 
-/// The digest of the token in the cookie of this name; none when there is no such cookie.
+/// Reads the cookie of this name and hashes its token; none when there is no such cookie.
 ///
 /// # Errors
-/// [`Ambiguous`] when there are several with different values: a browser has only one, and another reader could take
-/// the other.
-pub fn presented(headers: &HeaderMap, name: &str) -> Result<Option<TokenDigest>, Ambiguous> {
+/// [`AmbiguousCookie`] when there are several with different values: a browser sends only one, and a server behind the
+/// gateway could read the other.
+pub fn read_cookie(headers: &HeaderMap, name: &str) -> Result<Option<TokenDigest>, AmbiguousCookie> {
     let fields = headers.get_all(COOKIE).into_iter();
     let mut values =
-        fields.flat_map(|field| pairs(field.as_bytes())).filter_map(|pair| value_of(pair, name.as_bytes()));
+        fields.flat_map(|field| cookie_pairs(field.as_bytes())).filter_map(|pair| value_of(pair, name.as_bytes()));
     let Some(first) = values.next() else { return Ok(None) };
     if values.any(|other| other != first) {
-        return Err(Ambiguous);
+        return Err(AmbiguousCookie);
     }
+    // A value of another length is no token: it is hashed as an empty one, whose digest no session has.
     Ok(Some(TokenDigest::of(if first.len() == LENGTH { first } else { b"" })))
 }
 
-/// The pairs of a `Cookie` field, without the blanks around them (RFC 6265, section 4.2.1).
-pub fn pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The pairs of a `Cookie` field, without surrounding blanks (RFC 6265, section 4.2.1).
+pub fn cookie_pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
     field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a pair of a `Cookie` field is one of ours, which nobody else is to see.
-pub fn is_ours(pair: &[u8]) -> bool {
+/// Returns true for a pair of a `Cookie` field that is one of the gateway's own: upstreams must not see those.
+pub fn is_gateway_cookie(pair: &[u8]) -> bool {
     pair.get(..COOKIES.len()).is_some_and(|start| start.eq_ignore_ascii_case(COOKIES))
 }
 
@@ -116,25 +118,25 @@ fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     (found.trim_ascii() == name).then(|| value[1..].trim_ascii())
 }
 
-/// Whether a request with a cookie may be taken for its user's own doing.
+/// CSRF check: returns true when a request with a cookie may be treated as its user's intent.
 ///
-/// Safe methods (RFC 9110, section 9.2.1) may come from anywhere: nobody else can read the answer, and nothing is
-/// changed. Not so with an upgrade: a page may open a WebSocket wherever it wants, write to it and read it (RFC 6455,
-/// section 10.2). For those, and for all other methods, the browser must say that the page that sent it is of the same origin: by `Sec-Fetch-Site`,
-/// or, where a browser does not send that, by `Origin`.
+/// Safe methods (RFC 9110, section 9.2.1) may come from any origin: they change nothing, and the browser lets no other
+/// origin read the response. An upgrade is not safe: any page may open a WebSocket, write to it and read it (RFC 6455,
+/// section 10.2). For upgrades and all other methods the browser must report that the sending page has the same origin:
+/// by `Sec-Fetch-Site`, or, where a browser does not send that field, by `Origin`.
 pub fn is_same_origin(method: &Method, headers: &HeaderMap, origin: &str) -> bool {
     if method.is_safe() && !headers.contains_key(UPGRADE) {
         return true;
     }
-    match (one(headers, &SEC_FETCH_SITE), one(headers, &ORIGIN)) {
+    match (single_value(headers, &SEC_FETCH_SITE), single_value(headers, &ORIGIN)) {
         (Some(site), _) => site == b"same-origin",
         (None, Some(from)) => from == origin.as_bytes(),
         (None, None) => false,
     }
 }
 
-/// The one value of a field; that of several is nobody's.
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+/// The only value of a field. Several values count as an empty one, which no check accepts.
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).into_iter();
     let first = values.next()?.as_bytes();
     Some(if values.next().is_some() { b"" } else { first })
@@ -173,12 +175,12 @@ mod tests {
         headers
     }
 
-    fn cookies(fields: &[&str]) -> Result<Option<TokenDigest>, Ambiguous> {
-        presented(&headers(&fields.iter().map(|field| (COOKIE, *field)).collect::<Vec<_>>()), COOKIE_NAME)
+    fn cookies(fields: &[&str]) -> Result<Option<TokenDigest>, AmbiguousCookie> {
+        read_cookie(&headers(&fields.iter().map(|field| (COOKIE, *field)).collect::<Vec<_>>()), COOKIE_NAME)
     }
 
     #[test]
-    fn finds_its_cookie_among_others() {
+    fn session_cookie_is_found_among_others() {
         let token = Token::generate().unwrap();
         assert_eq!(token.expose().len(), LENGTH);
         let ours = format!("__Host-keygate={}", token.expose());
@@ -190,22 +192,22 @@ mod tests {
             assert_eq!(cookies(&[none]), Ok(None), "{none}");
         }
         let other = format!("__Host-keygate={}", Token::generate().unwrap().expose());
-        assert_eq!(cookies(&[&ours, &other]), Err(Ambiguous));
+        assert_eq!(cookies(&[&ours, &other]), Err(AmbiguousCookie));
         assert_eq!(format!("{token:?} {:?}", token.digest()), "Token(Secret(…)) TokenDigest(…)");
     }
 
     #[test]
-    fn ours_are_known_in_any_case() {
+    fn gateway_cookies_are_recognized_in_any_case() {
         for ours in ["__Host-keygate=1", "__Host-keygate-sign-in=1", "__host-KEYGATE=1", "__Host-keygate"] {
-            assert!(is_ours(ours.as_bytes()), "{ours}");
+            assert!(is_gateway_cookie(ours.as_bytes()), "{ours}");
         }
         for other in ["a=__Host-keygate=1", "keygate=1", "__Host-key", ""] {
-            assert!(!is_ours(other.as_bytes()), "{other}");
+            assert!(!is_gateway_cookie(other.as_bytes()), "{other}");
         }
     }
 
     #[test]
-    fn unsafe_methods_need_the_same_origin() {
+    fn unsafe_methods_require_the_same_origin() {
         let own = "https://gateway.example";
         let is_own = |method: Method, fields: &[(HeaderName, &str)]| is_same_origin(&method, &headers(fields), own);
         assert!(is_own(Method::GET, &[]));

@@ -31,7 +31,7 @@ pub fn cookie(bytes: &[u8]) {
         request.headers_mut().append(COOKIE, field.clone());
     }
     for name in [COOKIE_NAME, SIGN_IN_COOKIE_NAME] {
-        if let Ok(Some(digest)) = session::presented(request.headers(), name) {
+        if let Ok(Some(digest)) = session::read_cookie(request.headers(), name) {
             let known = [SECRET, b""].map(TokenDigest::of);
             assert!(known.contains(&digest), "a session is read that nobody sent");
             assert!(request.headers().get_all(COOKIE).iter().any(|field| has(field.as_bytes(), name.as_bytes())));
@@ -43,7 +43,7 @@ pub fn cookie(bytes: &[u8]) {
     let left = left.first().copied().unwrap_or_default();
     assert!(!has(left, SECRET), "a cookie of ours goes on");
     for name in [COOKIE_NAME, SIGN_IN_COOKIE_NAME] {
-        assert_eq!(session::presented(&sent, name), Ok(None), "a server behind could read it");
+        assert_eq!(session::read_cookie(&sent, name), Ok(None), "a server behind could read it");
     }
     let others = |fields: &mut dyn Iterator<Item = &[u8]>| -> Vec<Vec<u8>> {
         let pairs = fields.flat_map(|field| field.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);

@@ -38,7 +38,7 @@ pub(super) fn read(head: &Parts, session_origin: Option<&str>) -> Result<Credent
         Err(refusal) => refusal,
     };
     let (Refusal::NoCredential, Some(origin)) = (refusal, session_origin) else { return Err(refusal) };
-    let cookie = session::presented(&head.headers, session::COOKIE_NAME).map_err(|_| Refusal::RepeatedSession)?;
+    let cookie = session::read_cookie(&head.headers, session::COOKIE_NAME).map_err(|_| Refusal::RepeatedSession)?;
     let digest = cookie.ok_or(refusal)?;
     if head.method.as_str() == MANAGEMENT_METHOD {
         return Err(Refusal::ReservedMethod);

@@ -194,7 +194,7 @@ impl ConfigReloader {
     fn report_rejected(&self, error: &ReloadError, hash: Option<ContentHash>, time: Micros) {
         // The error quotes the file, which may hold an API key in the wrong place: its secret must not reach the log.
         let error = error.to_string();
-        let error = String::from_utf8_lossy(&key::redacted(error.as_bytes())).into_owned();
+        let error = String::from_utf8_lossy(&key::redact(error.as_bytes())).into_owned();
         self.handles.metrics.config_reload_failures.inc();
         self.handles.metrics.config_reload_ok.set(0);
         let sha256 = hash.map(|hash| hash.to_string());

@@ -45,7 +45,7 @@ impl CliError {
         let prefix = if self.exit == ExitStatus::Configuration { "" } else { "keygate: " };
         let message = format!("{prefix}{:#}\n", self.error);
         // When standard error is closed as well, the exit code alone reports the failure.
-        let _ = io::stderr().write_all(&key::redacted(message.as_bytes()));
+        let _ = io::stderr().write_all(&key::redact(message.as_bytes()));
         ExitCode::from(self.exit as u8)
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
-use crate::key::redacted;
+use crate::key::redact;
 
 // Commands that run a gateway.
 mod demo;
@@ -99,7 +99,7 @@ impl Cli {
     pub fn from_process_args() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
             let message = error.render().to_string();
-            match redacted(message.as_bytes()) {
+            match redact(message.as_bytes()) {
                 Cow::Borrowed(_) => error.exit(),
                 Cow::Owned(safe) => {
                     output::note(String::from_utf8_lossy(&safe).trim_end());

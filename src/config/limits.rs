@@ -51,7 +51,7 @@ fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
     });
     let burst = section.value_or("burst", requests, |value| value.integer(tokens));
     let quota = Quota { requests, per, burst };
-    if let Err(e) = quota.checked() {
+    if let Err(e) = quota.validate() {
         section.report("burst", format_args!("{e}; make burst or per smaller"));
     }
     quota

@@ -14,7 +14,7 @@ use crate::clock::{self, Micros};
 use crate::forward::{Client, TrustedProxies};
 use crate::identity::Peer;
 use crate::management::ClientInfo;
-use crate::session::{self, Ambiguous, TokenDigest};
+use crate::session::{self, AmbiguousCookie, TokenDigest};
 
 /// Bytes of a body at most. The largest expected one is a form with a name and an email address.
 const MAX_BODY: usize = 64 << 10;
@@ -41,7 +41,7 @@ pub(super) struct DashboardRequest {
     /// Client address (by the trusted-proxy rule) and user agent.
     pub(super) client: ClientInfo,
     /// Digest of the session cookie; an error when there are several.
-    pub(super) session: Result<Option<TokenDigest>, Ambiguous>,
+    pub(super) session: Result<Option<TokenDigest>, AmbiguousCookie>,
 }
 
 /// Why a request could not be read.
@@ -82,7 +82,7 @@ impl DashboardRequest {
             query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
             client: ClientInfo { ip: Some(client.ip), user_agent },
-            session: session::presented(&head.headers, session::COOKIE_NAME),
+            session: session::read_cookie(&head.headers, session::COOKIE_NAME),
             headers: head.headers,
         }
     }

@@ -12,18 +12,18 @@ use crate::session;
 pub(super) fn clean_request(headers: &mut HeaderMap) {
     let fields = headers.get_all(COOKIE).into_iter();
     let (count, ours) = fields.fold((0, false), |(count, ours), field| {
-        (count + 1, ours || session::pairs(field.as_bytes()).any(session::is_ours))
+        (count + 1, ours || session::cookie_pairs(field.as_bytes()).any(session::is_gateway_cookie))
     });
     match (count, ours) {
         (0 | 1, false) => {}
         (_, false) => join(headers, |_| true),
-        (_, true) => join(headers, |pair| !pair.is_empty() && !session::is_ours(pair)),
+        (_, true) => join(headers, |pair| !pair.is_empty() && !session::is_gateway_cookie(pair)),
     }
 }
 
 /// Removes fields that would set the gateway's own cookies: the upstream must not decide who is signed in.
 pub(super) fn clean_response(headers: &mut HeaderMap) {
-    let is_ours = |field: &HeaderValue| session::is_ours(field.as_bytes().trim_ascii_start());
+    let is_ours = |field: &HeaderValue| session::is_gateway_cookie(field.as_bytes().trim_ascii_start());
     if !headers.get_all(SET_COOKIE).into_iter().any(is_ours) {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn clean_response(headers: &mut HeaderMap) {
 fn join(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool) {
     let mut joined = BytesMut::new();
     let fields = headers.get_all(COOKIE).into_iter();
-    for pair in fields.flat_map(|field| session::pairs(field.as_bytes())).filter(|pair| keep(pair)) {
+    for pair in fields.flat_map(|field| session::cookie_pairs(field.as_bytes())).filter(|pair| keep(pair)) {
         if !joined.is_empty() {
             joined.put_slice(b"; ");
         }

@@ -174,7 +174,7 @@ impl Management {
     ) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let mut owned = self.find_key(id).await?;
-        let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).checked()).transpose()?;
+        let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
         self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
         Ok(self.show_owned(&owned))

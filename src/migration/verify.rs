@@ -131,8 +131,8 @@ fn usage_difference(key: &KeyExport, stored: &ImportedKey, quota: Quota) -> Opti
         return (stored.key.uses < key.key.uses).then_some("uses");
     }
     let now = clock::now();
-    let target = stored.bucket.converted(stored.per_us, quota).refilled(quota, now);
-    let source = key.bucket.converted(key.per_us, quota).refilled(quota, now);
+    let target = stored.bucket.convert(stored.per_us, quota).refill(quota, now);
+    let source = key.bucket.convert(key.per_us, quota).refill(quota, now);
     let differs = (target != source).then_some("bucket");
     differs.or((stored.key.last_used != key.key.last_used).then_some("last used"))
 }

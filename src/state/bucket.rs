@@ -1,39 +1,40 @@
-//! The token bucket: pure arithmetic over (bucket, quota, now).
+//! Token bucket: pure arithmetic over (bucket, quota, now).
 //!
-//! # The promise
+//! # Guarantee
 //!
 //! In any window of length `T` at most `burst + requests * T / per` requests are admitted, exactly: a bucket holds at
-//! most `burst` tokens when the window begins, and `requests` flow in during each `per`. A refused request takes
-//! nothing, so a storm of them does not delay the next token.
+//! most `burst` tokens when the window begins, and `requests` flow in during each `per`. A refused request takes nothing,
+//! so any number of refused requests does not delay the next token.
 //!
-//! # The arithmetic
+//! # Arithmetic
 //!
 //! A bucket's level is an integer number of *units*, where one token is as many units as `per` has microseconds. So
 //! every microsecond exactly `requests` units flow in, nothing is ever rounded, and refilling in many small steps gives
-//! what one large step gives. [`Quota::checked`] keeps a full bucket below 2^53, and the elapsed time is compared with
+//! what one large step gives. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
 //! the time to full before it is multiplied: every intermediate result is exact in an `f64` too, so a Lua script can
 //! repeat this line by line.
 
 use crate::clock::Micros;
 use crate::quota::Quota;
 
-/// How far before the last decision a time may lie and still be taken for the same clock, in microseconds.
+/// Microseconds by which the time of a decision may lie before that of the last one without counting as a clock that was
+/// set back.
 ///
 /// Requests are decided in another order than they read the clock in: a thread can be suspended in between. Within
 /// this bound nothing flows in and the bucket's time stays, so that no microsecond is ever counted twice. Beyond it
-/// the clock was set back, and the bucket follows it rather than standing still until the old time is reached. One
-/// second is longer than any thread waits on a machine that still serves, and shorter than anyone minds a standstill.
+/// the clock was set back, and the bucket follows it; otherwise it would get no tokens until the old time is reached. One
+/// second is longer than a thread is suspended on a machine that still serves, and short enough to go without tokens.
 pub const REORDERED_US: u64 = 1_000_000;
 
-/// A token bucket. The quota that it is measured in is kept beside it.
+/// A token bucket. Its owner keeps the quota that it is measured in.
 ///
 /// - `level <= burst * per`, in units.
-/// - `level` is what there was at `at`; what has flowed in since is counted when it is needed.
+/// - `level` is as of `at`; tokens that flowed in since are added by [`Bucket::refill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// What is in it, in units: one token is `per` in microseconds.
+    /// Tokens in units: one token is as many units as `per` has microseconds.
     pub level: u64,
-    /// When that was.
+    /// Time of the level.
     pub at: Micros,
 }
 
@@ -43,13 +44,16 @@ impl Bucket {
         Self { level: capacity(quota), at: now }
     }
 
-    /// The bucket with what has flowed in until `now`.
-    pub fn refilled(self, quota: Quota, now: Micros) -> Self {
+    /// Returns the bucket with the tokens that flowed in until `now`.
+    #[must_use]
+    pub fn refill(self, quota: Quota, now: Micros) -> Self {
         if now < self.at {
+            // Never refilled from an earlier time: that time was counted already.
             let set_back = self.at.since(now) > REORDERED_US;
             return Self { at: if set_back { now } else { self.at }, ..self };
         }
         let elapsed = now.since(self.at);
+        // Compared before it is multiplied: a long pause would exceed the exact range.
         let level = if elapsed >= self.full_in_us(quota) {
             capacity(quota)
         } else {
@@ -58,20 +62,21 @@ impl Bucket {
         Self { level, at: now }
     }
 
-    /// The bucket after one token was taken at `now`.
+    /// Returns the bucket after one token was taken at `now`.
     ///
     /// # Errors
-    /// Without a whole token in it: the microseconds until there is one. Nothing is taken then.
+    /// The microseconds until there is a whole token, when there is none. Nothing is taken then.
     pub fn try_take(self, quota: Quota, now: Micros) -> Result<Self, u64> {
-        let refilled = self.refilled(quota, now);
+        let refilled = self.refill(quota, now);
         match refilled.level.checked_sub(quota.per_micros()) {
             Some(level) => Ok(Self { level, ..refilled }),
             None => Err(refilled.token_in_us(quota)),
         }
     }
 
-    /// The bucket after `tokens` were taken from it, or all there was.
-    pub fn charged(self, quota: Quota, tokens: u64) -> Self {
+    /// Returns the bucket after `tokens` were taken; all of its tokens when it has fewer.
+    #[must_use]
+    pub fn charge(self, quota: Quota, tokens: u64) -> Self {
         Self { level: self.level.saturating_sub(tokens.saturating_mul(quota.per_micros())), ..self }
     }
 
@@ -90,16 +95,17 @@ impl Bucket {
         quota.per_micros().saturating_sub(self.level).div_ceil(u64::from(quota.requests))
     }
 
-    /// The bucket under another quota, when its level was measured with a `per` of `per_us` microseconds: its tokens
-    /// stay, capped by the new burst, and a fraction of one is rounded down.
-    pub fn converted(self, per_us: u64, quota: Quota) -> Self {
+    /// Returns the bucket under another quota, when its level was measured with a `per` of `per_us` microseconds. Its
+    /// tokens stay, capped by the new burst; a fraction of a unit is rounded down.
+    #[must_use]
+    pub fn convert(self, per_us: u64, quota: Quota) -> Self {
         let level = u128::from(self.level) * u128::from(quota.per_micros()) / u128::from(per_us.max(1));
         let level = u64::try_from(level).unwrap_or(u64::MAX).min(capacity(quota));
         Self { level, ..self }
     }
 }
 
-/// The units of a full bucket.
+/// Units of a full bucket.
 fn capacity(quota: Quota) -> u64 {
     u64::from(quota.burst) * quota.per_micros()
 }
@@ -132,12 +138,12 @@ mod tests {
         })
     }
 
-    /// The times at which a full bucket, asked at these times in this order, gives a token.
+    /// The times, of these in this order, at which a full bucket gives a token.
     fn admitted(quota: Quota, times: impl IntoIterator<Item = Micros>) -> Vec<Micros> {
         let mut bucket = Bucket::full(quota, START);
         let mut admitted = Vec::new();
         for now in times {
-            bucket = bucket.refilled(quota, now);
+            bucket = bucket.refill(quota, now);
             if let Ok(taken) = bucket.try_take(quota, now) {
                 bucket = taken;
                 admitted.push(now);
@@ -146,14 +152,14 @@ mod tests {
         admitted
     }
 
-    /// What `burst + requests * T / per` allows, in units.
+    /// Units that `burst + requests * T / per` allows.
     fn allowed(quota: Quota, window_us: u64) -> u64 {
         capacity(quota) + window_us * u64::from(quota.requests)
     }
 
     proptest! {
         #[test]
-        fn no_window_holds_more_than_burst_and_inflow((quota, pauses) in traces()) {
+        fn window_admits_at_most_burst_and_inflow((quota, pauses) in traces()) {
             let mut now = START;
             let times = pauses.into_iter().map(|pause| { now = Micros(now.0 + pause); now });
             let admitted = admitted(quota, times);
@@ -165,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn a_storm_of_refusals_does_not_delay_the_next_token(
+        fn refused_requests_do_not_delay_the_next_token(
             quota in quotas(), early in 0.0..1.0_f64, storm in vec(0.0..1.0_f64, 0..100),
         ) {
             let token = quota.per_micros().div_ceil(u64::from(quota.requests));
@@ -177,14 +183,14 @@ mod tests {
             times.sort_unstable();
             for now in times {
                 prop_assert!(bucket.try_take(quota, now).is_err());
-                bucket = bucket.refilled(quota, now);
+                bucket = bucket.refill(quota, now);
             }
             prop_assert!(bucket.try_take(quota, Micros(due.0 - 1)).is_err());
             prop_assert!(bucket.try_take(quota, due).is_ok());
         }
 
         #[test]
-        fn a_stepping_clock_gives_no_more_than_its_steps_forward(
+        fn stepping_clock_refills_only_by_its_steps_forward(
             quota in quotas(), steps in vec(-20_000_000..20_000_000_i64, 1..200),
         ) {
             let mut now = START;
@@ -195,10 +201,10 @@ mod tests {
         }
 
         #[test]
-        fn readings_out_of_order_give_nothing((quota, pauses) in traces(), late in vec(0..=REORDERED_US, 200)) {
+        fn readings_out_of_order_refill_nothing((quota, pauses) in traces(), late in vec(0..=REORDERED_US, 200)) {
             let mut now = START;
             let times: Vec<Micros> = pauses.into_iter().zip(late).map(|(pause, late)| {
-                // Asked more often than tokens flow in, so that each that is too many shows.
+                // More often than tokens flow in, so that every token too many shows.
                 now = Micros(now.0 + pause / 8);
                 Micros((now.0 - late).max(START.0))
             }).collect();
@@ -207,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn a_pause_gives_no_more_than_burst((quota, pauses) in traces(), pause in 0..=u64::MAX / 4) {
+        fn pause_refills_at_most_the_burst((quota, pauses) in traces(), pause in 0..=u64::MAX / 4) {
             let mut now = START;
             let mut bucket = Bucket::full(quota, START);
             for step in pauses {
@@ -223,21 +229,21 @@ mod tests {
         }
 
         #[test]
-        fn many_small_refills_are_one_large_refill((quota, pauses) in traces(), level in 0.0..1.0_f64) {
+        fn many_small_refills_equal_one_large_refill((quota, pauses) in traces(), level in 0.0..1.0_f64) {
             let start = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
             let mut now = START;
             let mut bucket = start;
             for pause in pauses {
                 now = Micros(now.0 + pause);
-                bucket = bucket.refilled(quota, now);
+                bucket = bucket.refill(quota, now);
             }
-            prop_assert_eq!(bucket, start.refilled(quota, now));
+            prop_assert_eq!(bucket, start.refill(quota, now));
         }
 
         #[test]
-        fn the_announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
+        fn announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
             let bucket = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
-            let after = |us| bucket.refilled(quota, Micros(START.0 + us));
+            let after = |us| bucket.refill(quota, Micros(START.0 + us));
             let (token, full) = (bucket.token_in_us(quota), bucket.full_in_us(quota));
             prop_assert!(after(token).remaining(quota) >= 1);
             prop_assert!(token == 0 || after(token - 1).remaining(quota) == 0);
@@ -246,30 +252,30 @@ mod tests {
         }
 
         #[test]
-        fn another_quota_keeps_the_tokens((old, new) in (quotas(), quotas()), level in 0.0..1.0_f64) {
+        fn conversion_keeps_the_tokens((old, new) in (quotas(), quotas()), level in 0.0..1.0_f64) {
             let bucket = Bucket { level: (capacity(old) as f64 * level) as u64, at: START };
-            let converted = bucket.converted(old.per_micros(), new);
+            let converted = bucket.convert(old.per_micros(), new);
             prop_assert_eq!(converted.remaining(new), bucket.remaining(old).min(new.burst));
             prop_assert!(converted.level <= capacity(new));
         }
     }
 
     #[test]
-    fn a_clock_set_back_neither_refills_nor_freezes() {
+    fn clock_set_back_neither_refills_nor_freezes() {
         let quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
         let empty = Bucket { level: 0, at: START };
         let back = START.before(Duration::from_secs(3600));
-        let set_back = empty.refilled(quota, back);
+        let set_back = empty.refill(quota, back);
         assert_eq!(set_back, Bucket { level: 0, at: back });
         assert!(set_back.try_take(quota, back.after(Duration::from_secs(1))).is_ok());
     }
 
     #[test]
-    fn the_largest_quota_stays_exact() {
-        let quota = Quota { requests: 1, per: Duration::from_secs(9), burst: 1_000_000_000 }.checked().unwrap();
-        let bucket = Bucket::full(quota, START).refilled(quota, Micros(u64::MAX));
+    fn largest_quota_is_exact() {
+        let quota = Quota { requests: 1, per: Duration::from_secs(9), burst: 1_000_000_000 }.validate().unwrap();
+        let bucket = Bucket::full(quota, START).refill(quota, Micros(u64::MAX));
         assert_eq!(bucket.remaining(quota), 1_000_000_000);
-        assert_eq!(bucket.charged(quota, u64::MAX).level, 0);
-        assert_eq!(Bucket { level: 0, at: Micros(0) }.refilled(quota, Micros(u64::MAX)).level, capacity(quota));
+        assert_eq!(bucket.charge(quota, u64::MAX).level, 0);
+        assert_eq!(Bucket { level: 0, at: Micros(0) }.refill(quota, Micros(u64::MAX)).level, capacity(quota));
     }
 }

@@ -1,13 +1,13 @@
 //! Permit of an admitted request, of either variant of the state.
 
-use super::embedded;
+use super::embedded::Permit as EmbeddedPermit;
 use super::redis::slots::Permit as RedisPermit;
 
 /// A slot of an organization, released on drop.
 #[derive(Debug)]
 pub enum Permit {
     /// Slot counted in memory.
-    Embedded(embedded::Permit),
+    Embedded(EmbeddedPermit),
     /// Slot counted in Redis.
     Redis(RedisPermit),
 }

@@ -24,7 +24,7 @@ pub(crate) const PATH_CAP: usize = 1024;
 pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {
         Ok(plain) if text.len() <= cap && is_plain(plain) && !may_contain_key(plain) => Cow::Borrowed(plain),
-        _ => Cow::Owned(escape(&key::redacted(text), cap)),
+        _ => Cow::Owned(escape(&key::redact(text), cap)),
     }
 }
 

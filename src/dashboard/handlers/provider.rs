@@ -115,7 +115,7 @@ impl Dashboard {
         // A ticket that cannot be parsed is one of another kind, such as a sign-in link.
         let pending: Option<PendingSignIn> = ticket.and_then(|content| serde_json::from_slice(&content).ok());
         let pending = pending.ok_or(DashboardError::SignIn(SignInError::UnknownState))?;
-        let browser = session::presented(&request.headers, SIGN_IN_COOKIE_NAME).ok().flatten();
+        let browser = session::read_cookie(&request.headers, SIGN_IN_COOKIE_NAME).ok().flatten();
         if browser.map(|digest| encode(&digest)).as_ref() != Some(&pending.browser) {
             return Err(DashboardError::SignIn(SignInError::OtherBrowser));
         }

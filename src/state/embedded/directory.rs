@@ -237,7 +237,7 @@ impl Directory {
         let tree = &mut *guard;
         let (Some(org), Some(user)) = (tree.org.get_mut(&key.org), tree.user.get_mut(&key.user)) else { return };
         let quota = key.quota.unwrap_or(tree.defaults.quota);
-        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.converted(per, quota));
+        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
         let digest = secrets.current;
         let record =
             Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.entitlements, secrets, quota, bucket));

@@ -80,7 +80,7 @@ impl KeyRecord {
             return Decision::Denied { refusal, principal: Some(Arc::clone(&state.principal)), rate_limit: None };
         }
         // Refilled for a denied request too: its answer shows the tokens and times as of now.
-        state.bucket = state.bucket.refilled(state.quota, request.now);
+        state.bucket = state.bucket.refill(state.quota, request.now);
         match self.take(&mut state, request) {
             Ok((permit, in_flight)) => {
                 self.mark_dirty(&mut state, dirty);
@@ -122,7 +122,7 @@ impl KeyRecord {
     /// The rate-limit status at `now`. Takes nothing.
     pub(super) fn rate_limit_status(&self, now: Micros) -> RateLimitStatus {
         let mut state = self.state();
-        state.bucket = state.bucket.refilled(state.quota, now);
+        state.bucket = state.bucket.refill(state.quota, now);
         self.status_of(&state, self.org.in_flight())
     }
 

@@ -46,7 +46,7 @@ impl KeyState {
     pub(super) fn apply_quota(&mut self, quota: Quota, now: Micros) {
         let per_us = self.quota.per_micros();
         // Refilled first: the time until now still counts by the old quota.
-        self.bucket = self.bucket.refilled(self.quota, now).converted(per_us, quota);
+        self.bucket = self.bucket.refill(self.quota, now).convert(per_us, quota);
         self.quota = quota;
     }
 
@@ -67,7 +67,7 @@ impl KeyState {
     pub(super) fn replay(&mut self, time: Micros, number: u64) -> bool {
         // The journal may lack uses in between, which were decided all the same: their tokens are taken as well.
         let Some(missing) = number.checked_sub(self.uses).filter(|missing| *missing > 0) else { return false };
-        self.bucket = self.bucket.refilled(self.quota, time).charged(self.quota, missing);
+        self.bucket = self.bucket.refill(self.quota, time).charge(self.quota, missing);
         self.uses = number;
         self.last_used = self.last_used.max(Some(time));
         true

@@ -100,7 +100,7 @@ fn quota(row: &Row<'_>) -> rusqlite::Result<Option<Quota>> {
     let Some(requests) = row.get("requests")? else { return Ok(None) };
     let per = Duration::from_secs(count(row, "per")?.unwrap_or_default());
     let quota = Quota { requests, per, burst: row.get("burst")? };
-    quota.checked().map(Some).map_err(|error| invalid(row, "requests", error))
+    quota.validate().map(Some).map_err(|error| invalid(row, "requests", error))
 }
 
 fn bucket(row: &Row<'_>) -> rusqlite::Result<Option<(Bucket, u64)>> {

@@ -148,7 +148,7 @@ impl Fields {
     fn quota(&self) -> Result<Option<Quota>, CommandError> {
         let Some(requests) = self.optional("requests")? else { return Ok(None) };
         let quota = Quota { requests, per: Duration::from_secs(self.required("per")?), burst: self.required("burst")? };
-        quota.checked().map(Some).map_err(|_| CommandError::UnexpectedReply)
+        quota.validate().map(Some).map_err(|_| CommandError::UnexpectedReply)
     }
 }
 

@@ -53,7 +53,7 @@ fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
         .output()
         .unwrap();
     let said = [ended.stdout, ended.stderr].concat();
-    let said = String::from_utf8_lossy(&key::redacted(&said)).replace(token, "(the session)");
+    let said = String::from_utf8_lossy(&key::redact(&said)).replace(token, "(the session)");
     assert!(ended.status.success(), "{said}");
     assert_eq!(person.get("/session").status, 200, "the session is still valid");
 }

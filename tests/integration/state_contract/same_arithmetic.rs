@@ -24,7 +24,7 @@ fn a_bucket_is_refilled_as_in_rust() {
     let times = (0..=LATEST, elapsed()).prop_map(|(at, elapsed)| (at, at.saturating_add_signed(elapsed).min(LATEST)));
     check(&(filled(), times), |((quota, level), (at, now))| {
         let capacity = Bucket::full(quota, Micros(0)).level;
-        let expected = Bucket { level, at: Micros(at) }.refilled(quota, Micros(now));
+        let expected = Bucket { level, at: Micros(at) }.refill(quota, Micros(now));
         let refilled = lua([level, at, u64::from(quota.requests), capacity, now]);
         prop_assert_eq!(refilled, [expected.level, expected.at.0]);
         Ok(())
@@ -40,7 +40,7 @@ fn a_bucket_is_converted_as_in_rust() {
     };
     check(&(filled(), quotas()), |((old, level), new)| {
         let capacity = Bucket::full(new, Micros(0)).level;
-        let expected = Bucket { level, at: Micros(0) }.converted(old.per_micros(), new);
+        let expected = Bucket { level, at: Micros(0) }.convert(old.per_micros(), new);
         prop_assert_eq!(lua([level, old.per_micros(), new.per_micros(), capacity]), [expected.level]);
         Ok(())
     });

@@ -69,7 +69,7 @@ fn take_share(
     let quota = quota_share(key.quota, gateways);
     let concurrent = key.concurrent / gateways;
     let mut state = key.usage.state();
-    let bucket = bucket_share(&state, key.quota, gateways).refilled(quota, now);
+    let bucket = bucket_share(&state, key.quota, gateways).refill(quota, now);
     let status = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, key.lease.held());
     let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status(bucket)))?;
     let permit = key.lease.acquire_offline(concurrent);
@@ -90,7 +90,7 @@ fn quota_share(quota: Quota, gateways: u32) -> Quota {
 fn bucket_share(state: &UsageState, quota: Quota, gateways: u32) -> Bucket {
     let first = || {
         let full = Bucket::full(quota_share(quota, gateways), state.bucket.at).level;
-        let bucket = state.bucket.charged(quota, state.unreported.pending());
+        let bucket = state.bucket.charge(quota, state.unreported.pending());
         Bucket { level: bucket.level.min(full), ..bucket }
     };
     state.share.unwrap_or_else(first)
@@ -111,7 +111,7 @@ mod tests {
         let unreported = UnreportedUses::default();
         let state = UsageState { bucket, uses: 0, confirmed: NOW, share: None, unreported };
         let quota = quota_share(QUOTA, gateways);
-        bucket_share(&state, QUOTA, gateways).refilled(quota, NOW.after(after)).remaining(quota)
+        bucket_share(&state, QUOTA, gateways).refill(quota, NOW.after(after)).remaining(quota)
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl CachedUsage {
     /// From the key's record; its bucket is converted to the quota in force.
     pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
         Self(Mutex::new(UsageState {
-            bucket: key.live.bucket.converted(key.live.per_us, quota),
+            bucket: key.live.bucket.convert(key.live.per_us, quota),
             uses: key.key.uses,
             confirmed: clock::now(),
             share: None,

@@ -125,5 +125,5 @@ pub(in crate::state_contract) fn quotas() -> impl Strategy<Value = Quota> {
         1 => Just(quota(1, 9, MAX_TOKENS)),
         1 => Just(quota(MAX_TOKENS, 1, MAX_TOKENS)),
     ]
-    .prop_map(|quota| quota.checked().unwrap())
+    .prop_map(|quota| quota.validate().unwrap())
 }
