@@ -1,0 +1,111 @@
+//! Index: the same results with, without and with a damaged index.
+
+use std::fs;
+
+use keygate::audit::{Filter, Outcome, Record, Settings};
+use keygate::clock::Micros;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::support::{
+    Caller, END, all_records, assert_intact, block_on, export_records, indexed_blocks, open_journal, open_reader,
+    settings, wait_until,
+};
+
+/// An indexed journal of uses by a few callers at known times, over several segments and many blocks.
+struct IndexedJournal {
+    directory: TempDir,
+    settings: Settings,
+    caller: Vec<Caller>,
+    records: Vec<Record>,
+}
+
+fn write_indexed_journal() -> IndexedJournal {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 700_000, ..settings(directory.path()) };
+    let caller: Vec<Caller> = (0..6).map(|_| Caller::random()).collect();
+    let journal = open_journal(&settings);
+    block_on(async {
+        let mut open = Vec::new();
+        for n in 0..6000_u64 {
+            // The callers change, so that not every block has every key.
+            let caller = caller[(n / 700 + n % 2) as usize % 6];
+            let entry = journal.begin(&caller.opening_at(Micros(1_000_000 + n * 1000))).await.unwrap();
+            open.push(entry);
+            if open.len() > 40 {
+                open.swap_remove(n as usize * 7 % 40).close(END);
+            }
+        }
+        drop(open);
+        journal.close().await;
+    });
+    let journal = open_journal(&settings);
+    wait_until("the index has caught up", || indexed_blocks(&settings.path.join("index.db")) > 10);
+    block_on(journal.close());
+    let records = all_records(&settings);
+    assert_eq!(records.len(), 6000);
+    IndexedJournal { directory, settings, caller, records }
+}
+
+impl IndexedJournal {
+    fn expected(&self, filter: &Filter) -> Vec<Record> {
+        let wanted = |record: &&Record| {
+            filter.since.is_none_or(|since| record.time >= since)
+                && filter.until.is_none_or(|until| record.time < until)
+                && (filter.key.is_none() || filter.key == record.key_id)
+                && (filter.user.is_none() || filter.user == record.user_id)
+                && (filter.org.is_none() || filter.org == record.org_id)
+                && filter.id.is_none_or(|id| id == record.id)
+                && filter.outcome.is_none_or(|outcome| outcome == record.outcome)
+        };
+        self.records.iter().filter(wanted).cloned().collect()
+    }
+}
+
+#[test]
+fn index_does_not_change_results() {
+    let indexed = write_indexed_journal();
+    let index = indexed.settings.path.join("index.db");
+    assert_eq!(indexed.records.len(), 6000);
+    assert_intact(&indexed.settings);
+    let check = |filter: Filter| {
+        let expected = indexed.expected(&filter);
+        assert_eq!(export_records(&indexed.settings, filter), expected);
+        let listed = open_reader(&indexed.settings).list(&filter, 50, None).unwrap().records;
+        assert_eq!(listed, expected.into_iter().rev().take(50).collect::<Vec<_>>());
+    };
+    let filters = || {
+        let caller = prop::option::of(0_usize..6);
+        (caller.clone(), caller.clone(), caller, prop::option::of(0_u64..7000), prop::option::of(0_u64..7000))
+    };
+    let check_many = |cases| {
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases));
+        let checked = runner.run(&filters(), |(key, user, org, since, until)| {
+            let time = |n: Option<u64>| n.map(|n| Micros(1_000_000 + n * 1000));
+            check(Filter {
+                key: key.map(|i| indexed.caller[i].key),
+                user: user.map(|i| indexed.caller[i].user),
+                org: org.map(|i| indexed.caller[i].org),
+                since: time(since),
+                until: time(until),
+                ..Filter::default()
+            });
+            Ok(())
+        });
+        checked.unwrap();
+    };
+    check(Filter { id: Some(indexed.records[4711].id), ..Filter::default() });
+    check(Filter { outcome: Some(Outcome::Aborted), ..Filter::default() });
+    assert!(indexed_blocks(&index) > 10);
+    check_many(15);
+    fs::remove_file(&index).unwrap();
+    check_many(5);
+    fs::write(&index, "this is not a database").unwrap();
+    check_many(5);
+    // The next gateway rebuilds the index, and results stay the same.
+    let journal = open_journal(&indexed.settings);
+    wait_until("the index is rebuilt", || indexed_blocks(&index) > 10);
+    block_on(journal.close());
+    check_many(15);
+    drop(indexed.directory);
+}

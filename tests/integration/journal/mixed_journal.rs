@@ -1,0 +1,182 @@
+//! A journal with every kind of use, by several keys of two organizations, over 30 hours.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use keygate::audit::{
+    ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Settings, Use, UseEnd,
+};
+use keygate::clock::{self, Micros};
+use keygate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
+use keygate::key::KeyId;
+use keygate::refusal::Refusal;
+use tempfile::TempDir;
+
+use super::support::{
+    Caller, END, block_on, export_records, open_journal, open_reader, segment_files, settings, wait_until,
+};
+
+pub const HOUR: u64 = 3_600_000_000;
+
+pub const REFUSALS: [Outcome; 8] = [
+    Outcome::Refused(Refusal::RateLimited),
+    Outcome::Refused(Refusal::TooManyInFlight),
+    Outcome::Refused(Refusal::Forbidden),
+    Outcome::Refused(Refusal::Revoked),
+    Outcome::Refused(Refusal::Expired),
+    Outcome::Refused(Refusal::UserRemoved),
+    Outcome::Refused(Refusal::OrgSuspended),
+    Outcome::Refused(Refusal::NotFound),
+];
+
+/// A journal with every kind of use, by several keys of two organizations, over 30 hours.
+pub struct MixedJournal {
+    _directory: TempDir,
+    pub settings: Settings,
+    pub caller: Vec<Caller>,
+    begun: Micros,
+    written: u64,
+}
+
+impl MixedJournal {
+    /// An empty journal, to be written with times of the last 30 hours. Activity covers the last 24 of them.
+    pub fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let settings = Settings { segment_size: 700_000, ..settings(directory.path()) };
+        let mut caller: Vec<Caller> = (0..8).map(|_| Caller::random()).collect();
+        (2..8).for_each(|i| caller[i].org = caller[i % 2].org);
+        let begun = clock::now().before(Duration::from_secs(30 * 3600));
+        Self { _directory: directory, settings, caller, begun, written: 0 }
+    }
+
+    /// Writes `count` more of 6000 uses, the last of which begins now. Returns those that are still open.
+    pub async fn write(&mut self, journal: &Journal, count: u64) -> Vec<AuditEntry> {
+        let mut open = Vec::new();
+        for n in self.written..self.written + count {
+            let time = Micros(self.begun.0 + n * (30 * HOUR / 6000));
+            let agent = format!("agent/{n}");
+            let opening = Use { user_agent: Some(agent.as_bytes()), ..self.nth(n, time) };
+            let refused = UseEnd { outcome: REFUSALS[(n / 10) as usize % 8], status: Some(403), ..END };
+            match n % 10 {
+                0 => journal.record(&opening, refused).await.unwrap(),
+                1 => journal.record(&opening, END).await.unwrap(),
+                2 => journal.record_unknown_key(&Use { key_id: None, user_id: None, org_id: None, ..opening }, refused),
+                _ => open.push(journal.begin(&opening).await.unwrap()),
+            }
+            if open.len() > 40 {
+                let entry = open.swap_remove(n as usize * 7 % 40);
+                let outcome = if n.is_multiple_of(3) { Outcome::UpstreamError } else { Outcome::Completed };
+                entry.close(UseEnd { outcome, status: Some(200 + (n % 300) as u16), ..END });
+            }
+        }
+        self.written += count;
+        open
+    }
+
+    /// The nth use. Seven keys alternate; all uses of the eighth are refused; the first is unused after the first hours.
+    pub fn nth(&self, n: u64, time: Micros) -> Use<'static> {
+        let i = if n.is_multiple_of(30) { 7 } else { (n / 700 + n % 5) as usize % 7 };
+        let i = if i == 0 && n > 700 { 1 } else { i };
+        let uses = self.caller[i].opening_at(time);
+        match n % 13 {
+            3 => Use { auth_method: AuthMethod::Session, key_id: None, ..uses },
+            4 => Use { auth_method: AuthMethod::AdminSocket, method: MANAGEMENT_METHOD, action: "key.limits", ..uses },
+            5 => Use { auth_method: AuthMethod::Session, method: MANAGEMENT_METHOD, action: "key.rotate", ..uses },
+            6 => Use { method: MANAGEMENT_METHOD, ..uses },
+            _ => uses,
+        }
+    }
+
+    /// Writes all 6000 uses and closes the journal.
+    pub fn complete() -> Self {
+        let mut mixed = Self::new();
+        let journal = open_journal(&mixed.settings);
+        block_on(async {
+            drop(mixed.write(&journal, 6000).await);
+            journal.close().await;
+        });
+        mixed
+    }
+
+    /// Indexes all segments but the last one.
+    pub fn index(&self) {
+        let journal = open_journal(&self.settings);
+        wait_until("all closed segments are indexed", || {
+            covered_segment(&self.settings) >= segment_files(&self.settings).len() as u64 - 1
+        });
+        block_on(journal.close());
+    }
+
+    pub fn check(&self) {
+        let now = clock::now();
+        for org in [self.caller[0].org, self.caller[1].org] {
+            // Outcomes may be written meanwhile: the expectation must be the same before and after the call.
+            let (found, expected) = loop {
+                let before = count_naively(&self.settings, org, now);
+                let found = open_reader(&self.settings).activity(org, &self.keys(), now).unwrap();
+                if count_naively(&self.settings, org, now) == before {
+                    break (found, before);
+                }
+            };
+            assert!(expected.len() >= 3, "there is something to count");
+            assert_eq!(found.len(), self.caller.len(), "every requested key is in the result");
+            for (key, found) in found {
+                assert_eq!(found, expected.get(&key).cloned().unwrap_or_else(|| no_activity(now)), "{key}");
+            }
+        }
+    }
+
+    pub fn keys(&self) -> Vec<KeyId> {
+        self.caller.iter().map(|caller| caller.key).collect()
+    }
+}
+
+/// The segment up to which the index covers the journal.
+pub fn covered_segment(settings: &Settings) -> u64 {
+    let query = "SELECT segment FROM covered";
+    let number = open_index(settings).and_then(|database| database.query_row(query, [], |row| row.get::<_, i64>(0)));
+    number.unwrap_or(0).cast_unsigned()
+}
+
+pub fn open_index(settings: &Settings) -> rusqlite::Result<rusqlite::Connection> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    rusqlite::Connection::open_with_flags(settings.path.join("index.db"), flags)
+}
+
+/// The activity of an unused key.
+pub fn no_activity(now: Micros) -> KeyActivity {
+    let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
+    let hour = |n| HourlyActivity { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 };
+    KeyActivity { hours: std::array::from_fn(hour), last: None }
+}
+
+/// Counts activity over all records, one by one.
+pub fn count_naively(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActivity> {
+    let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
+    let mut keys = HashMap::new();
+    for record in export_records(settings, Filter { org: Some(org), ..Filter::default() }) {
+        let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
+        let refused = REFUSALS.contains(&record.outcome);
+        let hour = (record.time.0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
+        if refused && hour.is_none() {
+            continue;
+        }
+        let activity = keys.entry(key).or_insert_with(|| no_activity(now));
+        if let Some(hour) = hour {
+            let hour = &mut activity.hours[hour as usize];
+            *if refused { &mut hour.refusals } else { &mut hour.requests } += 1;
+        }
+        if !refused {
+            activity.last = Some(LastUse {
+                id: record.id,
+                time: record.time,
+                ip: record.ip,
+                user_agent: record.user_agent,
+                action: record.action,
+                outcome: record.outcome,
+                status: record.status,
+            });
+        }
+    }
+    keys
+}

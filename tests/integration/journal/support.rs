@@ -1,0 +1,145 @@
+//! Fixtures for the tests of the journal: uses, settings, and reading what was written.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use keygate::audit::{
+    Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
+};
+use keygate::clock::{self, Micros};
+use keygate::identity::{AuthMethod, OrgId, UserId};
+use keygate::key::{KeyId, OrgTag};
+use keygate::metrics::Metrics;
+use uuid::Uuid;
+
+pub const END: UseEnd = UseEnd {
+    outcome: Outcome::Completed,
+    status: Some(200),
+    duration_us: 1500,
+    request_bytes: 0,
+    response_bytes: 4096,
+};
+
+/// A key with its user and organization.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    pub key: KeyId,
+    pub user: UserId,
+    pub org: OrgId,
+}
+
+impl Caller {
+    pub fn random() -> Self {
+        let key = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        Self { key, user: UserId::generate(), org: OrgId::generate() }
+    }
+
+    pub fn opening(self) -> Use<'static> {
+        self.opening_at(clock::now())
+    }
+
+    pub fn opening_at(self, time: Micros) -> Use<'static> {
+        Use {
+            id: Uuid::now_v7(),
+            time,
+            number: Some(1),
+            key_id: Some(self.key),
+            user_id: Some(self.user),
+            org_id: Some(self.org),
+            auth_method: AuthMethod::ApiKey,
+            ip: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
+            user_agent: Some(b"curl/8.5.0"),
+            action: "queries.list",
+            method: "GET",
+            path: "/api/queries",
+            provisional: false,
+        }
+    }
+}
+
+pub fn settings(directory: &Path) -> Settings {
+    Settings {
+        path: directory.join("audit"),
+        durability: Durability::Written,
+        on_unavailable: OnUnavailable::Refuse,
+        segment_size: 64 << 20,
+        segment_age: Duration::from_secs(86_400),
+        retention_age: None,
+        retention_size: None,
+        unknown_per_second: 10,
+        gateway: "gw-1".into(),
+    }
+}
+
+pub fn open_journal(settings: &Settings) -> Journal {
+    Journal::open(settings.clone(), Metrics::new().audit).unwrap()
+}
+
+pub fn open_reader(settings: &Settings) -> Reader {
+    Reader::open(&settings.path).unwrap()
+}
+
+pub fn export_records(settings: &Settings, filter: Filter) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut each = |record| {
+        records.push(record);
+        Ok(())
+    };
+    open_reader(settings).export(&filter, &mut each).unwrap();
+    records
+}
+
+pub fn all_records(settings: &Settings) -> Vec<Record> {
+    export_records(settings, Filter::default())
+}
+
+pub fn assert_intact(settings: &Settings) -> VerifyReport {
+    let report = open_reader(settings).verify().unwrap();
+    assert_eq!(report.problems, [], "in {}", settings.path.display());
+    report
+}
+
+pub fn segment_files(settings: &Settings) -> Vec<PathBuf> {
+    let files = fs::read_dir(&settings.path).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
+    files.sort();
+    files
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Writes a journal of `count` uses, one after the other, and closes it. Returns their ids.
+pub fn write_uses(settings: &Settings, count: usize) -> Vec<Uuid> {
+    block_on(async {
+        let journal = open_journal(settings);
+        let caller = Caller::random();
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            let opening = caller.opening();
+            journal.begin(&opening).await.unwrap().close(END);
+            ids.push(opening.id);
+        }
+        journal.close().await;
+        ids
+    })
+}
+
+/// The number of blocks in an index.
+pub fn indexed_blocks(path: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let database = rusqlite::Connection::open_with_flags(path, flags);
+    let count = |database: rusqlite::Connection| database.query_row("SELECT count(*) FROM block", [], |row| row.get(0));
+    database.and_then(count).unwrap_or(0)
+}
