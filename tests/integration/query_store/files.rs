@@ -75,5 +75,5 @@ fn a_file_of_another_release_is_not_touched() {
     rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = query_store::open(&settings).unwrap_err();
     assert!(matches!(error, OpenError::Store { .. }), "{error}");
-    assert!(std::error::Error::source(&error).unwrap().to_string().contains("layout 99"));
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("schema version 99"));
 }
