@@ -6,55 +6,14 @@
 //! - Unknown, malformed, revoked and replaced keys get the same answer, so that a caller cannot probe for keys. The
 //!   audit record and the metrics tell them apart.
 
-use http::StatusCode;
+mod row;
 
 use crate::identity::AuthMethod;
-use crate::problem::ABOUT_BLANK;
 
-/// Row of the table: all that follows from one refusal.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Answer to a caller with an API key, or without a credential.
-    pub answer: Answer,
-    /// Answer to a caller with a web session, where it is another one.
-    pub session_answer: Option<Answer>,
-    /// Type of the problem (RFC 9457, section 3.1.1).
-    pub problem_type: &'static str,
-    /// Exceeded limit: the response names it in `violated-policies` and says in `Retry-After` when to come back.
-    pub limit: Option<Limit>,
-    /// Whether the response has `Retry-After: 1`: the cause may be over soon, and no better time is known.
-    pub retries_soon: bool,
-    /// Whether the connection closes after the response: the rest of the request cannot be trusted, or is not wanted.
-    pub closes_connection: bool,
-    /// Outcome in the audit record; none: the request is no use of a key or session and is not recorded.
-    pub outcome: Option<&'static str>,
-    /// Label `result` of the metric `keygate_auth_total`; none: the credential was not judged.
-    pub auth_result: Option<&'static str>,
-    /// Code on the wire between the gateway and `decide.lua`; none: the state does not refuse for this reason.
-    pub redis_code: Option<u64>,
-}
-
-/// Response of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// HTTP status.
-    pub status: StatusCode,
-    /// Stable name, the problem's `code`.
-    pub code: &'static str,
-    /// Explanation for the caller, the problem's `detail`.
-    pub detail: &'static str,
-    /// `WWW-Authenticate` (RFC 6750, section 3).
-    pub challenge: Option<&'static str>,
-}
-
-/// Limit that a request exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Requests per time, of a key or of a user's sessions.
-    Rate,
-    /// Requests in flight, of an organization.
-    Concurrency,
-}
+pub use row::{Answer, Limit, Row};
+use row::{
+    INSUFFICIENT_SCOPE, REALM, SESSION_ENDED, answer, invalid_key, invalid_request, quota_exceeded, row, row_of,
+};
 
 /// Declares [`Refusal`] and its table from the rows below.
 macro_rules! refusals {
@@ -215,76 +174,6 @@ refusals! {
         outcome: Some("upstream_error"),
         ..row(504, "upstream_timeout", "The service behind this gateway did not answer in time.")
     };
-}
-
-const REALM: &str = "Bearer realm=\"keygate\"";
-const INSUFFICIENT_SCOPE: &str = "Bearer realm=\"keygate\", error=\"insufficient_scope\"";
-
-/// Answer to a session that cannot be used any more.
-const SESSION_ENDED: Answer = answer(
-    401,
-    "invalid_session",
-    "Your session has ended. Sign in again, or send an API key as 'Authorization: Bearer <API_KEY>'.",
-)
-.challenge(REALM);
-
-/// Row of a credential that cannot be read in one way only.
-const fn invalid_request(detail: &'static str) -> Row {
-    let row = row(400, "invalid_request", detail);
-    Row { auth_result: Some("malformed"), ..row.challenge("Bearer realm=\"keygate\", error=\"invalid_request\"") }
-}
-
-/// Row of a key that is not valid, or not any more.
-const fn invalid_key() -> Row {
-    let row = row(
-        401,
-        "invalid_token",
-        "This API key is not valid. Check that it is complete, or ask an administrator of your organization.",
-    );
-    let row = row.challenge("Bearer realm=\"keygate\", error=\"invalid_token\"");
-    Row { session_answer: Some(SESSION_ENDED), ..row }
-}
-
-/// Row of an exceeded limit.
-const fn quota_exceeded(limit: Limit, code: &'static str, detail: &'static str) -> Row {
-    let problem_type = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-    Row { limit: Some(limit), auth_result: Some("ok"), problem_type, ..row(429, code, detail) }
-}
-
-const fn row(status: u16, code: &'static str, detail: &'static str) -> Row {
-    row_of(answer(status, code, detail))
-}
-
-/// Row of a request that is not recorded, with nothing but an answer.
-const fn row_of(answer: Answer) -> Row {
-    Row {
-        answer,
-        session_answer: None,
-        problem_type: ABOUT_BLANK,
-        limit: None,
-        retries_soon: false,
-        closes_connection: false,
-        outcome: None,
-        auth_result: None,
-        redis_code: None,
-    }
-}
-
-const fn answer(status: u16, code: &'static str, detail: &'static str) -> Answer {
-    let Ok(status) = StatusCode::from_u16(status) else { panic!("the table holds HTTP statuses") };
-    Answer { status, code, detail, challenge: None }
-}
-
-impl Row {
-    const fn challenge(self, challenge: &'static str) -> Self {
-        Self { answer: self.answer.challenge(challenge), ..self }
-    }
-}
-
-impl Answer {
-    const fn challenge(self, challenge: &'static str) -> Self {
-        Self { challenge: Some(challenge), ..self }
-    }
 }
 
 impl Refusal {

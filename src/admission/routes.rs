@@ -1,4 +1,6 @@
-//! What a request is: its action, and the permission that it needs.
+//! Routes: the action of a request, and the permission that it requires.
+//!
+//! - The first listed route that matches is the one. A path that some server could read as another one matches none.
 
 use http::request::Parts;
 use http::{HeaderValue, Method};
@@ -8,35 +10,35 @@ use crate::identity::Permission;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::state::RouteAccess;
 
-/// The metrics' name of what no listed route matches.
+/// Label `route` in the metrics of requests that match no listed route.
 const NO_ROUTE: &str = "none";
-/// The metrics' name of everything when no routes are listed.
+/// Label `route` in the metrics of all requests when no routes are listed.
 const UNLISTED: &str = "unlisted";
 
-/// The routes, in the order of the configuration: the first that matches is the one.
+/// Routes in the order of the configuration.
 #[derive(Debug)]
 pub struct Routes {
     listed: Vec<(Pattern, Route)>,
-    /// What a request is that no listed route matches.
-    otherwise: Route,
+    /// Route of requests that match no listed one.
+    fallback: Route,
 }
 
-/// What a request is.
+/// Route of a request.
 #[derive(Debug)]
 pub struct Route {
-    /// The action, when the route is listed.
+    /// Name, which is the action in audit records; none when the route is not listed.
     pub name: Option<String>,
-    /// Whether the request matches a route, or no routes are listed.
+    /// True if the request matches a route, or no routes are listed.
     pub exists: bool,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
-    /// Whether audit records show the query string.
+    /// True if audit records show the query string.
     pub query_in_audit: bool,
-    /// The protocols to which a connection may be switched.
+    /// Protocols to which a connection may be switched.
     pub upgrade: Vec<HeaderValue>,
-    /// Whether responses may have trailers.
+    /// True if responses may have trailers.
     pub trailers: bool,
-    /// Its metrics.
+    /// Metrics of the route.
     pub metrics: RouteMetrics,
 }
 
@@ -44,8 +46,8 @@ pub struct Route {
 struct Pattern {
     methods: Vec<Method>,
     segments: Vec<Segment>,
-    /// Whether any rest may follow the segments.
-    open: bool,
+    /// True if any segments may follow: the pattern ends with `/**`.
+    has_rest: bool,
 }
 
 #[derive(Debug)]
@@ -55,20 +57,20 @@ enum Segment {
 }
 
 impl Routes {
-    /// The routes of the configuration; with none, everything is allowed.
+    /// Routes of the configuration. With none, every authenticated caller may send any request.
     pub fn new(settings: &[RouteSettings], metrics: &Metrics) -> Self {
         let listed = settings.iter().map(|route| (Pattern::new(route), Route::listed(route, metrics))).collect();
-        let otherwise = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
-        Self { listed, otherwise }
+        let fallback = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
+        Self { listed, fallback }
     }
 
-    /// What this request is.
+    /// Finds the route of a request.
     pub fn find(&self, head: &Parts) -> &Route {
         let path = head.uri.path();
         let found = self.listed.iter().find(|(pattern, _)| pattern.matches(&head.method, path));
         match found {
             Some((_, route)) if is_plain(path) => route,
-            _ => &self.otherwise,
+            _ => &self.fallback,
         }
     }
 }
@@ -113,46 +115,48 @@ impl Route {
 
 impl Pattern {
     fn new(route: &RouteSettings) -> Self {
-        let (path, open) = route.path.strip_suffix("/**").map_or((&*route.path, false), |path| (path, true));
+        let (path, has_rest) = route.path.strip_suffix("/**").map_or((&*route.path, false), |path| (path, true));
         let segment = |text: &str| match text.starts_with('{') && text.ends_with('}') {
             true => Segment::Any,
             false => Segment::Literal(text.to_owned()),
         };
-        Self { methods: route.methods.clone(), segments: path.split('/').skip(1).map(segment).collect(), open }
+        Self { methods: route.methods.clone(), segments: path.split('/').skip(1).map(segment).collect(), has_rest }
     }
 
     fn matches(&self, method: &Method, path: &str) -> bool {
-        self.allows(method) && self.leads_to(path)
+        self.matches_method(method) && self.matches_path(path)
     }
 
-    fn allows(&self, method: &Method) -> bool {
-        let get = |listed: &Method| listed == Method::GET && method == Method::HEAD;
-        self.methods.is_empty() || self.methods.iter().any(|listed| listed == method || get(listed))
+    fn matches_method(&self, method: &Method) -> bool {
+        // A route for GET is one for HEAD, too (RFC 9110, section 9.3.2).
+        let is_head = |listed: &Method| listed == Method::GET && method == Method::HEAD;
+        self.methods.is_empty() || self.methods.iter().any(|listed| listed == method || is_head(listed))
     }
 
-    fn leads_to(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str) -> bool {
         let mut given = path.split('/').skip(1);
         let each = self.segments.iter().all(|segment| match (segment, given.next()) {
             (Segment::Literal(literal), Some(given)) => literal == given,
             (Segment::Any, Some(given)) => !given.is_empty(),
             (_, None) => false,
         });
-        each && (self.open || given.next().is_none())
+        each && (self.has_rest || given.next().is_none())
     }
 }
 
-/// Whether every server reads this path as the same segments. One with empty or dot segments, with parameters (`;…`),
-/// which some servers cut off, or with a backslash, may lead elsewhere behind us than the permission was checked for; and
-/// so may one in which a slash, a NUL, or a character that needs no encoding is encoded (RFC 3986, section 2.3).
+/// Returns whether every server reads this path as the same segments. The upstream could take another resource than the
+/// one that the permission was checked for, when a path has empty or dot segments, parameters (`;…`), which some servers
+/// cut off, or a backslash; and when a slash, a NUL, or a character that needs no encoding is encoded (RFC 3986, section
+/// 2.3).
 fn is_plain(path: &str) -> bool {
     !path.contains("//")
         && !path.contains(['\\', ';'])
         && !path.split('/').any(|segment| matches!(segment, "." | ".."))
-        && !path.match_indices('%').any(|(at, _)| is_disguise(&path.as_bytes()[at + 1..]))
+        && !path.match_indices('%').any(|(at, _)| is_bad_escape(&path.as_bytes()[at + 1..]))
 }
 
-/// Whether the two digits after a `%` are of a character that only hides there, or are no digits.
-fn is_disguise(rest: &[u8]) -> bool {
+/// Returns whether the two digits after a `%` encode a character that should not be encoded, or are no digits.
+fn is_bad_escape(rest: &[u8]) -> bool {
     let digit = |at: usize| rest.get(at).and_then(|digit| char::from(*digit).to_digit(16));
     let (Some(high), Some(low)) = (digit(0), digit(1)) else { return true };
     let byte = u8::try_from(high * 16 + low).expect("two hexadecimal digits are a byte");
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_by_method_and_path() {
+    fn route_is_found_by_method_and_path() {
         let routes = routes();
         assert_eq!(found(&routes, "GET", "/api/queries?limit=1"), Some("list"));
         assert_eq!(found(&routes, "HEAD", "/api/queries"), Some("list"));
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_paths_lead_nowhere() {
+    fn ambiguous_path_matches_no_route() {
         let routes = routes();
         for path in [
             "/files/../api",
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn with_no_routes_everything_is_allowed() {
+    fn every_request_is_allowed_without_routes() {
         let routes = Routes::new(&[], &Metrics::new());
         let request = Request::get("/any/../thing").body(()).unwrap();
         let parts = request.into_parts().0;

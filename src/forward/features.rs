@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 pub struct AllowedFeatures<'a> {
     /// Protocols to which a connection may be switched.
     pub upgrade: &'a [HeaderValue],
-    /// Whether responses may have trailers.
+    /// True if responses may have trailers.
     pub trailers: bool,
 }
 

@@ -10,7 +10,7 @@ use http::request::Parts;
 
 use super::Gateway;
 use super::guarded_body::GuardedBody;
-use super::own_response::own;
+use super::own_response::{own, reject};
 use super::rejection::Rejection;
 use super::request::Arrival;
 use crate::admission::{Denial, Route};
@@ -31,7 +31,7 @@ impl Gateway {
             && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
-            return arrival.reject(&Rejection::of_attempt(seconds), &route.metrics);
+            return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route);
         let response = rejection.response(arrival.id);
@@ -40,7 +40,7 @@ impl Gateway {
         {
             // Without a record of the use there is no answer that depends on the key.
             let rejection = rejection.replaced_by(Refusal::AuditUnavailable);
-            return arrival.reject(&rejection, &route.metrics);
+            return reject(arrival, &rejection, &route.metrics);
         }
         route.metrics.count_response(response.status());
         own(response)

@@ -1,11 +1,10 @@
 //! Admitted requests between admission and the last frame of their response.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
-use super::guarded_body::GuardedBody;
-use super::own_response::own;
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
@@ -79,7 +78,7 @@ impl Exchange {
         route: &Route,
         refusal: Refusal,
         rate_limit: RateLimitFields,
-    ) -> Response<GuardedBody> {
+    ) -> Response<Bytes> {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, Refusal::from);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
@@ -87,7 +86,7 @@ impl Exchange {
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
         route.metrics.count_response(response.status());
-        own(response)
+        response
     }
 }
 

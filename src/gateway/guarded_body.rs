@@ -20,7 +20,7 @@ pub enum GuardedBody {
     Upstream {
         /// Frames of the upstream.
         body: ResponseBody,
-        /// Whether there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library
+        /// True if there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library
         /// sends such a length only when it takes the body for one that may still come.
         length_only: bool,
         /// Exchange that ends with the body. Boxed: it moves with every response, and is larger than the body itself.

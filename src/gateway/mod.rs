@@ -161,7 +161,7 @@ impl Gateway {
         let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
         let Ok(entry) = self.open_entry(arrival, &head, route, &admitted).await else {
             let rejection = Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit);
-            return arrival.reject(&rejection, &route.metrics);
+            return own_response::reject(arrival, &rejection, &route.metrics);
         };
         let body = body.take().expect("a request is admitted once");
         let (request, features) = self.rewrite_request(arrival, head, body, &admitted.principal, route);
@@ -234,7 +234,7 @@ impl Gateway {
                 route.metrics.count_response(response.status());
                 self.respond(arrival, response, exchange, &rate_limit).await
             }
-            Err(refusal) => exchange.fail(arrival, route, refusal, rate_limit),
+            Err(refusal) => own_response::own(exchange.fail(arrival, route, refusal, rate_limit)),
         }
     }
 

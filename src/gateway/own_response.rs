@@ -10,6 +10,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 
 use super::guarded_body::GuardedBody;
+use super::rejection::Rejection;
+use super::request::Arrival;
+use crate::metrics::RouteMetrics;
 
 /// Bytes of a refused request's body that are read and dropped, so that its connection can be used again.
 const MAX_DRAINED: u64 = 8 * 1024;
@@ -19,6 +22,17 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Wraps a response of the gateway itself.
 pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
     response.map(|body| GuardedBody::Own(Full::new(body)))
+}
+
+/// Builds and counts the response to a refused request.
+pub(super) fn reject(
+    arrival: &Arrival<'_>,
+    rejection: &Rejection<'_>,
+    metrics: &RouteMetrics,
+) -> Response<GuardedBody> {
+    let response = rejection.response(arrival.id);
+    metrics.count_response(response.status());
+    own(response)
 }
 
 /// Reads and drops a small body. Returns whether its end was seen.

@@ -30,7 +30,7 @@ impl RateLimitFields {
         Self { status, method }
     }
 
-    /// How the caller authenticated.
+    /// Authentication method of the caller.
     pub(super) fn method(&self) -> AuthMethod {
         self.method
     }

@@ -22,7 +22,7 @@ const RETRY_SOON: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rejection<'a> {
     pub(super) refusal: Refusal,
-    /// How the caller authenticated; `ApiKey` for unknown callers.
+    /// Authentication method of the caller; `ApiKey` for unknown callers.
     method: AuthMethod,
     /// Rate-limit status of an authenticated caller.
     pub(super) rate_limit: Option<RateLimitFields>,

@@ -8,15 +8,11 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use super::guarded_body::GuardedBody;
-use super::own_response::own;
-use super::rejection::Rejection;
 use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
 use crate::forward::{Client, TrustedProxies};
 use crate::identity::{AuthMethod, Peer, Principal};
-use crate::metrics::RouteMetrics;
 use crate::transport::UpgradeSlot;
 
 /// Facts about a request that are known when its head has arrived.
@@ -35,7 +31,7 @@ pub(super) struct Arrival<'a> {
     pub(super) version: Version,
     /// Client, by the trusted-proxy rule.
     pub(super) client: Client,
-    /// Whether the method is HEAD.
+    /// True if the method is HEAD.
     pub(super) is_head: bool,
 }
 
@@ -104,13 +100,6 @@ impl<'a> Arrival<'a> {
     /// Bytes of body that are sent with a response of the gateway itself.
     pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
         if self.is_head { 0 } else { response.body().len() as u64 }
-    }
-
-    /// Builds and counts the response to a refused request.
-    pub(super) fn reject(&self, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
-        let response = rejection.response(self.id);
-        metrics.count_response(response.status());
-        own(response)
     }
 }
 

@@ -45,7 +45,7 @@ struct Traffic {
     sent: Cell<u64>,
     /// Time of the last byte in either direction.
     last: Cell<Instant>,
-    /// Whether the client's side failed, rather than the upstream's.
+    /// True if the client's side failed, rather than the upstream's.
     client_failed: Cell<bool>,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct EndpointState {
     pub(super) host: HeaderValue,
     /// Requests in flight to the endpoint, of all workers.
     in_flight: AtomicUsize,
-    /// Whether the last attempt to connect succeeded.
+    /// True if the last attempt to connect succeeded.
     up: AtomicBool,
     /// End of the pause; microseconds, as the clock has it.
     paused_until: AtomicU64,

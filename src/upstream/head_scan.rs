@@ -40,9 +40,9 @@ pub(super) struct HeadScan {
     interim: u8,
     /// Bytes of the current line so far, without its end.
     line: usize,
-    /// Whether the last byte was CR.
+    /// True if the last byte was CR.
     after_cr: bool,
-    /// Whether the first line of the current head has ended.
+    /// True if the first line of the current head has ended.
     in_fields: bool,
     /// Digits of the status code.
     code: [u8; 3],

@@ -52,7 +52,7 @@ struct Http2Connection {
 /// Stream of a connection, acquired for one request. Given back when dropped.
 pub(super) struct Http2Stream {
     connection: Rc<Http2Connection>,
-    /// Whether the connection was made for this request.
+    /// True if the connection was made for this request.
     pub(super) is_first: bool,
     pub(super) timer: LazyTimer,
 }

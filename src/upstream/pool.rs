@@ -66,7 +66,7 @@ pub(super) struct SendOptions {
 /// Request of which nothing was sent: it may be sent to another endpoint.
 pub(super) struct Unsent {
     pub(super) request: Box<Request<OutgoingBody>>,
-    /// Whether connecting timed out; otherwise it failed at once.
+    /// True if connecting timed out; otherwise it failed at once.
     pub(super) timed_out: bool,
 }
 

@@ -33,7 +33,7 @@ enum Expected {
 pub(super) struct ConnectionState {
     socket: RefCell<Socket>,
     expected: Cell<Expected>,
-    /// Whether a byte has come since the exchange began.
+    /// True if a byte has come since the exchange began.
     received: Cell<bool>,
 }
 
