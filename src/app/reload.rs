@@ -64,7 +64,7 @@ pub(super) struct ConfigReloader {
 /// The configuration status of a gateway that starts.
 pub(super) fn initial_status(source: &ConfigSource, now: Micros) -> ConfigStatus {
     let (path, sha256) = (source.path.clone(), source.hash.to_string());
-    ConfigStatus::new(ConfigReport { path, sha256, applied: now.to_string(), last_error: None })
+    ConfigStatus::new(ConfigReport { path, sha256, applied: now, last_error: None })
 }
 
 /// Sets the metrics of a configuration that was applied.
@@ -188,7 +188,7 @@ impl ConfigReloader {
         record_loaded(&self.handles.metrics, time);
         tracing::info!(sha256 = hash, "reloaded the configuration");
         self.process.notifier.notify_ready("serving");
-        self.status.set_applied(hash, time.to_string());
+        self.status.set_applied(hash, time);
     }
 
     fn report_rejected(&self, error: &ReloadError, hash: Option<ContentHash>, time: Micros) {
@@ -202,6 +202,6 @@ impl ConfigReloader {
         // A reload that was announced to systemd must also end when it failed.
         let status = "serving; the configuration file was rejected, see `keygate config status`";
         self.process.notifier.notify_ready(status);
-        self.status.set_rejected(RejectedConfig { time: time.to_string(), sha256, error });
+        self.status.set_rejected(RejectedConfig { time, sha256, error });
     }
 }

@@ -104,12 +104,12 @@ impl Status {
         let mut fields = vec![
             ("file", report.path.display().to_string()),
             ("in force", report.sha256.clone()),
-            ("applied", output::seconds(&report.applied)),
+            ("applied", output::seconds(report.applied)),
             ("on disk", on_disk),
         ];
         if let Some(refusal) = &report.last_error {
             fields.push(("refused", output::or_dash(refusal.sha256.as_ref())));
-            fields.push(("at", output::seconds(&refusal.time)));
+            fields.push(("at", output::seconds(refusal.time)));
             fields.extend(refusal.error.lines().map(|line| ("because", line.to_owned())));
         }
         Ok(output::fields(&fields)?)

@@ -173,7 +173,7 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         let status = admin::ConfigReport {
             path: config.source.path.clone(),
             sha256: config.source.hash.to_string(),
-            applied: clock::now().to_string(),
+            applied: clock::now(),
             last_error: None,
         };
         let status = Arc::new(admin::ConfigStatus::new(status));

@@ -25,7 +25,7 @@ async fn socket_performs_operations() {
     let report = admin::ConfigReport {
         path: "/etc/keygate/keygate.yaml".into(),
         sha256: "5e".repeat(32),
-        applied: clock::now().to_string(),
+        applied: clock::now(),
         last_error: None,
     };
     let status = Arc::new(admin::ConfigStatus::new(report.clone()));
@@ -48,7 +48,7 @@ async fn socket_performs_operations() {
     }
     assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
     assert_eq!(serde_json::from_str::<admin::ConfigReport>(&ask("GET /v1/config", "").await.1).unwrap(), report);
-    let rejected = admin::RejectedConfig { time: report.applied.clone(), sha256: None, error: "unreadable".into() };
+    let rejected = admin::RejectedConfig { time: report.applied, sha256: None, error: "unreadable".into() };
     status.set_rejected(rejected.clone());
     let shown: admin::ConfigReport = serde_json::from_str(&ask("GET /v1/config", "").await.1).unwrap();
     assert_eq!((shown.sha256, shown.last_error), (report.sha256, Some(rejected)));
