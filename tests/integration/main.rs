@@ -13,7 +13,7 @@ mod hostile_upstream;
 mod http2;
 mod limits;
 mod revocation;
-mod over_redis;
+mod gateways_on_redis;
 mod tls;
 mod upgrades;
 mod wire;
@@ -35,7 +35,7 @@ mod sign_in;
 mod query_store;
 
 // The servers that the above is tried against.
-mod redis_rig;
+mod redis_harness;
 
 // The code and what is shipped with it.
 mod deploy;

@@ -28,9 +28,9 @@ mod embedded;
 mod embedded_sessions;
 mod redis;
 mod redis_sessions;
-mod redis_away;
+mod redis_outages;
 mod redis_load;
-mod redis_places;
+mod redis_deployments;
 mod gateways;
 
 /// The configured quota of all cases: a token each second, five at once.

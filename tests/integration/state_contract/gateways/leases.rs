@@ -7,7 +7,7 @@ use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::{Admitted, Change, Decision, State};
 
-use super::alone::{Alone, pass};
+use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::tenant;
@@ -25,7 +25,7 @@ fn slots_of_a_dead_gateway_are_free_within_the_lease() {
     let server = Redis::start();
     block_on(async {
         let settings = shipped(&server, LEASE);
-        let (doomed, heir) = (Alone::open(&settings).await, open(&settings).await);
+        let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
         let (tenancy, key) = tenant(&heir).await;
         let lost = doomed.hold(key.digest, 60).await;
         let mut held = Vec::new();
@@ -48,7 +48,7 @@ fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
     let server = Redis::start();
     block_on(async {
         let settings = shipped(&server, LEASE);
-        let (doomed, heir) = (Alone::open(&settings).await, open(&settings).await);
+        let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
         let (_, key) = tenant(&heir).await;
         let lost = doomed.hold(key.digest, ALL).await;
         for _ in 0..3 {
@@ -106,7 +106,7 @@ fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
     block_on(async {
         let lease = Duration::from_secs(1);
         let settings = shipped(&server, lease);
-        let (frozen, other) = (Alone::open(&settings).await, open(&settings).await);
+        let (frozen, other) = (GatewayThread::open(&settings).await, open(&settings).await);
         let (tenancy, key) = tenant(&other).await;
         let kept = frozen.hold(key.digest, 60).await;
         let thaw = frozen.freeze();
@@ -132,7 +132,7 @@ fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
     });
 }
 
-async fn until_admitted(gateway: &Alone, digest: KeyDigest) -> Vec<Admitted> {
+async fn until_admitted(gateway: &GatewayThread, digest: KeyDigest) -> Vec<Admitted> {
     let begun = Instant::now();
     loop {
         if let Decision::Admitted(admitted) = gateway.decide(digest).await.unwrap() {

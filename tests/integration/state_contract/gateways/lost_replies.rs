@@ -11,7 +11,7 @@ use keygate::state::redis::{Address, Servers};
 use keygate::state::{Change, Decision, State};
 use tokio::time::sleep;
 
-use super::cutting::CuttingProxy;
+use super::cutting_proxy::CuttingProxy;
 use super::slots::all_slots_return;
 use super::{Gauge, LIMIT, ask, open, shipped};
 use crate::state_contract::PATIENCE;

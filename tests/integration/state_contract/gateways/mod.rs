@@ -15,8 +15,8 @@ use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, Rou
 use super::redis::{at, settings};
 use crate::support::redis::Redis;
 
-mod alone;
-mod cutting;
+mod gateway_thread;
+mod cutting_proxy;
 
 mod revocations;
 mod slots;

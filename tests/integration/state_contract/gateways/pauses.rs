@@ -11,7 +11,7 @@ use keygate::refusal::Refusal;
 use keygate::state::redis::Clock;
 use keygate::state::{Change, Decision, State};
 
-use super::alone::pass;
+use super::gateway_thread::pass;
 use super::{open_four, shipped};
 use crate::state_contract::runtime::{block_on, enter};
 use crate::state_contract::tenancy::{decide, tenant};

@@ -13,13 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::{ask, open};
 
 /// A gateway on a thread of its own; dropping it kills the gateway.
-pub(super) struct Alone {
+pub(super) struct GatewayThread {
     state: Arc<State>,
     jobs: Option<mpsc::UnboundedSender<BoxFuture<'static, ()>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Alone {
+impl GatewayThread {
     pub(super) async fn open(settings: &Settings) -> Self {
         let (jobs, mut queue) = mpsc::unbounded_channel::<BoxFuture<'static, ()>>();
         let (opened, state) = oneshot::channel();
