@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test lint doc deny dist bench fuzz screenshots check
+.PHONY: setup test strict lint doc deny dist bench fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -9,6 +9,11 @@ setup:
 test: setup
 	cargo test --locked --all-targets
 	cargo test --locked --doc
+
+# Asserts times as well: on an idle machine only, so the continuous integration does not run it.
+strict: setup
+	KEYGATE_STRICT=1 cargo test --locked --test integration redis_away -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test process hostile -- --test-threads 1
 
 lint:
 	cargo fmt --check

@@ -7,6 +7,7 @@
 pub mod wait;
 pub mod ports;
 pub mod random;
+pub mod strict;
 pub mod client;
 pub mod http2;
 pub mod upstream;
@@ -20,5 +21,6 @@ pub use http2::{fetch_http2, over_http2};
 pub use ports::{free_address, free_port};
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;
+pub use strict::is_strict;
 pub use upstream::Upstream;
 pub use wait::{eventually, exit_status, until};

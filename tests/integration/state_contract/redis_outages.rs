@@ -18,7 +18,7 @@ use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
 use super::tenancy::{admit, tenant};
 use crate::support::redis::{Hole, Options, Proxy, Redis};
-use crate::support::until;
+use crate::support::{is_strict, until};
 
 /// Time-out of a decision.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ fn check_times(samples: &[Sample], begun: Instant, returned: Duration, policy: O
     waits.sort();
     let (p99, longest) = (waits[waits.len() * 99 / 100], waits[waits.len() - 1]);
     println!("{policy:?}: of {} requests p99 {p99:?}, longest {longest:?}; back after {returned:?}", waits.len());
-    let strict = std::env::var_os("KEYGATE_STRICT").is_some();
+    let strict = is_strict();
     let (most, back) = if strict { (DEADLINE + Duration::from_millis(20), 2) } else { (Duration::from_secs(2), 20) };
     assert!(p99 <= most, "p99 {p99:?}");
     assert!(returned <= Duration::from_secs(back), "back after {returned:?}");
