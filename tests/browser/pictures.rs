@@ -53,7 +53,7 @@ const KEYS: &[(&str, &str, &str, usize, usize)] = &[
 
 #[test]
 #[ignore = "it writes files of the repository; make screenshots"]
-fn the_pages_are_pictured() {
+fn screenshots_of_the_pages_are_written() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     people(&gateway);
     let album = Album::new(&browser);

@@ -1,5 +1,7 @@
 //! The table of keys.
 
+use std::cmp::Reverse;
+
 use super::{HandlerResult, PageContext, render};
 use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
@@ -21,7 +23,7 @@ impl PageContext<'_> {
         let filter = self.key_filter();
         let mut matching: Vec<Key> = keys.into_iter().filter(|key| is_match(key, &filter)).collect();
         // Active keys first, and of equal state the newest: both sorts are stable.
-        matching.sort_by(|a, b| b.created.cmp(&a.created));
+        matching.sort_by_key(|key| Reverse(key.created));
         matching.sort_by_key(|key| key_state(key) != KeyState::Active);
         let paging = self.paging(matching.len() as u64, &filter);
         let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE_SIZE);

@@ -58,7 +58,7 @@ impl Dashboard {
         let pending = PendingSignIn {
             provider: name.to_owned(),
             browser: encode(&browser.digest()),
-            return_to: self.return_to(request.form().field("return_to")),
+            return_to: self.resolve_return_to(request.form().field("return_to")),
             oidc: authorization.pending,
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");

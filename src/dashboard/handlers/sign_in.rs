@@ -18,7 +18,7 @@ use crate::session::TokenDigest;
 impl Dashboard {
     /// The choice of identity providers. A user who is signed in goes on to the requested page.
     pub(super) async fn show_providers(&self, request: &DashboardRequest) -> HandlerResult {
-        let return_to = self.return_to(request.parameter("return_to").unwrap_or_default());
+        let return_to = self.resolve_return_to(request.parameter("return_to").unwrap_or_default());
         if self.user(request).await?.is_some() {
             return Ok(response::see_other(&return_to));
         }
@@ -39,7 +39,7 @@ impl Dashboard {
     }
 
     /// Validates a `return_to` against open redirects; by default, or for another origin, the table of keys.
-    pub(super) fn return_to(&self, requested: &str) -> String {
+    pub(super) fn resolve_return_to(&self, requested: &str) -> String {
         let home = || format!("{}/keys", self.settings.path);
         return_path(&self.settings.origin, requested).filter(|path| path != "/").unwrap_or_else(home)
     }
@@ -60,7 +60,7 @@ impl Dashboard {
         let signed_in = self.management.sign_in_with_link(&digest, previous, request.client.clone(), request.now).await;
         let (token, session) = signed_in.map_err(|error| self.count_failure(request, "link", error.into()))?;
         tracing::info!(session = %session.id, org = %session.chosen, "user signed in with a link");
-        let redirect = response::see_other(&self.return_to(""));
+        let redirect = response::see_other(&self.resolve_return_to(""));
         Ok(response::with_session(redirect, &token, self.settings.lifetime.as_secs()))
     }
 
@@ -100,7 +100,7 @@ impl Dashboard {
     pub(super) async fn choose_org(&self, request: &DashboardRequest) -> HandlerResult {
         let user = self.require_user(request).await?;
         self.management.choose_org(&user, request.form().field("org"), request.now).await?;
-        Ok(response::see_other(&self.return_to("")))
+        Ok(response::see_other(&self.resolve_return_to("")))
     }
 
     /// Counts a failed sign-in against the client's address. Logs and returns the error, or returns

@@ -205,9 +205,9 @@ fn pages_report_an_unavailable_redis_and_recover() {
         assert!(answer.header("retry-after").is_some(), "{path}");
     }
     // The sign-in page and the assets need no state.
-    let mut visitor = Visitor::new(&gateway);
-    assert_eq!(visitor.open("/settings/sign-in").status, 200);
-    assert_eq!(visitor.open("/settings/assets/keygate.css").status, 200);
+    let mut signed_out = Visitor::new(&gateway);
+    assert_eq!(signed_out.open("/settings/sign-in").status, 200);
+    assert_eq!(signed_out.open("/settings/assets/keygate.css").status, 200);
     assert!(visitor.cookie(SESSION).is_some(), "the browser lost its session");
     setup.redis.restart();
     eventually("API requests work again", || visitor.fetch("GET", "/x").status == 200);
