@@ -39,7 +39,7 @@ impl Fingerprint {
     }
 }
 
-/// Whether a path leads to something that can be read again and again. A pipe is read once.
+/// Returns whether a path can be read more than once: true for a regular or missing file, false for a pipe.
 pub(super) fn is_rereadable(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }

@@ -104,8 +104,7 @@ impl App {
         let listeners = BoundListeners::new(&config, &runtime)?;
         let admin_address = listeners.admin.local_addr()?;
         let metrics = Metrics::new();
-        let endpoints =
-            Endpoints::new(&config.upstream, &metrics).context("cannot encrypt connections to the upstream")?;
+        let endpoints = open_endpoints(&config, &metrics)?;
         let components = Components::open(&config, metrics, &endpoints, &runtime)?;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
@@ -114,11 +113,11 @@ impl App {
         let control = components.control_plane(listeners.socket, listeners.admin).start(runtime.0, phases.clone())?;
         let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
-        threads.push(control);
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let (reload, requests) = mpsc::channel();
-        threads.push(components.reloader(Arc::clone(&snapshot), workers, process.clone()).start(requests)?);
+        let reloader = components.reloader(Arc::clone(&snapshot), workers, process.clone()).start(requests)?;
+        threads.extend([control, reloader]);
         process.notifier.notify_ready("serving");
         Ok(Self {
             addresses: listeners.addresses,
@@ -183,6 +182,10 @@ impl App {
         self.threads.into_iter().for_each(join);
         close(&self.journal, &self.state);
     }
+}
+
+fn open_endpoints(config: &Config, metrics: &Metrics) -> anyhow::Result<Endpoints> {
+    Endpoints::new(&config.upstream, metrics).context("cannot encrypt connections to the upstream")
 }
 
 fn join(thread: JoinHandle<()>) {

@@ -46,7 +46,7 @@ fn run(interval: Duration, end: &Receiver<()>, is_healthy: impl Fn() -> bool, no
     }
 }
 
-/// Whether every worker responds. A worker that exited counts as failed, except in a drain, in which workers exit.
+/// Returns whether every worker responds. An exited worker counts as failed, except in a drain, in which workers exit.
 fn is_healthy(workers: &WorkerPool, phase: &watch::Receiver<Phase>, timeout: Duration) -> bool {
     let acks = workers.broadcast(timeout, WorkerCommand::Ping);
     acks.timed_out == 0 && (acks.exited == 0 || *phase.borrow() >= Phase::Draining)

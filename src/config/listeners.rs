@@ -20,13 +20,13 @@ const SOCKET_PATH: usize = 108;
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// How HTTP/2 is negotiated.
+    /// Negotiation of HTTP/2.
     pub http2: Http2Negotiation,
     /// Networks whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<IpNet>,
     /// TLS settings; none for plain HTTP.
     pub tls: Option<ServerSettings>,
-    /// What the listener serves.
+    /// Part of the gateway that the listener serves.
     pub role: ListenerRole,
 }
 

@@ -33,6 +33,8 @@ mod restart_only;
 pub use listeners::{AdminSettings, Listener, ListenerRole};
 pub use source::{ConfigSource, ContentHash};
 
+use upstream::Upstream;
+
 /// A valid configuration.
 ///
 /// - Paths can be opened from the working directory: relative ones are prefixed by the file's directory.
@@ -139,10 +141,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let routes = file.value_or("routes", Vec::new(), routes::routes);
     let session = file.optional("session", |value| value.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
-    refuse_upgrades(file, upstream.as_ref().ok().map(|upstream| upstream.protocol), &routes);
-    // A `session` block with errors is present all the same.
-    refuse_dashboard_only(file, session != Ok(None), listen.as_deref().ok());
-
+    check_upgrades(file, upstream.as_ref().ok(), &routes);
+    check_dashboard_only(file, session != Ok(None), listen.as_deref().ok());
     let (timeouts, state, http) = (timeouts?, state?, http?);
     Ok(Config {
         source,
@@ -168,15 +168,18 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     })
 }
 
-/// Refuses `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
-fn refuse_upgrades(file: &Section<'_>, protocol: Option<Protocol>, routes: &[RouteSettings]) {
-    if protocol == Some(Protocol::Http2) && routes.iter().any(|route| !route.upgrade.is_empty()) {
+/// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
+fn check_upgrades(file: &Section<'_>, upstream: Option<&Upstream>, routes: &[RouteSettings]) {
+    let is_http2 = upstream.is_some_and(|upstream| upstream.protocol == Protocol::Http2);
+    if is_http2 && routes.iter().any(|route| !route.upgrade.is_empty()) {
         file.report("routes", "`upgrade` needs HTTP/1 to the upstream; remove it, or `upstream.protocol: http2`");
     }
 }
 
-/// Refuses listeners for a dashboard that is not configured, and a gateway without any listener for the API.
-fn refuse_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
+/// Reports listeners for a dashboard that is not configured, and a gateway without any listener for the API.
+///
+/// A `session` block with errors counts as a dashboard: its own errors were reported.
+fn check_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
     let Some(listen) = listen else { return };
     if !has_dashboard && listen.iter().any(|listener| listener.role == ListenerRole::Dashboard) {
         file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");

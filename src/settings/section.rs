@@ -103,7 +103,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Whether a key is present. Does not take the key.
+    /// Returns whether a key is present, without taking it.
     pub fn contains(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == name)
     }

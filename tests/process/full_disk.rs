@@ -10,7 +10,7 @@ use crate::support::{Client, KEYGATE, Response, Running, Setup, Upstream};
 const ROOM: u64 = 512 << 10;
 
 fn start(setup: &Setup) -> Running {
-    // The signal would end the process where a full disk only fails the write.
+    // SIGXFSZ would end the process; on a full disk, only the write fails.
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; exec prlimit --fsize=$0: \"$@\"", &ROOM.to_string(), KEYGATE]);
     setup.start_by(&mut shell)

@@ -15,7 +15,7 @@ use crate::query_store::{self, QueryService};
 /// The query store, on a thread of its own.
 pub(super) struct Store {
     pub(super) address: SocketAddr,
-    /// Where its database is; the seed opens it a second time, as another process could.
+    /// Directory of its database, which the seed opens a second time, as another process could.
     dir: PathBuf,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<std::io::Result<()>>,
