@@ -11,7 +11,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head_scan::HeadScan;
-use super::socket::Socket;
+use super::socket::{Socket, has_read_ahead, tcp_stream};
 
 /// Bytes that the upstream may send now.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +57,8 @@ impl ConnectionState {
     /// TLS, bytes may have been read from the kernel already.
     pub(super) fn is_silent(&self) -> bool {
         let mut socket = self.socket.borrow_mut();
-        let peeked = SockRef::from(socket.tcp()).peek(&mut [MaybeUninit::uninit()]);
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !socket.has_read_ahead()
+        let peeked = SockRef::from(tcp_stream(&socket)).peek(&mut [MaybeUninit::uninit()]);
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !has_read_ahead(&mut socket)
     }
 
     /// Begins an exchange: from now on the upstream may send the heads of a response.
@@ -142,7 +142,7 @@ mod tests {
     async fn connect() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (ConnectionState::new(Socket::Plain(stream)), listener.accept().unwrap().0)
+        (ConnectionState::new(Socket::Left(stream)), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]
