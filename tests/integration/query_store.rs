@@ -1,4 +1,4 @@
-//! query-store: its store by contract and against a model, its HTTP face, its file, and the running service.
+//! query-store: its store by contract and against a model, its HTTP interface, its files, and the running service.
 
 mod support;
 

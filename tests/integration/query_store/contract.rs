@@ -1,4 +1,4 @@
-//! The contract of the store: the same cases over every engine.
+//! Contract of the store: the same cases for every engine.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use keygate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Sq
 
 use super::support::{NOW, directory, draft, runtime};
 
-/// How long the pages of these tests ask their snapshots to be kept.
+/// Lifetime of the snapshots of these tests.
 pub const KEPT: Duration = Duration::from_secs(1000);
 
-/// Runs each case over each engine.
-macro_rules! over_every_engine {
+/// Runs each case with each engine.
+macro_rules! for_every_engine {
     ($($case:ident),+ $(,)?) => {
         mod sqlite {
             $(
@@ -31,32 +31,32 @@ macro_rules! over_every_engine {
     };
 }
 
-over_every_engine!(
+for_every_engine!(
     writes_are_read_back,
-    an_import_is_many_creations,
+    import_equals_single_creations,
     organizations_do_not_see_each_other,
-    the_order_is_newest_first_and_edits_do_not_change_it,
-    a_full_last_page_has_no_successor,
-    a_sequence_shows_its_first_page_s_moment,
+    order_is_newest_first_and_not_changed_by_edits,
+    full_last_page_has_no_successor,
+    sequence_shows_the_content_as_of_its_first_page,
     pages_of_unregistered_snapshots_are_refused,
-    collection_keeps_what_a_live_snapshot_sees_and_nothing_else,
-    collection_is_not_held_up_by_snapshots_that_do_not_see_the_row,
-    collection_frees_everything_once_snapshots_expire,
-    a_page_extends_its_snapshot,
-    a_pass_goes_on_where_a_batch_ended,
-    concurrent_writes_all_count,
+    garbage_collection_keeps_only_what_live_snapshots_see,
+    garbage_collection_ignores_snapshots_that_do_not_see_the_row,
+    garbage_collection_deletes_all_ended_rows_once_snapshots_expire,
+    page_extends_its_snapshot,
+    pass_continues_where_a_batch_ended,
+    concurrent_writes_are_all_applied,
 );
 
 pub fn sqlite(directory: &Path) -> Store {
     Store::Sqlite(SqliteStore::open(&directory.join("queries.db")).unwrap())
 }
 
-pub fn keep(now: Micros) -> SnapshotExpiry {
+pub fn expiry(now: Micros) -> SnapshotExpiry {
     SnapshotExpiry { at_least: now.after(KEPT), renew_to: now.after(KEPT) }
 }
 
-/// One whole pass.
-pub async fn collect(store: &Store, now: Micros) -> usize {
+/// Runs one whole pass of garbage collection. Returns the number of deleted row versions.
+pub async fn collect_all(store: &Store, now: Micros) -> usize {
     let (mut removed, mut from) = (0, Some(GcProgress::default()));
     while let Some(progress) = from {
         let batch = store.collect_garbage(progress, 3, now).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn collect(store: &Store, now: Micros) -> usize {
 }
 
 async fn page(store: &Store, org: OrgId, after: Option<Bookmark>, limit: usize) -> Page {
-    store.page(org, after, limit, keep(NOW)).await.unwrap().expect("the snapshot is live")
+    store.page(org, after, limit, expiry(NOW)).await.unwrap().expect("the snapshot is live")
 }
 
 async fn fill(store: &Store, org: OrgId, count: usize) -> Vec<Query> {
@@ -99,7 +99,7 @@ async fn writes_are_read_back(store: &Store) {
     assert!(!store.delete(org, created.id).await.unwrap());
 }
 
-async fn an_import_is_many_creations(store: &Store) {
+async fn import_equals_single_creations(store: &Store) {
     let (org, user) = (OrgId::generate(), UserId::generate());
     let later = NOW.after(KEPT);
     store.import(org, user, vec![(draft("a"), NOW), (draft("b"), later), (draft("c"), NOW)]).await.unwrap();
@@ -120,7 +120,7 @@ async fn organizations_do_not_see_each_other(store: &Store) {
     assert_eq!(page(store, other, None, 10).await.items.len(), 3);
 }
 
-async fn the_order_is_newest_first_and_edits_do_not_change_it(store: &Store) {
+async fn order_is_newest_first_and_not_changed_by_edits(store: &Store) {
     let org = OrgId::generate();
     let mut queries = fill(store, org, 5).await;
     queries[3] = store.replace(org, queries[3].id, draft("edited"), NOW).await.unwrap().unwrap();
@@ -128,7 +128,7 @@ async fn the_order_is_newest_first_and_edits_do_not_change_it(store: &Store) {
     assert_eq!(page(store, org, None, 10).await.items, queries);
 }
 
-async fn a_full_last_page_has_no_successor(store: &Store) {
+async fn full_last_page_has_no_successor(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 4).await;
     let first = page(store, org, None, 2).await;
@@ -139,7 +139,7 @@ async fn a_full_last_page_has_no_successor(store: &Store) {
     assert_eq!(store.stats().await.unwrap().snapshots, 1, "sequences of one page register nothing");
 }
 
-async fn a_sequence_shows_its_first_page_s_moment(store: &Store) {
+async fn sequence_shows_the_content_as_of_its_first_page(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 6).await;
     let first = page(store, org, None, 2).await;
@@ -158,45 +158,45 @@ async fn pages_of_unregistered_snapshots_are_refused(store: &Store) {
     let org = OrgId::generate();
     fill(store, org, 5).await;
     let next = page(store, org, None, 2).await.next;
-    let refused = async |after| store.page(org, after, 2, keep(NOW)).await.unwrap().is_none();
+    let refused = async |after| store.page(org, after, 2, expiry(NOW)).await.unwrap().is_none();
     assert!(!refused(next).await);
-    collect(store, NOW.after(KEPT)).await;
-    assert!(refused(next).await, "its registration was forgotten");
-    let page = store.page(OrgId::generate(), next, 2, keep(NOW)).await.unwrap();
-    assert_eq!(page, None, "an organization without anything");
+    collect_all(store, NOW.after(KEPT)).await;
+    assert!(refused(next).await, "its registration was deleted");
+    let page = store.page(OrgId::generate(), next, 2, expiry(NOW)).await.unwrap();
+    assert_eq!(page, None, "an organization without queries");
 }
 
-async fn collection_keeps_what_a_live_snapshot_sees_and_nothing_else(store: &Store) {
+async fn garbage_collection_keeps_only_what_live_snapshots_see(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 3).await;
     let first = page(store, org, None, 1).await;
     for name in ["a", "b", "c"] {
-        // The first of these ends what the snapshot sees; the others end what nobody has seen.
+        // The first edit ends the row version that the snapshot sees; the others end row versions that no snapshot sees.
         store.replace(org, queries[1].id, draft(name), NOW).await.unwrap();
     }
     store.delete(org, queries[2].id).await.unwrap();
     let newest = page(store, org, None, 1).await;
-    assert_eq!(collect(store, NOW).await, 2);
+    assert_eq!(collect_all(store, NOW).await, 2);
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 2, ended: 2, snapshots: 2 });
     assert_eq!(page(store, org, first.next, 10).await.items, queries[1..]);
     assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
 }
 
-async fn collection_is_not_held_up_by_snapshots_that_do_not_see_the_row(store: &Store) {
+async fn garbage_collection_ignores_snapshots_that_do_not_see_the_row(store: &Store) {
     let (org, other) = (OrgId::generate(), OrgId::generate());
     fill(store, org, 5).await;
     page(store, org, None, 1).await;
-    let seen_by_nobody = store.create(org, UserId::generate(), draft("short"), NOW).await.unwrap();
-    store.delete(org, seen_by_nobody.id).await.unwrap();
+    let unseen = store.create(org, UserId::generate(), draft("short"), NOW).await.unwrap();
+    store.delete(org, unseen.id).await.unwrap();
     page(store, org, None, 1).await;
-    // Its only moment was version 6, and of that there is a snapshot of another organization.
+    // The query existed at version 6 only, of which another organization has a snapshot.
     fill(store, other, 6).await;
     page(store, other, None, 1).await;
-    assert_eq!(collect(store, NOW).await, 1);
+    assert_eq!(collect_all(store, NOW).await, 1);
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 11, ended: 0, snapshots: 3 });
 }
 
-async fn collection_frees_everything_once_snapshots_expire(store: &Store) {
+async fn garbage_collection_deletes_all_ended_rows_once_snapshots_expire(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 10).await;
     page(store, org, None, 1).await;
@@ -204,28 +204,28 @@ async fn collection_frees_everything_once_snapshots_expire(store: &Store) {
         store.delete(org, query.id).await.unwrap();
     }
     let expiry = NOW.after(KEPT);
-    assert_eq!(collect(store, Micros(expiry.0 - 1)).await, 0);
-    assert_eq!(collect(store, expiry).await, 7);
+    assert_eq!(collect_all(store, Micros(expiry.0 - 1)).await, 0);
+    assert_eq!(collect_all(store, expiry).await, 7);
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 3, ended: 0, snapshots: 0 });
 }
 
-async fn a_page_extends_its_snapshot(store: &Store) {
+async fn page_extends_its_snapshot(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 6).await;
     let first = page(store, org, None, 1).await;
     let later = NOW.after(KEPT / 2);
-    let second = store.page(org, first.next, 1, keep(later)).await.unwrap().unwrap();
-    // A first cursor that is used again early must not shorten what the second was promised.
+    let second = store.page(org, first.next, 1, expiry(later)).await.unwrap().unwrap();
+    // Using the first cursor again must not shorten the lifetime that the second one was given.
     page(store, org, first.next, 1).await;
     for query in &queries {
         store.delete(org, query.id).await.unwrap();
     }
-    collect(store, NOW.after(KEPT)).await;
+    collect_all(store, NOW.after(KEPT)).await;
     assert_eq!(page(store, org, second.next, 10).await.items, queries[2..]);
-    assert_eq!(collect(store, later.after(KEPT)).await, 6);
+    assert_eq!(collect_all(store, later.after(KEPT)).await, 6);
 }
 
-async fn a_pass_goes_on_where_a_batch_ended(store: &Store) {
+async fn pass_continues_where_a_batch_ended(store: &Store) {
     for _ in 0..3 {
         let org = OrgId::generate();
         for query in fill(store, org, 4).await {
@@ -241,7 +241,7 @@ async fn a_pass_goes_on_where_a_batch_ended(store: &Store) {
     assert_eq!(removed, [5, 5, 2]);
 }
 
-async fn concurrent_writes_all_count(store: &Store) {
+async fn concurrent_writes_are_all_applied(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 1).await;
     let creations = (0..200).map(|_| fill(store, org, 1));
@@ -253,10 +253,10 @@ async fn concurrent_writes_all_count(store: &Store) {
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 201, ended: 200, snapshots: 0 });
 }
 
-/// One of several things done at once.
+/// One of several concurrent operations.
 type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Polls all of them until the last is done.
+/// Polls all of them until the last one is complete.
 async fn join_all(mut all: Vec<Work<'_>>) {
     std::future::poll_fn(|cx| {
         all.retain_mut(|work| work.as_mut().poll(cx).is_pending());

@@ -1,4 +1,4 @@
-//! Cursors as a client may bring them back: late, damaged, someone else's, or after a rotation of keys.
+//! Cursors that clients send: late ones, damaged ones, those of another organization, and after a rotation of keys.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use keygate::secret::Secret;
 
 use super::support::{Answer, DAY, Fixture, NOW, caller, runtime};
 
-async fn at(fixture: &Fixture, cursor: &str, now: Micros) -> Answer {
+async fn list_at(fixture: &Fixture, cursor: &str, now: Micros) -> Answer {
     fixture.get_at(fixture.caller, &format!("/api/queries?limit=2&cursor={cursor}"), now).await
 }
 
-async fn first(fixture: &Fixture) -> String {
+async fn first_cursor(fixture: &Fixture) -> String {
     fixture.get("/api/queries?limit=2").await.cursor().unwrap()
 }
 
 #[test]
-fn each_cursor_lives_for_its_own_day() {
+fn each_cursor_is_valid_for_a_day_from_its_creation() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(100).await;
         let all = fixture.collection().await;
-        let (mut cursor, mut now) = (first(&fixture).await, NOW);
+        let (mut cursor, mut now) = (first_cursor(&fixture).await, NOW);
         for page in 1..40 {
             let last_moment = Micros(now.after(DAY).0 - 1);
-            assert_eq!(at(&fixture, &cursor, now.after(DAY)).await.code(), (410, "expired_cursor"), "page {page}");
+            assert_eq!(list_at(&fixture, &cursor, now.after(DAY)).await.code(), (410, "expired_cursor"), "page {page}");
             fixture.service.collect_garbage(last_moment).await.unwrap();
-            let answer = at(&fixture, &cursor, last_moment).await;
+            let answer = list_at(&fixture, &cursor, last_moment).await;
             assert_eq!(answer.items(), all[page * 2..page * 2 + 2], "page {page}");
             (cursor, now) = (answer.cursor().unwrap(), last_moment);
             let target = format!("/api/queries/{}", all[99 - page]["id"].as_str().unwrap());
@@ -42,26 +42,26 @@ fn each_cursor_lives_for_its_own_day() {
 }
 
 #[test]
-fn a_cursor_can_be_used_again() {
+fn cursor_can_be_used_again() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(5).await;
-        let cursor = first(&fixture).await;
-        let once = at(&fixture, &cursor, NOW).await;
-        let last = at(&fixture, &once.cursor().unwrap(), NOW).await;
+        let cursor = first_cursor(&fixture).await;
+        let once = list_at(&fixture, &cursor, NOW).await;
+        let last = list_at(&fixture, &once.cursor().unwrap(), NOW).await;
         assert_eq!(last.cursor(), None);
         fixture.service.collect_garbage(Micros(NOW.after(DAY).0 - 1)).await.unwrap();
-        let again = at(&fixture, &cursor, Micros(NOW.after(DAY).0 - 1)).await;
+        let again = list_at(&fixture, &cursor, Micros(NOW.after(DAY).0 - 1)).await;
         assert_eq!(again.items(), once.items());
     });
 }
 
 #[test]
-fn anything_but_the_cursor_itself_is_refused() {
+fn text_other_than_the_cursor_is_refused() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(5).await;
-        let cursor = first(&fixture).await;
+        let cursor = first_cursor(&fixture).await;
         let refused = async |text: &str| {
-            let answer = at(&fixture, text, NOW).await;
+            let answer = list_at(&fixture, text, NOW).await;
             assert_eq!(answer.code(), (400, "invalid_cursor"), "{text}");
         };
         for position in 0..cursor.len() {
@@ -78,16 +78,16 @@ fn anything_but_the_cursor_itself_is_refused() {
         for trailing in ["A", "AAAA", "=", "%3D", "%0A", "%20", "+", "%00"] {
             refused(&format!("{cursor}{trailing}")).await;
         }
-        let expired_and_forged = at(&fixture, &format!("{cursor}A"), NOW.after(DAY * 2)).await;
+        let expired_and_forged = list_at(&fixture, &format!("{cursor}A"), NOW.after(DAY * 2)).await;
         assert_eq!(expired_and_forged.code(), (400, "invalid_cursor"));
     });
 }
 
 #[test]
-fn a_cursor_is_no_use_to_another_organization() {
+fn cursor_of_another_organization_is_refused() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(5).await;
-        let cursor = first(&fixture).await;
+        let cursor = first_cursor(&fixture).await;
         let other = caller();
         query_store::seed(&fixture.service, other, 5, NOW).await.unwrap();
         let target = format!("/api/queries?cursor={cursor}");
@@ -102,21 +102,25 @@ fn keys_rotate_without_breaking_sequences() {
     let key = |id: u8| (id, Secret::new(format!("secret number {id} is random enough")));
     runtime().block_on(async {
         let generated = Fixture::new().seeded(9).await;
-        let oldest = first(&generated).await;
+        let oldest = first_cursor(&generated).await;
         let file = generated.directory.path().join("data/queries.cursor-key");
         let kept = Secret::new(std::fs::read_to_string(file).unwrap().trim_end().to_owned());
 
         let fixture = reopen_with(generated, vec![key(7), (0, kept)]);
-        assert_eq!(at(&fixture, &oldest, NOW).await.status, 200, "of the generated key, now listed");
-        let old = first(&fixture).await;
+        assert_eq!(
+            list_at(&fixture, &oldest, NOW).await.status,
+            200,
+            "sealed with the generated key, which is now configured"
+        );
+        let old = first_cursor(&fixture).await;
 
         let fixture = reopen_with(fixture, vec![key(8), key(7)]);
-        let new = at(&fixture, &old, NOW).await.cursor().unwrap();
-        assert_eq!(at(&fixture, &oldest, NOW).await.code(), (400, "invalid_cursor"));
+        let new = list_at(&fixture, &old, NOW).await.cursor().unwrap();
+        assert_eq!(list_at(&fixture, &oldest, NOW).await.code(), (400, "invalid_cursor"));
 
         let fixture = reopen_with(fixture, vec![key(8)]);
-        assert_eq!(at(&fixture, &new, NOW).await.status, 200);
-        assert_eq!(at(&fixture, &old, NOW).await.code(), (400, "invalid_cursor"));
+        assert_eq!(list_at(&fixture, &new, NOW).await.status, 200);
+        assert_eq!(list_at(&fixture, &old, NOW).await.code(), (400, "invalid_cursor"));
     });
 }
 
@@ -126,11 +130,14 @@ fn reopen_with(mut fixture: Fixture, keys: Vec<(u8, Secret)>) -> Fixture {
 }
 
 #[test]
-fn the_lifetime_can_be_configured() {
+fn cursor_lifetime_can_be_configured() {
     runtime().block_on(async {
         let fixture = Fixture::with(|settings| settings.cursor.lifetime = Duration::from_secs(24)).seeded(5).await;
-        let cursor = first(&fixture).await;
-        assert_eq!(at(&fixture, &cursor, NOW.after(Duration::from_secs(23))).await.status, 200);
-        assert_eq!(at(&fixture, &cursor, NOW.after(Duration::from_secs(24))).await.code(), (410, "expired_cursor"));
+        let cursor = first_cursor(&fixture).await;
+        assert_eq!(list_at(&fixture, &cursor, NOW.after(Duration::from_secs(23))).await.status, 200);
+        assert_eq!(
+            list_at(&fixture, &cursor, NOW.after(Duration::from_secs(24))).await.code(),
+            (410, "expired_cursor")
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! What lies on the disk: the settings file, the database, the key beside it.
+//! Files of the service: the settings, the database, and the key file.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn parse(text: &str) -> Result<Settings, SettingsErrors> {
 }
 
 #[test]
-fn the_settings_file_that_ships_shows_the_defaults() {
+fn shipped_settings_file_shows_the_defaults() {
     let shipped = Settings::load(Path::new("config/query-store.yaml")).unwrap();
     let defaults = Settings::embedded("config/../data/queries.db".into());
     assert_eq!(format!("{shipped:#?}"), format!("{defaults:#?}"));
@@ -26,7 +26,7 @@ fn paths_are_relative_to_the_settings_file() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_and_secrets_are_not() {
+fn settings_errors_are_reported_together_and_without_secrets() {
     let text = "listen: everywhere\nstore: {sqlite: {file: x}}\ncursor:\n  lifetime: 24\n  keys:\n    \
                 - {id: 256, secret: hunter2}\nhttp: {max_body: 0}\nlimits: {}\n";
     let problems: Vec<String> = parse(text).unwrap_err().iter().map(ToString::to_string).collect();
@@ -40,7 +40,7 @@ fn all_that_is_wrong_is_told_at_once_and_secrets_are_not() {
 }
 
 #[test]
-fn only_the_owner_can_read_the_files() {
+fn files_are_readable_by_their_owner_only() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(3).await;
         let files: Vec<_> = std::fs::read_dir(fixture.directory.path().join("data")).unwrap().collect();
@@ -53,7 +53,7 @@ fn only_the_owner_can_read_the_files() {
 }
 
 #[test]
-fn two_processes_may_share_the_file() {
+fn database_can_be_shared_by_two_processes() {
     runtime().block_on(async {
         let running = Fixture::new().seeded(10).await;
         let all = running.collection().await;
@@ -67,7 +67,7 @@ fn two_processes_may_share_the_file() {
 }
 
 #[test]
-fn a_file_of_another_release_is_not_touched() {
+fn database_of_another_release_is_not_changed() {
     let fixture = Fixture::new();
     let Fixture { directory, settings, service, .. } = fixture;
     drop(service);

@@ -1,5 +1,5 @@
-//! The store against a model that keeps whole copies: random interleavings of writes, several page sequences at once,
-//! expiry and collection.
+//! The store against a model that keeps whole copies: random interleavings of writes, several page sequences, expiry and
+//! garbage collection.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use keygate::query_store::query::Query;
 use keygate::query_store::store::{Bookmark, GcProgress, Store, StoreStats};
 use proptest::prelude::*;
 
-use super::contract::{KEPT, collect, keep, sqlite};
+use super::contract::{KEPT, collect_all, expiry, sqlite};
 use super::support::{NOW, directory, draft, runtime};
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ enum Step {
         org: usize,
         limit: usize,
     },
-    /// Reads a page, at any cursor that any sequence was ever given.
+    /// Reads a page by any of the cursors that were returned so far.
     Continue {
         which: usize,
         limit: usize,
@@ -44,21 +44,21 @@ enum Step {
     },
 }
 
-/// A cursor as a client holds it, and what the rest of its sequence must be.
+/// A cursor that a client has, and the expected rest of its sequence.
 #[derive(Clone)]
-struct Held {
+struct HeldCursor {
     org: usize,
     bookmark: Bookmark,
     rest: Vec<Query>,
     expires: Micros,
 }
 
-struct World {
+struct Model {
     store: Store,
     orgs: [OrgId; 2],
-    /// The collections as they are now, newest first.
+    /// The current queries of each organization, newest first.
     collections: HashMap<usize, Vec<Query>>,
-    held: Vec<Held>,
+    held: Vec<HeldCursor>,
     progress: GcProgress,
     now: Micros,
     created: usize,
@@ -78,14 +78,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-impl World {
+impl Model {
     fn new(store: Store) -> Self {
         let orgs = [OrgId::generate(), OrgId::generate()];
         let collections = HashMap::from([(0, Vec::new()), (1, Vec::new())]);
         Self { store, orgs, collections, held: Vec::new(), progress: GcProgress::default(), now: NOW, created: 0 }
     }
 
-    async fn take(&mut self, step: Step) {
+    async fn run(&mut self, step: Step) {
         match step {
             Step::Create { org } => self.create(org).await,
             Step::Edit { org, which } => self.edit(org, which).await,
@@ -94,12 +94,12 @@ impl World {
                 let expected = self.collections[&org].clone();
                 self.page(org, None, expected, limit).await;
             }
-            Step::Continue { which, limit } => self.go_on(which, limit).await,
+            Step::Continue { which, limit } => self.continue_sequence(which, limit).await,
             Step::CollectSome { batch } => {
                 let collected = self.store.collect_garbage(self.progress, batch, self.now).await.unwrap();
                 self.progress = collected.next.unwrap_or_default();
             }
-            Step::CollectAll => drop(collect(&self.store, self.now).await),
+            Step::CollectAll => drop(collect_all(&self.store, self.now).await),
             Step::Wait { seconds } => self.now = self.now.after(std::time::Duration::from_secs(seconds)),
         }
     }
@@ -131,34 +131,34 @@ impl World {
         assert!(self.store.delete(self.orgs[org], deleted.id).await.unwrap());
     }
 
-    async fn go_on(&mut self, which: usize, limit: usize) {
-        // Expired cursors are refused before the store is asked.
+    async fn continue_sequence(&mut self, which: usize, limit: usize) {
+        // The service refuses expired cursors before it calls the store.
         self.held.retain(|held| held.expires > self.now);
         if self.held.is_empty() {
             return;
         }
-        let Held { org, bookmark, rest, .. } = self.held[which % self.held.len()].clone();
+        let HeldCursor { org, bookmark, rest, .. } = self.held[which % self.held.len()].clone();
         self.page(org, Some(bookmark), rest, limit).await;
     }
 
-    /// Reads a page, holds it against what is left of its sequence, and keeps its cursor.
+    /// Reads a page, compares it with the expected rest of its sequence, and keeps its cursor.
     async fn page(&mut self, org: usize, after: Option<Bookmark>, expected: Vec<Query>, limit: usize) {
-        let page = self.store.page(self.orgs[org], after, limit, keep(self.now)).await.unwrap();
+        let page = self.store.page(self.orgs[org], after, limit, expiry(self.now)).await.unwrap();
         let page = page.expect("a cursor that has not expired leads to a page");
         let (shown, rest) = expected.split_at(limit.min(expected.len()));
         assert_eq!(page.items, shown);
         assert_eq!(page.next.is_some(), !rest.is_empty());
         let expires = self.now.after(KEPT);
-        self.held.extend(page.next.map(|bookmark| Held { org, bookmark, rest: rest.to_vec(), expires }));
+        self.held.extend(page.next.map(|bookmark| HeldCursor { org, bookmark, rest: rest.to_vec(), expires }));
     }
 
-    /// Every sequence can still be read to its end, and once all have expired nothing is kept for them.
-    async fn end(mut self) {
+    /// Checks that every sequence can be read to its end, and that nothing is kept once all have expired.
+    async fn check_end(mut self) {
         self.held.retain(|held| held.expires > self.now);
         for held in self.held.clone() {
             self.page(held.org, Some(held.bookmark), held.rest, 1000).await;
         }
-        collect(&self.store, self.now.after(KEPT)).await;
+        collect_all(&self.store, self.now.after(KEPT)).await;
         let current = self.collections.values().map(|collection| collection.len() as u64).sum();
         assert_eq!(self.store.stats().await.unwrap(), StoreStats { current, ended: 0, snapshots: 0 });
     }
@@ -168,14 +168,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sequences_show_their_first_moment(steps in prop::collection::vec(step(), 1..120)) {
+    fn sequences_show_the_content_as_of_their_first_page(steps in prop::collection::vec(step(), 1..120)) {
         let directory = directory();
         runtime().block_on(async {
-            let mut world = World::new(sqlite(directory.path()));
+            let mut model = Model::new(sqlite(directory.path()));
             for step in steps {
-                world.take(step).await;
+                model.run(step).await;
             }
-            world.end().await;
+            model.check_end().await;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Page sequences as a client sees them.
+//! Sequences of pages, over HTTP.
 
 use http::Method;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::support::{Fixture, runtime};
 
 #[test]
-fn every_page_size_gives_each_of_250_queries_once() {
+fn each_query_is_listed_once_with_every_page_size() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(250).await;
         let all = fixture.collection().await;
@@ -29,7 +29,7 @@ async fn assert_sizes(fixture: &Fixture, limit: &str, sizes: &[usize], all: &[Va
 }
 
 #[test]
-fn writes_between_the_pages_do_not_show() {
+fn writes_between_pages_do_not_show() {
     runtime().block_on(async {
         for limit in ["1", "7", "20", "100"] {
             let fixture = Fixture::new().seeded(250).await;
@@ -56,7 +56,7 @@ fn writes_between_the_pages_do_not_show() {
     });
 }
 
-/// One insert, one deletion and one edit, spread over the collection.
+/// Makes one insertion, one deletion and one edit, spread over the collection.
 async fn disturb(fixture: &Fixture, all: &[Value], number: usize) {
     let target = |at: usize| format!("/api/queries/{}", all[at % all.len()]["id"].as_str().unwrap());
     let body = format!(r#"{{"name":"new {number}","sql":"select {number}"}}"#);
@@ -74,7 +74,7 @@ fn assert_disturbed(now: &[Value], before: &[Value]) {
 }
 
 #[test]
-fn a_sequence_survives_a_restart() {
+fn sequence_continues_after_a_restart() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(30).await;
         let all = fixture.collection().await;
@@ -111,7 +111,7 @@ fn limits_follow_the_contract() {
 }
 
 #[test]
-fn an_empty_collection_is_one_empty_page() {
+fn empty_collection_is_one_empty_page() {
     runtime().block_on(async {
         let answer = Fixture::new().get("/api/queries").await;
         assert_eq!(answer.body.to_string(), r#"{"items":[]}"#);

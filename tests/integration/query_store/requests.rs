@@ -1,4 +1,4 @@
-//! Single requests: one query at a time, and every refusal.
+//! Requests for single queries, and every refusal.
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::support::{Answer, Fixture, NOW, caller, request, runtime};
 
 #[test]
-fn a_query_is_created_read_replaced_and_deleted() {
+fn query_is_created_read_replaced_and_deleted() {
     runtime().block_on(async {
         let fixture = Fixture::new();
         let body = r#"{"name":"Orders","sql":"select * from orders"}"#;
@@ -37,7 +37,7 @@ fn a_query_is_created_read_replaced_and_deleted() {
 }
 
 #[test]
-fn another_organization_s_query_does_not_exist() {
+fn query_of_another_organization_does_not_exist() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(1).await;
         let id = fixture.get("/api/queries").await.items()[0]["id"].as_str().unwrap().to_owned();
@@ -51,7 +51,7 @@ fn another_organization_s_query_does_not_exist() {
 }
 
 #[test]
-fn nobody_without_a_whole_identity_is_served() {
+fn request_without_a_complete_identity_is_refused() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(1).await;
         let (org, user) = (fixture.caller.org.to_string(), fixture.caller.user.to_string());
@@ -81,7 +81,7 @@ fn nobody_without_a_whole_identity_is_served() {
 }
 
 #[test]
-fn problems_say_what_and_which_request() {
+fn problem_has_its_code_and_request_id() {
     runtime().block_on(async {
         let fixture = Fixture::new();
         let nowhere = request(fixture.caller, Method::GET, "/api/nothing").header("x-request-id", "abc-1");
@@ -98,7 +98,7 @@ fn problems_say_what_and_which_request() {
 }
 
 #[test]
-fn other_methods_are_told_which_ones_there_are() {
+fn unsupported_method_is_answered_with_allow() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(1).await;
         let id = fixture.get("/api/queries").await.items()[0]["id"].as_str().unwrap().to_owned();
@@ -118,7 +118,7 @@ fn other_methods_are_told_which_ones_there_are() {
 }
 
 #[test]
-fn bodies_are_json_of_the_right_kind() {
+fn body_that_is_no_valid_query_is_refused() {
     runtime().block_on(async {
         let fixture = Fixture::new();
         let long = format!(r#"{{"name":"{}","sql":"select 1"}}"#, "x".repeat(201));
@@ -145,14 +145,14 @@ fn bodies_are_json_of_the_right_kind() {
             let answer = fixture.write(Method::POST, "/api/queries", body).await;
             assert_eq!(answer.code(), (400, "invalid_body"), "{body:.80}");
             let detail = answer.body["detail"].as_str().unwrap();
-            assert!(!detail.is_empty() && !detail.contains("struct"), "no words of ours: {detail}");
+            assert!(!detail.is_empty() && !detail.contains("struct"), "a detail without names of the code: {detail}");
         }
         assert_eq!(fixture.get("/api/queries").await.items().len(), 0);
     });
 }
 
 #[test]
-fn bodies_of_other_types_and_sizes_are_refused() {
+fn body_of_another_type_or_size_is_refused() {
     let send = async |fixture: &Fixture, headers: &[(&str, &str)], body: &str| -> Answer {
         let mut request = request(fixture.caller, Method::POST, "/api/queries");
         for (name, value) in headers {
@@ -184,7 +184,7 @@ fn bodies_of_other_types_and_sizes_are_refused() {
 }
 
 #[test]
-fn whoever_runs_it_needs_no_identity() {
+fn health_checks_need_no_identity() {
     runtime().block_on(async {
         let fixture = Fixture::new();
         for target in ["/live", "/ready"] {

@@ -18,7 +18,7 @@ struct Served {
     _directory: tempfile::TempDir,
 }
 
-/// A fixture's service on a port of its own.
+/// Serves a fixture's service on a free port.
 fn serve(fixture: Fixture) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,11 +31,11 @@ fn serve(fixture: Fixture) -> Served {
 }
 
 impl Served {
-    /// One exchange on a connection of its own, to its end.
+    /// Sends a request on a new connection, and returns the response up to the end of the connection.
     fn exchange(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = body.len();
-        // In one piece: the answer may come, and the connection close, before a second one is written.
+        // Written in one piece: the response may arrive, and the connection close, before a second piece is written.
         let request = format!("{head}Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -43,14 +43,14 @@ impl Served {
         answer
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap().unwrap();
     }
 }
 
 #[test]
-fn serves_over_a_socket_and_ends_when_told() {
+fn service_runs_on_a_socket_until_its_shutdown() {
     let served = serve(runtime().block_on(Fixture::new().seeded(30)));
     let identity = served.identity.clone();
     let list = served.exchange(&format!("GET /api/queries?limit=2 HTTP/1.1\r\n{identity}"), "");
@@ -61,30 +61,30 @@ fn serves_over_a_socket_and_ends_when_told() {
     let head = served.exchange(&format!("HEAD /api/queries HTTP/1.1\r\n{identity}"), "");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     let address = served.address;
-    served.end();
+    served.stop();
     assert!(TcpStream::connect(address).is_err());
 }
 
 #[test]
-fn refuses_whoever_comes_around_the_gateway() {
+fn request_that_bypasses_the_gateway_is_refused() {
     let served = serve(runtime().block_on(Fixture::new().seeded(1)));
     let answer = served.exchange("GET /api/queries HTTP/1.1\r\nAuthorization: Bearer anything\r\n", "");
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.contains("no_identity"), "{answer}");
     assert!(served.exchange("GET /live HTTP/1.1\r\n", "").starts_with("HTTP/1.1 200 OK\r\n"));
-    served.end();
+    served.stop();
 }
 
 #[test]
-fn what_is_not_http_gets_a_problem() {
+fn request_that_is_not_http_is_answered_with_a_problem() {
     let served = serve(Fixture::new());
     let answer = served.exchange("nonsense\r\n", "");
     assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
     assert!(answer.contains("application/problem+json") && answer.contains("invalid_request"), "{answer}");
-    served.end();
+    served.stop();
 }
 
 #[test]
-fn a_body_that_is_too_large_is_refused_before_it_has_come_whole() {
+fn too_large_body_is_refused_before_it_is_complete() {
     let served = serve(Fixture::new());
     let head =
         format!("POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{}", served.identity);
@@ -99,16 +99,16 @@ fn a_body_that_is_too_large_is_refused_before_it_has_come_whole() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 413 Payload Too Large");
     }
-    served.end();
+    served.stop();
 }
 
 #[test]
-fn a_request_that_does_not_end_does_not_keep_it_from_ending() {
+fn unfinished_request_does_not_delay_the_shutdown_beyond_the_drain_time() {
     let served = serve(Fixture::new());
     let mut stream = TcpStream::connect(served.address).unwrap();
     let identity = &served.identity;
     let head = "POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100";
     write!(stream, "{head}\r\n{identity}\r\n{{").unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    served.end();
+    served.stop();
 }

@@ -9,10 +9,10 @@ use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::QueryDraft;
 use keygate::query_store::service::Caller;
-use keygate::query_store::{self, QueryService, Settings, http as face};
+use keygate::query_store::{self, QueryService, Settings, http as query_http};
 use serde_json::Value;
 
-/// When the tests take place.
+/// Time of the tests.
 pub const NOW: Micros = Micros(1_800_000_000_000_000);
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -23,7 +23,7 @@ pub struct Fixture {
     pub caller: Caller,
 }
 
-/// An answer, its body read as JSON; `Null` when there is none.
+/// A response, with its body parsed as JSON; `Null` when it is empty.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -31,7 +31,7 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// A directory in memory where there is one: these tests write a lot and survive no power cut.
+/// A directory in memory where possible: these tests write a lot and need not survive a power cut.
 pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -70,13 +70,13 @@ impl Fixture {
         Self { directory, settings, service, caller: caller() }
     }
 
-    /// The demo's queries.
+    /// Stores the first `count` sample queries.
     pub async fn seeded(self, count: u32) -> Self {
         query_store::seed(&self.service, self.caller, count, NOW).await.unwrap();
         self
     }
 
-    /// The same files, opened again.
+    /// Closes the service, and opens its files again.
     pub fn reopen(self) -> Self {
         let Self { directory, settings, service, caller } = self;
         drop(service);
@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     pub async fn send(&self, request: Request<Full<Bytes>>, now: Micros) -> Answer {
-        let (head, body) = face::handle(&self.service, request, now).await.into_parts();
+        let (head, body) = query_http::handle(&self.service, request, now).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
         Answer { status: head.status, headers: head.headers, body }
@@ -104,7 +104,7 @@ impl Fixture {
         self.send(request.body(Full::from(body.to_owned())).unwrap(), NOW).await
     }
 
-    /// The pages of one sequence, from a first target on, with something happening between them.
+    /// Reads the pages of one sequence, and calls `between` after each one but the last.
     pub async fn pages(&self, limit: &str, mut between: impl AsyncFnMut(usize)) -> Vec<Vec<Value>> {
         let mut pages = Vec::new();
         let mut target = format!("/api/queries?limit={limit}");
@@ -118,7 +118,7 @@ impl Fixture {
         }
     }
 
-    /// The whole collection as it is now, by one sequence.
+    /// Reads the whole current collection, by one sequence.
     pub async fn collection(&self) -> Vec<Value> {
         self.pages("100", async |_| ()).await.concat()
     }
