@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::Error as _;
 
 use super::BodyError;
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 use crate::query_store::query::QueryDraft;
 
 /// Time that a body may take. It arrives from the gateway at the pace of its client, and is at most a megabyte by default.
@@ -25,18 +25,18 @@ struct QueryBody {
 }
 
 /// Reads a draft from the body of a request.
-pub(super) async fn read_draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, Refusal>
+pub(super) async fn read_draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
     if !is_json(request.headers()) {
-        return Err(Refusal::MediaType);
+        return Err(RequestError::MediaType);
     }
     let bytes = tokio::time::timeout(BODY_TIMEOUT, read_bytes(request.into_body(), limit))
         .await
-        .map_err(|_| Refusal::Slow)??;
-    let written = parse(&bytes).map_err(Refusal::Json)?;
-    QueryDraft::new(written.name, written.sql).map_err(Refusal::Draft)
+        .map_err(|_| RequestError::Slow)??;
+    let written = parse(&bytes).map_err(RequestError::Json)?;
+    QueryDraft::new(written.name, written.sql).map_err(RequestError::Draft)
 }
 
 /// Parses an object. Serde would also accept an array of the values of the fields.
@@ -55,18 +55,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json") && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-async fn read_bytes<B>(body: B, limit: u64) -> Result<Bytes, Refusal>
+async fn read_bytes<B>(body: B, limit: u64) -> Result<Bytes, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
     // A body that is announced as too large is not read at all.
     if body.size_hint().lower() > limit {
-        return Err(Refusal::TooLarge { limit });
+        return Err(RequestError::TooLarge { limit });
     }
     let limited = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
     match limited.collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit }),
-        Err(error) => Err(Refusal::Broken(error)),
+        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLarge { limit }),
+        Err(error) => Err(RequestError::Broken(error)),
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName};
 use uuid::Uuid;
 
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 use crate::identity::{X_ORG_ID, X_REQUEST_ID, X_USER_ID};
 use crate::query_store::service::Caller;
 
@@ -16,7 +16,7 @@ use crate::query_store::service::Caller;
 const MAX_REQUEST_ID: usize = 128;
 
 /// Reads the caller of a request.
-pub(super) fn read_caller(headers: &HeaderMap) -> Result<Caller, Refusal> {
+pub(super) fn read_caller(headers: &HeaderMap) -> Result<Caller, RequestError> {
     Ok(Caller { org: parse_identity(headers, X_ORG_ID)?, user: parse_identity(headers, X_USER_ID)? })
 }
 
@@ -26,8 +26,8 @@ pub(super) fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
 }
 
-fn parse_identity<T: FromStr>(headers: &HeaderMap, name: HeaderName) -> Result<T, Refusal> {
-    single_value(headers, &name).and_then(|text| text.parse().ok()).ok_or(Refusal::NoIdentity { header: name })
+fn parse_identity<T: FromStr>(headers: &HeaderMap, name: HeaderName) -> Result<T, RequestError> {
+    single_value(headers, &name).and_then(|text| text.parse().ok()).ok_or(RequestError::NoIdentity { header: name })
 }
 
 /// The value of a header that is present exactly once and is visible ASCII.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::refusal::Refusal;
+use super::request_error::RequestError;
 
 /// Default number of queries on a page.
 const DEFAULT_LIMIT: usize = 20;
@@ -19,19 +19,19 @@ pub(super) struct Parameters<'a> {
 }
 
 /// Parses the query part of a URI.
-pub(super) fn parse_parameters(query: &str) -> Result<Parameters<'_>, Refusal> {
+pub(super) fn parse_parameters(query: &str) -> Result<Parameters<'_>, RequestError> {
     let (mut cursor, mut limit) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let known = match &*name {
             "cursor" => &mut cursor,
             "limit" => &mut limit,
-            _ => return Err(Refusal::UnknownParameter { name: name.into_owned() }),
+            _ => return Err(RequestError::UnknownParameter { name: name.into_owned() }),
         };
         if known.replace(value).is_some() {
-            return Err(Refusal::RepeatedParameter { name: name.into_owned() });
+            return Err(RequestError::RepeatedParameter { name: name.into_owned() });
         }
     }
-    let limit = limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_limit(&text).ok_or(Refusal::Limit))?;
+    let limit = limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_limit(&text).ok_or(RequestError::Limit))?;
     Ok(Parameters { cursor, limit })
 }
 
@@ -73,10 +73,10 @@ mod tests {
             Parameters { cursor: Some("abc".into()), limit: 5 }
         );
         for query in ["offset=5", "page=2", "Limit=5", "limit=5&offset=0", "x", "=1"] {
-            assert!(matches!(parse_parameters(query), Err(Refusal::UnknownParameter { .. })), "{query}");
+            assert!(matches!(parse_parameters(query), Err(RequestError::UnknownParameter { .. })), "{query}");
         }
         for query in ["limit=5&limit=5", "cursor=a&cursor=a", "limit=5&%6Cimit=5"] {
-            assert!(matches!(parse_parameters(query), Err(Refusal::RepeatedParameter { .. })), "{query}");
+            assert!(matches!(parse_parameters(query), Err(RequestError::RepeatedParameter { .. })), "{query}");
         }
     }
 }

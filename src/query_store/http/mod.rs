@@ -11,7 +11,7 @@
 //!
 //! - Everything under `/api` needs the identity headers of the gateway (`caller`); without them it is refused.
 //! - `HEAD` is answered like `GET`; the connection omits the body.
-//! - Every refusal is a problem document (`refusal`).
+//! - Every refusal is a problem document (`request_error`).
 
 use std::error::Error as StdError;
 
@@ -30,9 +30,9 @@ use crate::transport::HeadError;
 mod body;
 mod caller;
 mod list;
-mod refusal;
+mod request_error;
 
-use refusal::Refusal;
+use request_error::RequestError;
 
 /// Error of reading a request body.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
@@ -52,19 +52,23 @@ where
     B: Body<Error: Into<BodyError>>,
 {
     let request_id = caller::request_id(request.headers());
-    route(service, request, now).await.unwrap_or_else(|refusal| refusal.response(&request_id))
+    route(service, request, now).await.unwrap_or_else(|error| error.response(&request_id))
 }
 
 /// The whole response, head and body, to an invalid request head.
 pub fn head_error_response(why: HeadError) -> Bytes {
-    refusal::head_error_response(why)
+    request_error::head_error_response(why)
 }
 
-async fn route<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+async fn route<B>(
+    service: &QueryService,
+    request: Request<B>,
+    now: Micros,
+) -> Result<Response<Full<Bytes>>, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
-    match find_resource(request.uri().path()).ok_or(Refusal::NotFound)? {
+    match find_resource(request.uri().path()).ok_or(RequestError::NotFound)? {
         Resource::Live => live(request.method()),
         Resource::Ready => ready(service, request.method()).await,
         Resource::Queries => queries(service, request, now).await,
@@ -88,7 +92,11 @@ fn query_id(text: &str) -> Option<Uuid> {
     (id.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text).then_some(id)
 }
 
-async fn queries<B>(service: &QueryService, request: Request<B>, now: Micros) -> Result<Response<Full<Bytes>>, Refusal>
+async fn queries<B>(
+    service: &QueryService,
+    request: Request<B>,
+    now: Micros,
+) -> Result<Response<Full<Bytes>>, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -96,7 +104,7 @@ where
     match *request.method() {
         Method::GET | Method::HEAD => list(service, caller, request.uri().query(), now).await,
         Method::POST => create(service, caller, request, now).await,
-        _ => Err(Refusal::Method { allow: "GET, HEAD, POST" }),
+        _ => Err(RequestError::Method { allow: "GET, HEAD, POST" }),
     }
 }
 
@@ -105,24 +113,24 @@ async fn query<B>(
     id: Uuid,
     request: Request<B>,
     now: Micros,
-) -> Result<Response<Full<Bytes>>, Refusal>
+) -> Result<Response<Full<Bytes>>, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
     let Caller { org, .. } = caller::read_caller(request.headers())?;
     match *request.method() {
         Method::GET | Method::HEAD => {
-            let query = service.read(org, id).await?.ok_or(Refusal::NotFound)?;
+            let query = service.read(org, id).await?.ok_or(RequestError::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
         Method::PUT => {
             let draft = body::read_draft(request, service.limits().body).await?;
-            let query = service.replace(org, id, draft, now).await?.ok_or(Refusal::NotFound)?;
+            let query = service.replace(org, id, draft, now).await?.ok_or(RequestError::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
         Method::DELETE if service.delete(org, id).await? => Ok(empty(StatusCode::NO_CONTENT)),
-        Method::DELETE => Err(Refusal::NotFound),
-        _ => Err(Refusal::Method { allow: "GET, HEAD, PUT, DELETE" }),
+        Method::DELETE => Err(RequestError::NotFound),
+        _ => Err(RequestError::Method { allow: "GET, HEAD, PUT, DELETE" }),
     }
 }
 
@@ -131,7 +139,7 @@ async fn list(
     caller: Caller,
     parameters: Option<&str>,
     now: Micros,
-) -> Result<Response<Full<Bytes>>, Refusal> {
+) -> Result<Response<Full<Bytes>>, RequestError> {
     #[derive(Serialize)]
     struct ListBody {
         items: Vec<Query>,
@@ -148,7 +156,7 @@ async fn create<B>(
     caller: Caller,
     request: Request<B>,
     now: Micros,
-) -> Result<Response<Full<Bytes>>, Refusal>
+) -> Result<Response<Full<Bytes>>, RequestError>
 where
     B: Body<Error: Into<BodyError>>,
 {
@@ -160,14 +168,14 @@ where
     Ok(response)
 }
 
-fn live(method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
+fn live(method: &Method) -> Result<Response<Full<Bytes>>, RequestError> {
     match *method {
         Method::GET | Method::HEAD => Ok(empty(StatusCode::OK)),
-        _ => Err(Refusal::Method { allow: "GET, HEAD" }),
+        _ => Err(RequestError::Method { allow: "GET, HEAD" }),
     }
 }
 
-async fn ready(service: &QueryService, method: &Method) -> Result<Response<Full<Bytes>>, Refusal> {
+async fn ready(service: &QueryService, method: &Method) -> Result<Response<Full<Bytes>>, RequestError> {
     let response = live(method)?;
     service.check().await?;
     Ok(response)

@@ -1,4 +1,4 @@
-//! Every "no" of the service: one type, one match for status and code, one form (RFC 9457).
+//! Refusals and failures of requests, each with its status, its code and its problem document (RFC 9457).
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -12,14 +12,14 @@ use crate::query_store::service::ListError;
 use crate::query_store::store::StoreError;
 use crate::transport::HeadError;
 
-/// Why a request is refused. The text is the problem's detail.
+/// A refused or failed request. Its text is the `detail` of the problem.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
-    #[error("this service is reached through its gateway only: {header} must be there once, and be valid")]
+pub(super) enum RequestError {
+    #[error("this service is reached through its gateway only: {header} must be present once and be valid")]
     NoIdentity { header: HeaderName },
     #[error("there is no such resource")]
     NotFound,
-    #[error("this resource answers {allow}")]
+    #[error("this resource supports {allow}")]
     Method { allow: &'static str },
     #[error("unknown parameter `{name}`; a list takes `cursor` and `limit`")]
     UnknownParameter { name: String },
@@ -27,7 +27,7 @@ pub(super) enum Refusal {
     RepeatedParameter { name: String },
     #[error("`limit` must be an integer of at least 1; more than 100 is served as 100")]
     Limit,
-    #[error("{0}; begin again without one")]
+    #[error("{0}; list again without a cursor")]
     Cursor(CursorError),
     #[error("the body must be application/json, not compressed")]
     MediaType,
@@ -41,14 +41,14 @@ pub(super) enum Refusal {
     Json(#[source] serde_json::Error),
     #[error("{0}")]
     Draft(InvalidDraft),
-    #[error("the store cannot answer at the moment")]
+    #[error("the store is not available at the moment")]
     Store(#[source] StoreError),
-    #[error("no cursor could be made")]
+    #[error("no cursor could be created")]
     Randomness(#[source] getrandom::Error),
 }
 
-impl Refusal {
-    /// The answer. What is our own failure is logged here.
+impl RequestError {
+    /// The response. Failures of the service itself are logged here, once.
     pub(super) fn response(&self, request_id: &str) -> Response<Full<Bytes>> {
         let (status, code) = self.status();
         if status.is_server_error() {
@@ -94,13 +94,13 @@ impl Refusal {
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<ListError> for Refusal {
+impl From<ListError> for RequestError {
     fn from(error: ListError) -> Self {
         match error {
             ListError::Cursor(error) => Self::Cursor(error),
