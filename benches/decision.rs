@@ -1,7 +1,7 @@
-//! What one decision costs: with one key, and with keys drawn at random from directories of growing size.
+//! Cost of one decision: with one key, and with random keys of directories of growing size.
 //!
 //! `cargo bench --bench decision`; without `--bench`, as under `cargo test`, each case runs once, and the largest directory is left out.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the journal costs a request, and a start.
+//! Cost of the audit journal: per request, and at a start.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark")]
 
 use std::hint::black_box;

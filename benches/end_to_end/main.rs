@@ -1,4 +1,4 @@
-//! What a request costs, end to end: the real binary over loopback, beside HAProxy doing the same job.
+//! Cost of a request, end to end: the real binary over loopback, next to HAProxy with the same task.
 //!
 //! Proxy, load and upstream share one core, with one request in flight: nothing overlaps and nothing waits for another
 //! core, so the CPU time of the proxy's process repeats within a few per cent where throughput does not. The rounds of
@@ -6,7 +6,7 @@
 //!
 //! `cargo bench --bench end_to_end` measures; without `--bench`, as under `cargo test`, it only tries itself out.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
 #[path = "../../tests/support/ports.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
@@ -22,7 +22,7 @@ use proxies::{Job, Proxy};
 /// Keys in the directory.
 const KEYS: usize = 10_000;
 
-/// How much is measured.
+/// Size of the measurement.
 struct Size {
     rounds: usize,
     requests: usize,

@@ -13,7 +13,7 @@ use keygate::key::{KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
 use keygate::state::{Change, Embedded, Key, Org, State, User, embedded};
 
-/// What all proxies are to do.
+/// The task of all proxies.
 pub(crate) struct Job {
     dir: tempfile::TempDir,
     upstream: SocketAddr,

@@ -1,4 +1,4 @@
-//! What the Redis state costs: the server's time per decision, its commands per request, and how far one Redis carries
+//! Cost of the Redis state: the server's time per decision, its commands per request, and how far one Redis carries
 //! one gateway and two, beside the same script under `redis-benchmark`.
 //!
 //! `cargo bench --bench redis_state` measures; without `--bench`, as under `cargo test`, it only tries itself out.
@@ -6,7 +6,7 @@
 //! Server, gateways and load share the machine: the throughputs say how they compare here, and the server's own time
 //! per decision, which it counts itself, says how far it would carry on a core of its own.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and is nobody's API")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
 #[path = "../end_to_end/load.rs"]
 mod load;
@@ -21,7 +21,7 @@ mod gateway;
 use deciding::Directory;
 use support::redis::Redis;
 
-/// How much is measured.
+/// Size of the measurement.
 struct Size {
     rounds: usize,
     decisions: usize,

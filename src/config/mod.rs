@@ -33,6 +33,7 @@ mod restart_only;
 pub use listeners::{AdminSettings, Listener, ListenerRole};
 pub use source::{ConfigSource, ContentHash};
 
+use state::States;
 use upstream::Upstream;
 
 /// A valid configuration.
@@ -139,11 +140,10 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let state = file.section("state", |section| state::state(section, limits));
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
     let routes = file.value_or("routes", Vec::new(), routes::routes);
-    let session = file.optional("session", |value| value.section(|section| session::session(section, &routes)));
+    let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
-    check_upgrades(file, upstream.as_ref().ok(), &routes);
-    check_dashboard_only(file, session != Ok(None), listen.as_deref().ok());
-    let (timeouts, state, http) = (timeouts?, state?, http?);
+    check_across_blocks(file, upstream.as_ref().ok(), &routes, session != Ok(None), listen.as_deref().ok());
+    let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
     Ok(Config {
         source,
         gateway,
@@ -155,8 +155,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections_per_address: http.max_connections_per_address,
         transport: timeouts.with_sizes(http.transport),
         upstream: timeouts.with_upstream(upstream?),
-        state: state.serving,
-        copy_from: state.copy_from,
+        state,
+        copy_from,
         bad_keys: limits?.bad_keys,
         audit: audit?,
         routes,
@@ -166,6 +166,18 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         drain: timeouts.drain,
         telemetry: telemetry?,
     })
+}
+
+/// Reports contradictions between blocks, as far as these could be read.
+fn check_across_blocks(
+    file: &Section<'_>,
+    upstream: Option<&Upstream>,
+    routes: &[RouteSettings],
+    has_dashboard: bool,
+    listen: Option<&[Listener]>,
+) {
+    check_upgrades(file, upstream, routes);
+    check_dashboard_only(file, has_dashboard, listen);
 }
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
