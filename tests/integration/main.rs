@@ -27,7 +27,7 @@ mod journal;
 mod state_contract;
 mod management;
 mod command_line;
-mod state_copy;
+mod migration;
 mod oidc;
 mod sign_in;
 

@@ -1,4 +1,4 @@
-//! Who is admitted, what an admission takes, and that a refusal takes nothing.
+//! Admission: the principal, the bucket and the slots; a denied request takes nothing.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use keygate::quota::RateLimitStatus;
 use keygate::refusal::Refusal;
 use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
 
-use super::tenancy::{
-    Held, admit, admitted, decide, drain, everything, record, refuse, refused, require, revoke, rotate, tenant,
+use super::fixture::{
+    HeldKey, admit, admitted, decide, drain, everything, fixture_with_key, record, refuse, refused, require, revoke,
+    rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
 
-pub(super) async fn an_unknown_key_is_refused_without_a_principal(state: &State) {
-    tenant(state).await;
+pub(super) async fn unknown_key_is_denied_without_a_principal(state: &State) {
+    fixture_with_key(state).await;
     let decision = decide(state, &KeyDigest::of(b"never seen"), clock::now()).await;
     let Decision::Denied { refusal, principal, rate_limit } = decision else { panic!("admitted") };
     assert_eq!((refusal, principal.is_none(), rate_limit), (Refusal::Unknown, true, None));
 }
 
-pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (neighbour, (_, foreign)) = (tenancy.key(state).await, tenant(state).await);
-    let nothing = KeyId::generate(tenancy.tag).unwrap();
+pub(super) async fn key_is_found_with_and_without_its_id(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let (neighbour, (_, foreign)) = (fixture.key(state).await, fixture_with_key(state).await);
+    let nothing = KeyId::generate(fixture.tag).unwrap();
     let now = clock::now();
     for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
         let decision =
@@ -36,16 +37,16 @@ pub(super) async fn a_key_is_found_with_and_without_its_id(state: &State) {
     assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }));
 }
 
-pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
-    let (tenancy, key) = tenant(state).await;
+pub(super) async fn admission_names_the_principal_and_the_rate_limit_status(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
     let now = clock::now();
     let admitted = admitted(require(state, &key.digest, "queries:read", now).await);
     let principal = &admitted.principal;
-    assert_eq!((principal.key_id, principal.user_id), (Some(key.id), tenancy.user));
-    assert_eq!(principal.org_id, tenancy.org);
+    assert_eq!((principal.key_id, principal.user_id), (Some(key.id), fixture.user));
+    assert_eq!(principal.org_id, fixture.org);
     assert_eq!(principal.headers.key_id.as_ref().unwrap(), key.id.as_str());
-    assert_eq!(principal.headers.user_id, tenancy.user.to_string());
-    assert_eq!(principal.headers.org_id, tenancy.org.to_string());
+    assert_eq!(principal.headers.user_id, fixture.user.to_string());
+    assert_eq!(principal.headers.org_id, fixture.org.to_string());
     assert_eq!(principal.headers.permissions, "queries:read");
     let expected = RateLimitStatus {
         quota: QUOTA,
@@ -60,8 +61,8 @@ pub(super) async fn an_admission_says_who_and_where_they_stand(state: &State) {
     assert_eq!(record(state, &key).await.last_used, Some(now));
 }
 
-pub(super) async fn each_use_has_the_next_number(state: &State) {
-    let (_, key) = tenant(state).await;
+pub(super) async fn uses_are_numbered_consecutively(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
     let now = clock::now();
     for number in 1..=5 {
         assert_eq!(admit(state, &key, now).await.number, number);
@@ -71,8 +72,8 @@ pub(super) async fn each_use_has_the_next_number(state: &State) {
     assert_eq!(record(state, &key).await.uses, 6);
 }
 
-pub(super) async fn a_refusal_takes_nothing(state: &State) {
-    let (tenancy, key) = tenant(state).await;
+pub(super) async fn denied_request_takes_nothing(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
     let now = clock::now();
     let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
@@ -82,9 +83,9 @@ pub(super) async fn a_refusal_takes_nothing(state: &State) {
     assert!(matches!(decision, Decision::Denied { rate_limit: Some(_), .. }));
     assert_eq!(refused(&decision), Refusal::NotFound);
     assert_eq!(everything(state, &key, now).await, before);
-    tenancy.suspend(state, true).await;
+    fixture.suspend(state, true).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
-    tenancy.suspend(state, false).await;
+    fixture.suspend(state, false).await;
     assert_eq!(everything(state, &key, now).await, before);
 
     let held = [admit(state, &key, now).await, admit(state, &key, now).await, admit(state, &key, now).await];
@@ -103,12 +104,12 @@ pub(super) async fn a_refusal_takes_nothing(state: &State) {
     assert_eq!(everything(state, &key, now).await, revoked);
 }
 
-/// Brings about one refusal after the other, from the last to the first, each while the later ones hold too.
-pub(super) async fn refusals_come_in_their_order(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let other = tenancy.key(state).await;
+/// Causes one refusal after the other, from the last in order to the first; the causes of the later ones stay.
+pub(super) async fn refusals_have_a_fixed_order(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let other = fixture.key(state).await;
     let now = clock::now();
-    let ask = async |old: &Held| {
+    let ask = async |old: &HeldKey| {
         let decision = require(state, &old.digest, "queries:write", now).await;
         let Decision::Denied { refusal, principal, rate_limit } = decision else { panic!("admitted") };
         assert_eq!(principal.unwrap().key_id, Some(key.id));
@@ -121,9 +122,9 @@ pub(super) async fn refusals_come_in_their_order(state: &State) {
     assert_eq!(refused(&rate_limited), Refusal::RateLimited);
     assert!(matches!(rate_limited, Decision::Denied { principal: Some(_), rate_limit: Some(_), .. }));
     assert_eq!(ask(&key).await, Refusal::Forbidden);
-    tenancy.suspend(state, true).await;
+    fixture.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
-    state.change(Change::RemoveUser { org: tenancy.org, user: tenancy.user, at: now }).await.unwrap();
+    state.change(Change::RemoveUser { org: fixture.org, user: fixture.user, at: now }).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserRemoved);
     rotate(state, &key, now, now).await;
     assert_eq!(ask(&key).await, Refusal::Expired);
@@ -132,8 +133,8 @@ pub(super) async fn refusals_come_in_their_order(state: &State) {
     drop(held);
 }
 
-pub(super) async fn a_bucket_gives_its_burst_and_then_its_rate(state: &State) {
-    let (_, key) = tenant(state).await;
+pub(super) async fn bucket_gives_its_burst_and_then_its_rate(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
     let start = clock::now();
     for left in (0..QUOTA.burst).rev() {
         assert_eq!(admit(state, &key, start).await.rate_limit.remaining, left);
@@ -152,10 +153,10 @@ pub(super) async fn a_bucket_gives_its_burst_and_then_its_rate(state: &State) {
     assert_eq!(admit(state, &key, rested).await.rate_limit.remaining, QUOTA.burst - 1);
 }
 
-pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &State) {
-    let (tenancy, first) = tenant(state).await;
-    let second = tenancy.key(state).await;
-    let (_, foreign) = tenant(state).await;
+pub(super) async fn slots_are_limited_for_each_organization_and_released(state: &State) {
+    let (fixture, first) = fixture_with_key(state).await;
+    let second = fixture.key(state).await;
+    let (_, foreign) = fixture_with_key(state).await;
     let now = clock::now();
     let one = admit(state, &first, now).await;
     let two = admit(state, &first, now).await;
@@ -173,9 +174,9 @@ pub(super) async fn slots_are_limited_per_organization_and_come_back(state: &Sta
     assert_eq!(state.in_flight(), 2);
 }
 
-pub(super) async fn a_refusal_for_slots_costs_no_token(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let other = tenancy.key(state).await;
+pub(super) async fn refusal_for_slots_costs_no_token(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let other = fixture.key(state).await;
     let now = clock::now();
     let held = [admit(state, &other, now).await, admit(state, &other, now).await, admit(state, &other, now).await];
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What each change does to the decisions after it.
+//! Effect of each change on the decisions after it.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::{Change, ChangeError, Defaults, State};
 
-use super::tenancy::{
-    Tenancy, admit, admitted, decide, new_key, new_user, permission, rate_limit_status, record, refuse, refused,
-    require, rotate, tenant,
+use super::fixture::{
+    Fixture, admit, admitted, decide, fixture_with_key, new_key, new_user, permission, rate_limit_status, record,
+    refuse, refused, require, rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
 
-pub(super) async fn a_revocation_holds_at_once_and_for_good(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let other = tenancy.key(state).await;
+pub(super) async fn revocation_holds_at_once_and_for_good(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let other = fixture.key(state).await;
     let at = clock::now();
     state.change(Change::RevokeKey { key: key.id, at }).await.unwrap();
     assert_eq!(refuse(state, &key, at.before(TOKEN)).await, Refusal::Revoked);
@@ -29,12 +29,12 @@ pub(super) async fn a_revocation_holds_at_once_and_for_good(state: &State) {
     assert_eq!(refused(&decide(state, &digest, at).await), Refusal::Unknown);
 }
 
-pub(super) async fn a_rotation_replaces_the_secret_and_nothing_else(state: &State) {
-    let (_, key) = tenant(state).await;
+pub(super) async fn rotation_replaces_the_secret_and_nothing_else(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
     let now = clock::now();
     admit(state, &key, now).await;
     let new = rotate(state, &key, now, now).await;
-    // Whatever time the decision comes with: an empty overlap is empty.
+    // An empty overlap is empty, whatever time the decision carries.
     for now in [now.before(TOKEN), now, now.after(TOKEN)] {
         assert_eq!(refuse(state, &key, now).await, Refusal::Expired);
     }
@@ -43,8 +43,8 @@ pub(super) async fn a_rotation_replaces_the_secret_and_nothing_else(state: &Stat
     assert_eq!(record(state, &key).await.rotated, Some(now));
 }
 
-pub(super) async fn an_overlap_keeps_one_secret_for_its_time(state: &State) {
-    let (_, first) = tenant(state).await;
+pub(super) async fn rotation_overlap_keeps_the_previous_secret_valid(state: &State) {
+    let (_, first) = fixture_with_key(state).await;
     let now = clock::now();
     let until = now.after(10 * TOKEN);
     let second = rotate(state, &first, now, until).await;
@@ -60,7 +60,7 @@ pub(super) async fn an_overlap_keeps_one_secret_for_its_time(state: &State) {
 }
 
 pub(super) async fn permissions_follow_the_user(state: &State) {
-    let (Tenancy { org, user, .. }, key) = tenant(state).await;
+    let (Fixture { org, user, .. }, key) = fixture_with_key(state).await;
     let now = clock::now();
     let both = vec![permission("queries:read"), permission("queries:write")];
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
@@ -73,11 +73,11 @@ pub(super) async fn permissions_follow_the_user(state: &State) {
     assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
 }
 
-pub(super) async fn a_removed_user_takes_its_keys_along(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let Tenancy { org, user, tag } = tenancy;
-    let stranger = tenancy.user(state, "bob@example.com").await;
-    let kept = tenancy.key_of(state, stranger).await;
+pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let Fixture { org, user, tag } = fixture;
+    let stranger = fixture.user(state, "bob@example.com").await;
+    let kept = fixture.key_of(state, stranger).await;
     let at = clock::now();
     state.change(Change::RemoveUser { org, user, at }).await.unwrap();
     assert_eq!(refuse(state, &key, at).await, Refusal::UserRemoved);
@@ -95,35 +95,35 @@ pub(super) async fn a_removed_user_takes_its_keys_along(state: &State) {
     assert_eq!(refuse(state, &key, at).await, Refusal::UserRemoved);
 }
 
-pub(super) async fn a_suspension_holds_until_resumed(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (_, foreign) = tenant(state).await;
+pub(super) async fn suspension_holds_until_resumed(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let (_, foreign) = fixture_with_key(state).await;
     let now = clock::now();
-    tenancy.suspend(state, true).await;
+    fixture.suspend(state, true).await;
     assert_eq!(refuse(state, &key, now).await, Refusal::OrgSuspended);
-    assert!(tenancy.record(state).await.suspended);
+    assert!(fixture.record(state).await.suspended);
     admit(state, &foreign, now).await;
-    tenancy.suspend(state, false).await;
+    fixture.suspend(state, false).await;
     admit(state, &key, now).await;
 }
 
-pub(super) async fn limits_of_an_organization_hold_at_once(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (org, now) = (tenancy.org, clock::now());
+pub(super) async fn organization_limits_hold_at_once(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let (org, now) = (fixture.org, clock::now());
     state.change(Change::LimitOrg { org, concurrent: Some(1) }).await.unwrap();
     let held = admit(state, &key, now).await;
     assert_eq!(held.rate_limit.concurrent, 1);
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
-    assert_eq!(tenancy.record(state).await.concurrent, Some(1));
+    assert_eq!(fixture.record(state).await.concurrent, Some(1));
     state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
     assert_eq!(admit(state, &key, now).await.rate_limit.concurrent, CONCURRENT);
 }
 
-pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
-    let (_, key) = tenant(state).await;
+pub(super) async fn quota_change_keeps_the_tokens(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
     let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
     admit(state, &key, clock::now()).await;
-    // So slow that what flows in during the test is no token.
+    // So slow that no token flows in during the test.
     let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
     limit(Some(larger)).await;
     let stands = rate_limit_status(state, &key, clock::now()).await;
@@ -136,11 +136,11 @@ pub(super) async fn another_quota_keeps_the_tokens(state: &State) {
     assert_eq!((stands.quota, stands.remaining), (QUOTA, 2));
 }
 
-/// So slow that what flows in during a test is no token.
+/// So slow that no token flows in during a test.
 const SLOW: Quota = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
 
-pub(super) async fn other_defaults_hold_at_once_and_keep_what_was_counted(state: &State) {
-    let (tenancy, key) = tenant(state).await;
+pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
     let held = [admit(state, &key, clock::now()).await, admit(state, &key, clock::now()).await];
     state.set_defaults(Defaults { quota: SLOW, concurrent: 2 });
     assert_eq!((state.quota(), state.concurrent()), (SLOW, 2));
@@ -148,7 +148,7 @@ pub(super) async fn other_defaults_hold_at_once_and_keep_what_was_counted(state:
     drop(held);
     let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent, stands.in_flight), (SLOW, 2, 2, 1));
-    let later = admit(state, &tenancy.key(state).await, clock::now()).await.rate_limit;
+    let later = admit(state, &fixture.key(state).await, clock::now()).await.rate_limit;
     assert_eq!((later.quota, later.remaining), (SLOW, 99), "a key made afterwards");
 
     state.set_defaults(Defaults { quota: Quota { burst: 1, ..SLOW }, concurrent: CONCURRENT });
@@ -156,9 +156,9 @@ pub(super) async fn other_defaults_hold_at_once_and_keep_what_was_counted(state:
     assert_eq!((stands.quota.burst, stands.remaining, stands.concurrent), (1, 1, CONCURRENT));
 }
 
-pub(super) async fn other_defaults_leave_those_alone_who_have_limits_of_their_own(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (org, own) = (tenancy.org, Quota { burst: 3, ..SLOW });
+pub(super) async fn default_limits_do_not_replace_own_limits(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let (org, own) = (fixture.org, Quota { burst: 3, ..SLOW });
     let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
     limit(Some(own)).await;
     state.change(Change::LimitOrg { org, concurrent: Some(7) }).await.unwrap();
@@ -168,5 +168,5 @@ pub(super) async fn other_defaults_leave_those_alone_who_have_limits_of_their_ow
     limit(None).await;
     state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
     let stands = admit(state, &key, clock::now()).await.rate_limit;
-    assert_eq!((stands.quota, stands.remaining, stands.concurrent), (SLOW, 1, 1), "the ones in force by now");
+    assert_eq!((stands.quota, stands.remaining, stands.concurrent), (SLOW, 1, 1), "the defaults in force now");
 }

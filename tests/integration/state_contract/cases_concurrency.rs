@@ -1,4 +1,4 @@
-//! What holds while many decide and change at once.
+//! Concurrent decisions and changes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use keygate::quota::Quota;
 use keygate::refusal::Refusal;
 use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
 
+use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
 use super::runtime::block_on;
-use super::tenancy::{Held, Tenancy, decide, drain, permission, refuse, refused, tenancy, tenant};
 use super::{CONCURRENT, PATIENCE, TOKEN};
 
-pub(super) async fn no_decision_begun_after_a_change_misses_it(state: &State) {
-    let tenancy = tenancy(state).await;
-    let unlimited = Change::LimitOrg { org: tenancy.org, concurrent: Some(1_000_000) };
+pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state: &State) {
+    let fixture = new_fixture(state).await;
+    let unlimited = Change::LimitOrg { org: fixture.org, concurrent: Some(1_000_000) };
     state.change(unlimited).await.unwrap();
     let mut all = Vec::new();
     for number in 0..400 {
-        all.push(doomed(state, &tenancy, number).await);
+        all.push(doomed(state, &fixture, number).await);
     }
     let (next, checked) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let read = permission("queries:read");
@@ -36,7 +36,7 @@ pub(super) async fn no_decision_begun_after_a_change_misses_it(state: &State) {
             // At least one decision that began after the change is looked at before the next change is made.
             let patience = Instant::now() + PATIENCE;
             while checked.load(Ordering::SeqCst) == before {
-                assert!(Instant::now() < patience, "nobody looked at the change");
+                assert!(Instant::now() < patience, "no decision was made after the change");
                 std::thread::yield_now();
             }
             next.fetch_add(1, Ordering::SeqCst);
@@ -45,8 +45,8 @@ pub(super) async fn no_decision_begun_after_a_change_misses_it(state: &State) {
 }
 
 pub(super) async fn threads_share_a_bucket_exactly(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    state.change(Change::LimitOrg { org: tenancy.org, concurrent: Some(1000) }).await.unwrap();
+    let (fixture, key) = fixture_with_key(state).await;
+    state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1000) }).await.unwrap();
     let quota = Quota { requests: 1, per: Duration::from_secs(3600), burst: 20_000 };
     state.change(Change::LimitKey { key: key.id, quota: Some(quota) }).await.unwrap();
     // The tokens stay, so the first ones must be waited for.
@@ -67,11 +67,11 @@ pub(super) async fn threads_share_a_bucket_exactly(state: &State) {
 }
 
 pub(super) async fn threads_never_exceed_the_slots(state: &State) {
-    let (tenancy, _) = tenant(state).await;
+    let (fixture, _) = fixture_with_key(state).await;
     let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
     let mut keys = Vec::new();
     for _ in 0..4 {
-        let key = tenancy.key(state).await;
+        let key = fixture.key(state).await;
         state.change(Change::LimitKey { key: key.id, quota: Some(plenty) }).await.unwrap();
         keys.push(key);
     }
@@ -93,10 +93,10 @@ pub(super) async fn threads_never_exceed_the_slots(state: &State) {
     });
 }
 
-pub(super) async fn a_storm_of_rate_limited_requests_holds_no_slot(state: &State) {
-    let (tenancy, storming) = tenant(state).await;
-    let polite = tenancy.key(state).await;
-    state.change(Change::LimitOrg { org: tenancy.org, concurrent: Some(1) }).await.unwrap();
+pub(super) async fn rate_limited_requests_hold_no_slot(state: &State) {
+    let (fixture, storming) = fixture_with_key(state).await;
+    let polite = fixture.key(state).await;
+    state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1) }).await.unwrap();
     let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
     state.change(Change::LimitKey { key: polite.id, quota: Some(plenty) }).await.unwrap();
     let now = clock::now();
@@ -121,17 +121,17 @@ pub(super) async fn a_storm_of_rate_limited_requests_holds_no_slot(state: &State
 
 /// One key that is refused from some moment on, and what its holders know of that.
 struct Doomed {
-    key: Held,
+    key: HeldKey,
     change: Change,
     expected: Refusal,
     /// Set when the change has returned.
     returned: AtomicBool,
 }
 
-async fn doomed(state: &State, tenancy: &Tenancy, number: usize) -> Doomed {
-    let user = tenancy.user(state, &format!("{number}@example.com")).await;
-    let key = tenancy.key_of(state, user).await;
-    let (org, at) = (tenancy.org, clock::now());
+async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
+    let user = fixture.user(state, &format!("{number}@example.com")).await;
+    let key = fixture.key_of(state, user).await;
+    let (org, at) = (fixture.org, clock::now());
     let (change, expected) = match number % 4 {
         0 => (Change::RevokeKey { key: key.id, at }, Refusal::Revoked),
         1 => (Change::RemoveUser { org, user, at }, Refusal::UserRemoved),

@@ -1,4 +1,4 @@
-//! What the directory takes, what it does not, and how it is listed.
+//! Records of the directory: uniqueness, missing records, and lists.
 
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
@@ -6,13 +6,15 @@ use keygate::key::KeyId;
 use keygate::refusal::Refusal;
 use keygate::state::{Change, ChangeError, Key, Org, State, User};
 
-use super::tenancy::{Tenancy, admit, decide, new_key, new_org, new_user, refused, rotate, tenancy, tenant};
+use super::fixture::{
+    Fixture, admit, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, refused, rotate,
+};
 
-pub(super) async fn what_is_unique_is_taken_once(state: &State) {
-    let (tenancy, held) = tenant(state).await;
-    let org = tenancy.record(state).await;
+pub(super) async fn unique_fields_are_taken_once(state: &State) {
+    let (fixture, held) = fixture_with_key(state).await;
+    let org = fixture.record(state).await;
     let user = state.users(org.id).await.unwrap().remove(0);
-    let (key, digest) = new_key(tenancy.tag, tenancy.org, tenancy.user);
+    let (key, digest) = new_key(fixture.tag, fixture.org, fixture.user);
     let old = held.digest;
     let replaced = rotate(state, &held, clock::now(), clock::now()).await;
     let cases = [
@@ -39,15 +41,15 @@ pub(super) async fn what_is_unique_is_taken_once(state: &State) {
     let (users, keys) = (state.users(org.id).await.unwrap(), state.keys(org.id).await.unwrap());
     assert_eq!((users.len(), keys.len()), (1, 1));
     assert_eq!(refused(&decide(state, &digest, clock::now()).await), Refusal::Unknown);
-    let elsewhere = super::tenancy::tenancy(state).await;
+    let elsewhere = super::fixture::new_fixture(state).await;
     state.change(Change::CreateUser(new_user(elsewhere.org, "c"))).await.unwrap();
-    state.change(Change::CreateUser(new_user(tenancy.org, "c"))).await.unwrap();
+    state.change(Change::CreateUser(new_user(fixture.org, "c"))).await.unwrap();
 }
 
-pub(super) async fn changes_to_what_does_not_exist_are_refused(state: &State) {
-    let (Tenancy { org, user, tag }, held) = tenant(state).await;
-    let elsewhere = tenancy(state).await;
-    let (at, nobody, nowhere) = (clock::now(), UserId::generate(), OrgId::generate());
+pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
+    let (Fixture { org, user, tag }, held) = fixture_with_key(state).await;
+    let elsewhere = new_fixture(state).await;
+    let (at, unknown, nowhere) = (clock::now(), UserId::generate(), OrgId::generate());
     let nothing = KeyId::generate(tag).unwrap();
     let (key, digest) = new_key(tag, org, user);
     for change in [
@@ -60,7 +62,7 @@ pub(super) async fn changes_to_what_does_not_exist_are_refused(state: &State) {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoOrg(id)) if id == nowhere));
     }
     for (user, change) in [
-        (nobody, Change::RemoveUser { org, user: nobody, at }),
+        (unknown, Change::RemoveUser { org, user: unknown, at }),
         (user, Change::RemoveUser { org: elsewhere.org, user, at }),
         (user, Change::PermitUser { org: elsewhere.org, user, permissions: Vec::new() }),
         (user, Change::CreateKey { key: Key { org: elsewhere.org, ..key.clone() }, digest }),
@@ -80,10 +82,10 @@ pub(super) async fn changes_to_what_does_not_exist_are_refused(state: &State) {
     assert_eq!(state.keys(nowhere).await.unwrap(), []);
 }
 
-pub(super) async fn a_change_that_fails_does_not_undo_its_neighbours(state: &State) {
+pub(super) async fn failed_change_does_not_undo_its_neighbours(state: &State) {
     let (first, second) = (new_org(), new_org());
     let duplicate = Org { name: first.name.clone(), ..new_org() };
-    // Handed over before any of them can be answered: a state may make them in any order, and together.
+    // Submitted before any of them is answered: a state may make them in any order, and together.
     let (one, other, two) = tokio::join!(
         state.change(Change::CreateOrg(first.clone())),
         state.change(Change::CreateOrg(duplicate.clone())),
@@ -104,30 +106,30 @@ pub(super) async fn a_change_that_fails_does_not_undo_its_neighbours(state: &Sta
 pub(super) async fn records_are_listed_in_the_order_of_creation(state: &State) {
     let mut orgs = Vec::new();
     for _ in 0..3 {
-        let tenancy = tenancy(state).await;
-        let users = [tenancy.user, tenancy.user(state, "z").await, tenancy.user(state, "a").await];
-        let keys = [tenancy.key(state).await.id, tenancy.key(state).await.id, tenancy.key(state).await.id];
-        assert_eq!(state.users(tenancy.org).await.unwrap().iter().map(|user| user.id).collect::<Vec<_>>(), users);
-        assert_eq!(state.keys(tenancy.org).await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), keys);
-        orgs.push(tenancy.org);
+        let fixture = new_fixture(state).await;
+        let users = [fixture.user, fixture.user(state, "z").await, fixture.user(state, "a").await];
+        let keys = [fixture.key(state).await.id, fixture.key(state).await.id, fixture.key(state).await.id];
+        assert_eq!(state.users(fixture.org).await.unwrap().iter().map(|user| user.id).collect::<Vec<_>>(), users);
+        assert_eq!(state.keys(fixture.org).await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), keys);
+        orgs.push(fixture.org);
     }
     let listed = state.orgs().await.unwrap().into_iter().map(|org| org.id).filter(|id| orgs.contains(id));
     assert_eq!(listed.collect::<Vec<_>>(), orgs);
 }
 
 pub(super) async fn single_records_are_found(state: &State) {
-    let (tenancy, other) = (tenancy(state).await, tenancy(state).await);
-    let org = state.org(tenancy.org).await.unwrap().unwrap();
-    assert_eq!((org.id, org.tag), (tenancy.org, tenancy.tag));
+    let (fixture, other) = (new_fixture(state).await, new_fixture(state).await);
+    let org = state.org(fixture.org).await.unwrap().unwrap();
+    assert_eq!((org.id, org.tag), (fixture.org, fixture.tag));
     assert_eq!(state.org(OrgId::generate()).await.unwrap(), None);
-    let (of, user) = state.member(tenancy.org, tenancy.user).await.unwrap().unwrap();
-    assert_eq!((of, user.id), (org, tenancy.user));
-    assert_eq!(state.member(tenancy.org, other.user).await.unwrap(), None, "of another organization");
-    let found = state.user_by_email(tenancy.org, "ann@example.com").await.unwrap().unwrap();
+    let (of, user) = state.member(fixture.org, fixture.user).await.unwrap().unwrap();
+    assert_eq!((of, user.id), (org, fixture.user));
+    assert_eq!(state.member(fixture.org, other.user).await.unwrap(), None, "of another organization");
+    let found = state.user_by_email(fixture.org, "ann@example.com").await.unwrap().unwrap();
     assert_eq!(found, user);
-    assert_eq!(state.user_by_email(tenancy.org, "bob@example.com").await.unwrap(), None);
-    let remove = Change::RemoveUser { org: tenancy.org, user: tenancy.user, at: clock::now() };
+    assert_eq!(state.user_by_email(fixture.org, "bob@example.com").await.unwrap(), None);
+    let remove = Change::RemoveUser { org: fixture.org, user: fixture.user, at: clock::now() };
     state.change(remove).await.unwrap();
-    assert_eq!(state.user_by_email(tenancy.org, "ann@example.com").await.unwrap(), None, "removed");
-    assert!(state.member(tenancy.org, tenancy.user).await.unwrap().unwrap().1.removed.is_some());
+    assert_eq!(state.user_by_email(fixture.org, "ann@example.com").await.unwrap(), None, "removed");
+    assert!(state.member(fixture.org, fixture.user).await.unwrap().unwrap().1.removed.is_some());
 }

@@ -7,32 +7,33 @@ use keygate::refusal::Refusal;
 use keygate::state::{Change, ChangeError, Key, State, session_quota_digest};
 
 use super::TOKEN;
-use super::tenancy::{
-    Tenancy, admit, admitted, drain, new_key, permission, rate_limit_status, refuse, refused, require, revoke, tenant,
+use super::fixture::{
+    Fixture, admit, admitted, drain, fixture_with_key, new_key, permission, rate_limit_status, refuse, refused,
+    require, revoke,
 };
 
 pub(super) async fn session_quota_key_names_its_user_and_no_key(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (quota_key, now) = (tenancy.session_quota_key(state, tenancy.user).await, clock::now());
+    let (fixture, key) = fixture_with_key(state).await;
+    let (quota_key, now) = (fixture.session_quota_key(state, fixture.user).await, clock::now());
     let admitted = admitted(require(state, &quota_key.digest, "queries:read", now).await);
     let principal = &admitted.principal;
-    assert_eq!((principal.user_id, principal.org_id), (tenancy.user, tenancy.org));
+    assert_eq!((principal.user_id, principal.org_id), (fixture.user, fixture.org));
     assert_eq!((principal.key_id, principal.method), (None, AuthMethod::Session));
     assert_eq!(principal.headers.key_id, None);
     assert_eq!(principal.headers.permissions, "queries:read");
     assert_eq!(admitted.number, 1);
     let permissions = vec![permission("a")];
-    state.change(Change::PermitUser { org: tenancy.org, user: tenancy.user, permissions }).await.unwrap();
+    state.change(Change::PermitUser { org: fixture.org, user: fixture.user, permissions }).await.unwrap();
     let followed = admit(state, &quota_key, now).await.principal;
     assert_eq!((followed.key_id, followed.method), (None, AuthMethod::Session), "after a change of the user");
     assert_eq!(admit(state, &key, now).await.principal.method, AuthMethod::ApiKey);
 }
 
 pub(super) async fn session_quota_key_has_its_own_bucket(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let quota_key = tenancy.session_quota_key(state, tenancy.user).await;
-    let (other, now) = (tenancy.user(state, "bob@example.com").await, clock::now());
-    let others = tenancy.session_quota_key(state, other).await;
+    let (fixture, key) = fixture_with_key(state).await;
+    let quota_key = fixture.session_quota_key(state, fixture.user).await;
+    let (other, now) = (fixture.user(state, "bob@example.com").await, clock::now());
+    let others = fixture.session_quota_key(state, other).await;
     drain(state, &quota_key, now).await;
     assert_eq!(refuse(state, &quota_key, now).await, Refusal::RateLimited);
     admit(state, &key, now).await;
@@ -42,8 +43,8 @@ pub(super) async fn session_quota_key_has_its_own_bucket(state: &State) {
 }
 
 pub(super) async fn session_quota_keys_share_slots_with_the_keys_of_their_organization(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let (quota_key, now) = (tenancy.session_quota_key(state, tenancy.user).await, clock::now());
+    let (fixture, key) = fixture_with_key(state).await;
+    let (quota_key, now) = (fixture.session_quota_key(state, fixture.user).await, clock::now());
     let mut held =
         vec![admit(state, &key, now).await, admit(state, &quota_key, now).await, admit(state, &key, now).await];
     assert_eq!(refuse(state, &quota_key, now).await, Refusal::TooManyInFlight);
@@ -53,24 +54,24 @@ pub(super) async fn session_quota_keys_share_slots_with_the_keys_of_their_organi
 }
 
 pub(super) async fn session_quota_key_follows_its_user_and_organization(state: &State) {
-    let (tenancy, _) = tenant(state).await;
-    let Tenancy { org, user, .. } = tenancy;
-    let (quota_key, now) = (tenancy.session_quota_key(state, user).await, clock::now());
+    let (fixture, _) = fixture_with_key(state).await;
+    let Fixture { org, user, .. } = fixture;
+    let (quota_key, now) = (fixture.session_quota_key(state, user).await, clock::now());
     assert_eq!(refused(&require(state, &quota_key.digest, "queries:write", now).await), Refusal::Forbidden);
-    tenancy.suspend(state, true).await;
+    fixture.suspend(state, true).await;
     assert_eq!(refuse(state, &quota_key, now).await, Refusal::OrgSuspended);
-    tenancy.suspend(state, false).await;
+    fixture.suspend(state, false).await;
     admit(state, &quota_key, now).await;
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(refuse(state, &quota_key, now).await, Refusal::UserRemoved);
 }
 
 pub(super) async fn session_quota_keys_are_found_and_not_listed(state: &State) {
-    let (tenancy, key) = tenant(state).await;
-    let quota_key = tenancy.session_quota_key(state, tenancy.user).await;
-    let listed: Vec<_> = state.keys(tenancy.org).await.unwrap().into_iter().map(|key| key.id).collect();
+    let (fixture, key) = fixture_with_key(state).await;
+    let quota_key = fixture.session_quota_key(state, fixture.user).await;
+    let listed: Vec<_> = state.keys(fixture.org).await.unwrap().into_iter().map(|key| key.id).collect();
     assert_eq!(listed, [key.id]);
-    assert_eq!(state.key_of(&session_quota_digest(tenancy.user)).await.unwrap(), Some(quota_key.id));
+    assert_eq!(state.key_of(&session_quota_digest(fixture.user)).await.unwrap(), Some(quota_key.id));
     assert!(state.key(quota_key.id).await.unwrap().unwrap().session_quota_key);
     assert!(!state.key(key.id).await.unwrap().unwrap().session_quota_key);
     revoke(state, &quota_key).await;
@@ -78,7 +79,7 @@ pub(super) async fn session_quota_keys_are_found_and_not_listed(state: &State) {
 }
 
 pub(super) async fn session_quota_key_is_unique_for_each_user(state: &State) {
-    let (Tenancy { org, user, tag }, held) = tenant(state).await;
+    let (Fixture { org, user, tag }, held) = fixture_with_key(state).await;
     let digest = session_quota_digest(user);
     let (key, other) = new_key(tag, org, user);
     let mine = Key { session_quota_key: true, ..key.clone() };

@@ -56,7 +56,7 @@ async fn listed(state: &State, of: &[SessionId], now: Micros) -> Vec<SessionId> 
     sessions.into_iter().map(|session| session.id).filter(|id| of.contains(id)).collect()
 }
 
-pub(super) async fn a_session_is_found_as_it_was_made(state: &State) {
+pub(super) async fn session_is_found_as_it_was_created(state: &State) {
     let (session, digest) = created(state).await;
     assert_eq!(find(state, &digest, session.created).await, Some(session.clone()));
     assert_eq!(find(state, &Token::generate().unwrap().digest(), session.created).await, None);
@@ -64,7 +64,7 @@ pub(super) async fn a_session_is_found_as_it_was_made(state: &State) {
     assert_eq!(all.into_iter().find(|other| other.id == session.id), Some(session));
 }
 
-pub(super) async fn a_session_ends_at_its_time_however_it_is_used(state: &State) {
+pub(super) async fn session_in_use_ends_at_its_expiry(state: &State) {
     let (session, digest) = created(state).await;
     let mut now = session.created;
     while now < session.expires.before(IDLE) {
@@ -76,7 +76,7 @@ pub(super) async fn a_session_ends_at_its_time_however_it_is_used(state: &State)
     assert_eq!(listed(state, &[session.id], session.expires).await, []);
 }
 
-pub(super) async fn a_session_that_goes_unused_ends(state: &State) {
+pub(super) async fn unused_session_ends(state: &State) {
     let (session, digest) = created(state).await;
     let last = Micros(session.created.after(IDLE).0 - 1);
     assert_eq!(find(state, &digest, last).await.unwrap().seen, last);
@@ -88,7 +88,7 @@ pub(super) async fn a_session_that_goes_unused_ends(state: &State) {
 }
 
 /// However short: what is written about once a minute must not end a session that is in use.
-pub(super) async fn a_session_in_use_outlasts_a_short_idle_time(state: &State) {
+pub(super) async fn session_in_use_outlasts_a_short_idle_time(state: &State) {
     let (session, digest) = new_session();
     let session = Session { idle: Duration::from_secs(20), ..session };
     create(state, &session, digest).await.unwrap();
@@ -98,7 +98,7 @@ pub(super) async fn a_session_in_use_outlasts_a_short_idle_time(state: &State) {
     }
 }
 
-pub(super) async fn an_ended_session_is_found_by_nobody(state: &State) {
+pub(super) async fn ended_session_is_not_found(state: &State) {
     let ((session, digest), (other, others)) = (created(state).await, created(state).await);
     end(state, session.id).await;
     assert_eq!(find(state, &digest, session.created).await, None);
@@ -110,7 +110,7 @@ pub(super) async fn an_ended_session_is_found_by_nobody(state: &State) {
     assert!(find(state, &others, other.created).await.is_some());
 }
 
-pub(super) async fn a_person_acts_in_one_of_their_organizations(state: &State) {
+pub(super) async fn session_acts_in_one_of_the_organizations_of_its_person(state: &State) {
     let (session, digest) = created(state).await;
     let (now, [first, second]) = (session.created, [session.memberships[0], session.memberships[1]]);
     assert_eq!(find(state, &digest, now).await.unwrap().user(), Some(first.user));
@@ -130,7 +130,7 @@ pub(super) async fn a_person_acts_in_one_of_their_organizations(state: &State) {
     assert_eq!(find(state, &token, now).await, None);
 }
 
-pub(super) async fn a_digest_and_an_id_are_of_one_session(state: &State) {
+pub(super) async fn session_digest_and_id_are_unique(state: &State) {
     let (session, digest) = created(state).await;
     let (other, another) = new_session();
     let twice = create(state, &session, digest).await;

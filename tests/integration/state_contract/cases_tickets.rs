@@ -1,4 +1,4 @@
-//! Tickets: handed out once, and never too late.
+//! Tickets: handed out once, and not after their expiry.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) async fn take(state: &State, digest: &TokenDigest, now: Micros) -> Op
     state.take_ticket(digest, now).await.unwrap()
 }
 
-pub(super) async fn a_ticket_is_taken_once(state: &State) {
+pub(super) async fn ticket_is_taken_once(state: &State) {
     let (now, content) = (clock::now(), [0, 255, b'"', b'\n', 0x80]);
     let [digest, other] = [put(state, &content, soon(now)).await, put(state, b"", soon(now)).await];
     assert_eq!(take(state, &digest, now).await.as_deref(), Some(&content[..]));
@@ -27,16 +27,16 @@ pub(super) async fn a_ticket_is_taken_once(state: &State) {
     assert_eq!(take(state, &other, Micros(soon(now).0 - 1)).await.as_deref(), Some(&b""[..]));
 }
 
-pub(super) async fn a_ticket_is_not_handed_out_too_late(state: &State) {
+pub(super) async fn expired_ticket_is_not_handed_out(state: &State) {
     let now = clock::now();
     let digest = put(state, b"late", soon(now)).await;
     assert_eq!(take(state, &digest, soon(now)).await, None);
-    assert_eq!(take(state, &digest, now).await, None, "whoever came too late has used it up");
+    assert_eq!(take(state, &digest, now).await, None, "the late attempt has removed it");
     let over = put(state, b"over", now.before(Duration::from_secs(1))).await;
     assert_eq!(take(state, &over, now).await, None);
 }
 
-pub(super) async fn of_all_who_try_one_gets_a_ticket(state: &State) {
+pub(super) async fn ticket_goes_to_one_of_several_takers(state: &State) {
     let now = clock::now();
     for _ in 0..20 {
         let digest = put(state, b"only one", soon(now)).await;

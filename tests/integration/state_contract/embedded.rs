@@ -1,4 +1,4 @@
-//! What the embedded state promises of its file.
+//! Embedded state: restarts, crashes, replay, and the state file.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use keygate::refusal::Refusal;
 use keygate::state::embedded::{JournaledUse, OpenError, Settings, UsedKey};
 use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, User};
 
+use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, revoke, rotate};
 use super::runtime::block_on;
-use super::tenancy::{Held, admit, decide, new_org, permission, refuse, revoke, rotate, tenant};
 use super::{CONCURRENT, PATIENCE, QUOTA, TOKEN};
 
 /// A new state in a directory of its own.
@@ -42,7 +42,7 @@ pub(super) fn as_embedded(state: &State) -> &Embedded {
     embedded
 }
 
-/// What a crash at this moment would leave, in a directory of its own.
+/// Copies the files as a crash at this moment would leave them, into a directory of its own.
 pub(super) fn crashed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for name in ["state.db", "state.db-wal"] {
@@ -59,23 +59,23 @@ fn everything_listed(state: &State) -> (Vec<Org>, Vec<User>, Vec<Key>) {
     (orgs, users, keys)
 }
 
-/// A directory with something of everything, used a little.
-async fn furnish(state: &State, now: Micros) -> (Held, Held) {
-    let (tenancy, key) = tenant(state).await;
-    let (elsewhere, limited) = tenant(state).await;
+/// Creates every kind of record, and uses two keys.
+async fn furnish(state: &State, now: Micros) -> (HeldKey, HeldKey) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let (elsewhere, limited) = fixture_with_key(state).await;
     let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9 };
-    let gone = tenancy.user(state, "gone").await;
-    let revoked = tenancy.key_of(state, gone).await;
+    let gone = fixture.user(state, "gone").await;
+    let revoked = fixture.key_of(state, gone).await;
     for change in [
         Change::LimitKey { key: limited.id, quota: Some(quota) },
         Change::LimitOrg { org: elsewhere.org, concurrent: Some(7) },
         Change::SuspendOrg { org: elsewhere.org, suspended: true },
         Change::RevokeKey { key: revoked.id, at: now },
         Change::RevokeKey { key: revoked.id, at: now.after(TOKEN) },
-        Change::RemoveUser { org: tenancy.org, user: gone, at: now },
+        Change::RemoveUser { org: fixture.org, user: gone, at: now },
         Change::PermitUser {
-            org: tenancy.org,
-            user: tenancy.user,
+            org: fixture.org,
+            user: fixture.user,
             permissions: vec![permission("a"), permission("b")],
         },
     ] {
@@ -105,27 +105,27 @@ fn restart_keeps_everything(end: impl FnOnce(State)) {
 }
 
 #[test]
-fn a_restart_after_close_keeps_everything() {
+fn restart_after_close_keeps_everything() {
     restart_keeps_everything(|state| block_on(state.close()));
 }
 
 #[test]
-fn a_restart_after_drop_keeps_everything() {
+fn restart_after_drop_keeps_everything() {
     restart_keeps_everything(drop);
 }
 
 #[test]
-fn a_change_that_returned_survives_a_crash() {
+fn acknowledged_change_survives_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
-    let (tenancy, key) = block_on(tenant(&state));
+    let (fixture, key) = block_on(fixture_with_key(&state));
     let listed = everything_listed(&state);
     let left = crashed(dir.path());
     assert_eq!(everything_listed(&open(left.path())), listed);
     block_on(revoke(&state, &key));
     let left = crashed(dir.path());
     assert_eq!(block_on(refuse(&open(left.path()), &key, clock::now())), Refusal::Revoked);
-    block_on(tenancy.suspend(&state, true));
+    block_on(fixture.suspend(&state, true));
     assert!(as_embedded(&open(crashed(dir.path()).path())).orgs()[0].suspended);
 }
 
@@ -133,7 +133,7 @@ fn a_change_that_returned_survives_a_crash() {
 fn uses_are_written_back_while_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     let now = clock::now();
     block_on(admit(&state, &key, now));
     let written = || record(&open(crashed(dir.path()).path()), key.id).uses == 1;
@@ -148,10 +148,10 @@ fn uses_are_written_back_while_it_runs() {
 fn changes_after_close_are_refused_and_decisions_go_on() {
     let (state, _dir) = opened();
     block_on(async {
-        let (tenancy, key) = tenant(&state).await;
+        let (fixture, key) = fixture_with_key(&state).await;
         state.close().await;
         state.close().await;
-        let change = Change::SuspendOrg { org: tenancy.org, suspended: true };
+        let change = Change::SuspendOrg { org: fixture.org, suspended: true };
         assert!(matches!(state.change(change).await, Err(ChangeError::Closed)));
         admit(&state, &key, clock::now()).await;
     });
@@ -167,10 +167,10 @@ fn changes_are_made_in_the_order_of_their_arrival() {
     assert!(one.is_ok() && matches!(two, Err(ChangeError::Taken("name"))), "{one:?} {two:?}");
 }
 
-/// Uses a key at these times, and opens what a crash before all of them leaves.
+/// Uses a key after these pauses, and opens the files that a crash before the first use leaves.
 fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<JournaledUse>, tempfile::TempDir) {
     let state = open(dir);
-    let (_, held) = block_on(tenant(&state));
+    let (_, held) = block_on(fixture_with_key(&state));
     let left = crashed(dir);
     let mut now = clock::now();
     let mut uses = Vec::new();
@@ -185,7 +185,7 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Jou
 }
 
 #[test]
-fn a_replay_of_every_use_restores_what_was() {
+fn replay_of_every_use_restores_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let (state, restarted, key, mut uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000, 2_000_000, 7, 1]);
     let stranger = JournaledUse { key: UsedKey::Key("zzzzzzzzz".parse().unwrap()), ..uses[0] };
@@ -209,7 +209,7 @@ fn a_replay_of_every_use_restores_what_was() {
 }
 
 #[test]
-fn a_replay_charges_nothing_that_was_written_back() {
+fn replay_charges_no_use_that_was_written_back() {
     let dir = tempfile::tempdir().unwrap();
     let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000]);
     let last = uses[2].time;
@@ -223,9 +223,9 @@ fn a_replay_charges_nothing_that_was_written_back() {
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 24, failure_persistence: None, ..Default::default() })]
 
-    /// Whatever part of the uses the journal kept.
+    /// For any part of the uses that the journal kept.
     #[test]
-    fn a_replay_never_leaves_a_bucket_fuller_than_it_was(
+    fn replay_never_leaves_a_bucket_fuller_than_it_was(
         pauses in proptest::collection::vec(0..2_000_000_u64, 1..40),
         kept in proptest::collection::vec(proptest::bool::ANY, 40),
     ) {
@@ -242,11 +242,11 @@ proptest::proptest! {
 }
 
 #[test]
-fn another_configured_quota_keeps_the_tokens() {
+fn configured_quota_change_keeps_the_tokens() {
     let dir = tempfile::tempdir().unwrap();
     let now = clock::now();
     let state = open(dir.path());
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     block_on(admit(&state, &key, now));
     drop(state);
     let quota = Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
@@ -256,7 +256,7 @@ fn another_configured_quota_keeps_the_tokens() {
 }
 
 #[test]
-fn only_one_process_has_the_file() {
+fn state_file_is_opened_by_one_process_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
     let again = || Embedded::open(&settings(dir.path().join("state.db")));
@@ -268,7 +268,7 @@ fn only_one_process_has_the_file() {
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_refused_untouched() {
+fn file_of_a_newer_version_is_refused_untouched() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let path = dir.path().join("state.db");
@@ -284,7 +284,7 @@ fn a_file_of_a_newer_version_is_refused_untouched() {
 }
 
 #[test]
-fn what_is_not_a_state_file_is_refused() {
+fn foreign_file_is_refused_as_a_state_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.db");
     std::fs::write(&path, "certainly not a database ".repeat(1000)).unwrap();
@@ -293,12 +293,12 @@ fn what_is_not_a_state_file_is_refused() {
 }
 
 #[test]
-fn only_the_owner_can_read_the_file() {
+fn state_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new/er/state.db");
     let state = State::Embedded(Embedded::open(&settings(&path)).unwrap());
-    block_on(tenant(&state));
+    block_on(fixture_with_key(&state));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     for suffix in ["", "-wal", ".lock"] {
@@ -309,13 +309,13 @@ fn only_the_owner_can_read_the_file() {
 }
 
 #[test]
-fn what_cannot_be_written_is_not_changed_and_nothing_used_is_forgotten() {
+fn failed_write_changes_nothing_and_loses_no_use() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
-    let (tenancy, key) = block_on(tenant(&state));
+    let (fixture, key) = block_on(fixture_with_key(&state));
     let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let suspend = Change::SuspendOrg { org: tenancy.org, suspended: true };
+    let suspend = Change::SuspendOrg { org: fixture.org, suspended: true };
     assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
     block_on(admit(&state, &key, clock::now()));
     // At least one write-back fails.

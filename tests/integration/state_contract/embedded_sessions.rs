@@ -1,4 +1,4 @@
-//! What the embedded state promises of session quota keys, sessions and tickets in its file.
+//! Embedded state: session quota keys, sessions and tickets in the state file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use rusqlite::Connection;
 use super::cases_sessions::{created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::embedded::{as_embedded, crashed, open};
+use super::fixture::{Fixture, admit, drain, fixture_with_key, new_key, new_org, new_user, rate_limit_status, refuse};
 use super::runtime::block_on;
-use super::tenancy::{Tenancy, admit, drain, new_key, new_org, new_user, rate_limit_status, refuse, tenant};
 
 const LIFE: Duration = Duration::from_secs(300);
 
@@ -22,7 +22,7 @@ fn rows(dir: &Path, table: &str) -> i64 {
 }
 
 #[test]
-fn a_session_survives_a_restart_and_its_end_a_crash() {
+fn session_survives_a_restart_and_its_end_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
     let (session, digest) = block_on(created(&state));
@@ -46,7 +46,7 @@ fn a_session_survives_a_restart_and_its_end_a_crash() {
 }
 
 #[test]
-fn what_is_over_leaves_the_file() {
+fn expired_records_are_removed_from_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
     let now = clock::now();
@@ -66,7 +66,7 @@ fn what_is_over_leaves_the_file() {
 }
 
 #[test]
-fn a_ticket_waits_for_the_start_and_is_not_given_again_after_a_crash() {
+fn ticket_survives_a_restart_and_is_not_given_again_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let now = clock::now();
     let digest = block_on(put(&open(dir.path()), b"a link", now.after(LIFE)));
@@ -92,14 +92,14 @@ fn tickets_are_bounded_and_those_that_expire_first_go() {
 fn session_quota_bucket_is_not_refilled_by_a_replay() {
     let dir = tempfile::tempdir().unwrap();
     let state = open(dir.path());
-    let (tenancy, key) = block_on(tenant(&state));
-    let quota_key = block_on(tenancy.session_quota_key(&state, tenancy.user));
+    let (fixture, key) = block_on(fixture_with_key(&state));
+    let quota_key = block_on(fixture.session_quota_key(&state, fixture.user));
     let left = crashed(dir.path());
     let now = clock::now();
     block_on(drain(&state, &quota_key, now));
     let restarted = open(left.path());
     let uses: Vec<JournaledUse> =
-        (1..=5).map(|number| JournaledUse { key: UsedKey::SessionQuotaKey(tenancy.user), time: now, number }).collect();
+        (1..=5).map(|number| JournaledUse { key: UsedKey::SessionQuotaKey(fixture.user), time: now, number }).collect();
     assert_eq!(as_embedded(&restarted).replay(&uses), 5);
     assert_eq!(as_embedded(&restarted).replay(&uses), 0);
     assert_eq!(
@@ -135,7 +135,7 @@ PRAGMA user_version = 1;
 ";
 
 #[test]
-fn a_file_of_version_1_is_brought_up_to_date_with_all_that_is_in_it() {
+fn file_of_version_1_is_migrated_with_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let org = new_org();
     let user = new_user(org.id, "ann@example.com");
@@ -170,9 +170,9 @@ fn a_file_of_version_1_is_brought_up_to_date_with_all_that_is_in_it() {
         });
     }
     let state = open(dir.path());
-    let held = super::tenancy::Held { id: key.id, digest };
+    let held = super::fixture::HeldKey { id: key.id, digest };
     assert_eq!(block_on(admit(&state, &held, clock::now())).number, 42);
-    let tenancy = Tenancy { org: org.id, tag: org.tag, user: user.id };
-    let quota_key = block_on(tenancy.session_quota_key(&state, user.id));
+    let fixture = Fixture { org: org.id, tag: org.tag, user: user.id };
+    let quota_key = block_on(fixture.session_quota_key(&state, user.id));
     assert_eq!(block_on(admit(&state, &quota_key, clock::now())).number, 1);
 }

@@ -1,14 +1,14 @@
-//! The contract of the shared state, as cases that every variant of [`keygate::state::State`] passes, and what each
-//! variant promises beyond it.
+//! Contract of the shared state: cases that every variant of [`keygate::state::State`] passes, and tests of further
+//! guarantees of single variants.
 //!
-//! A case may find records of other cases in its state: it asserts about those that it made.
+//! Several cases share one state: a case only makes assertions about records that it created.
 
 use std::time::Duration;
 
 use keygate::quota::Quota;
 
 mod runtime;
-mod tenancy;
+mod fixture;
 
 // The contract.
 mod cases_admission;
@@ -19,11 +19,11 @@ mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
 
-// What the variants have in common beyond it.
+// Equality of the variants.
 mod same_trace;
 mod same_arithmetic;
 
-// What single variants promise.
+// Guarantees of single variants.
 mod embedded;
 mod embedded_sessions;
 mod redis;
@@ -37,52 +37,52 @@ mod gateways;
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
 /// The configured concurrency of all cases.
 const CONCURRENT: u32 = 3;
-/// How long a test waits for what happens within a second on an idle machine.
+/// Longest wait for an event that takes a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two tokens.
 const TOKEN: Duration = Duration::from_secs(1);
 
-/// Runs all cases over a variant, in a module of this name. The expression opens a state, within the runtime: it gives
-/// the state, configured with [`QUOTA`] and [`CONCURRENT`], and whatever is to be kept as long as it is open.
+/// Runs all cases over a variant, in a module of this name. The expression is evaluated within the runtime and returns a
+/// state, configured with [`QUOTA`] and [`CONCURRENT`], and a guard that is kept as long as the state is open.
 macro_rules! contract {
     ($variant:ident, $open:expr) => {
         contract! {
             $variant, $open,
             cases_admission: [
-                an_unknown_key_is_refused_without_a_principal,
-                a_key_is_found_with_and_without_its_id,
-                an_admission_says_who_and_where_they_stand,
-                each_use_has_the_next_number,
-                a_refusal_takes_nothing,
-                refusals_come_in_their_order,
-                a_bucket_gives_its_burst_and_then_its_rate,
-                slots_are_limited_per_organization_and_come_back,
-                a_refusal_for_slots_costs_no_token,
+                unknown_key_is_denied_without_a_principal,
+                key_is_found_with_and_without_its_id,
+                admission_names_the_principal_and_the_rate_limit_status,
+                uses_are_numbered_consecutively,
+                denied_request_takes_nothing,
+                refusals_have_a_fixed_order,
+                bucket_gives_its_burst_and_then_its_rate,
+                slots_are_limited_for_each_organization_and_released,
+                refusal_for_slots_costs_no_token,
             ],
             cases_changes: [
-                a_revocation_holds_at_once_and_for_good,
-                a_rotation_replaces_the_secret_and_nothing_else,
-                an_overlap_keeps_one_secret_for_its_time,
+                revocation_holds_at_once_and_for_good,
+                rotation_replaces_the_secret_and_nothing_else,
+                rotation_overlap_keeps_the_previous_secret_valid,
                 permissions_follow_the_user,
-                a_removed_user_takes_its_keys_along,
-                a_suspension_holds_until_resumed,
-                limits_of_an_organization_hold_at_once,
-                another_quota_keeps_the_tokens,
-                other_defaults_hold_at_once_and_keep_what_was_counted,
-                other_defaults_leave_those_alone_who_have_limits_of_their_own,
+                keys_of_a_removed_user_are_denied,
+                suspension_holds_until_resumed,
+                organization_limits_hold_at_once,
+                quota_change_keeps_the_tokens,
+                default_limits_change_at_once_and_keep_tokens,
+                default_limits_do_not_replace_own_limits,
             ],
             cases_records: [
-                what_is_unique_is_taken_once,
-                changes_to_what_does_not_exist_are_refused,
-                a_change_that_fails_does_not_undo_its_neighbours,
+                unique_fields_are_taken_once,
+                changes_to_missing_records_are_refused,
+                failed_change_does_not_undo_its_neighbours,
                 records_are_listed_in_the_order_of_creation,
                 single_records_are_found,
             ],
             cases_concurrency: [
-                no_decision_begun_after_a_change_misses_it,
+                changes_hold_for_every_decision_that_begins_afterwards,
                 threads_share_a_bucket_exactly,
                 threads_never_exceed_the_slots,
-                a_storm_of_rate_limited_requests_holds_no_slot,
+                rate_limited_requests_hold_no_slot,
             ],
             cases_session_quota: [
                 session_quota_key_names_its_user_and_no_key,
@@ -93,19 +93,19 @@ macro_rules! contract {
                 session_quota_key_is_unique_for_each_user,
             ],
             cases_sessions: [
-                a_session_is_found_as_it_was_made,
-                a_session_ends_at_its_time_however_it_is_used,
-                a_session_that_goes_unused_ends,
-                a_session_in_use_outlasts_a_short_idle_time,
-                an_ended_session_is_found_by_nobody,
-                a_person_acts_in_one_of_their_organizations,
-                a_digest_and_an_id_are_of_one_session,
+                session_is_found_as_it_was_created,
+                session_in_use_ends_at_its_expiry,
+                unused_session_ends,
+                session_in_use_outlasts_a_short_idle_time,
+                ended_session_is_not_found,
+                session_acts_in_one_of_the_organizations_of_its_person,
+                session_digest_and_id_are_unique,
                 sessions_are_listed_oldest_first,
             ],
             cases_tickets: [
-                a_ticket_is_taken_once,
-                a_ticket_is_not_handed_out_too_late,
-                of_all_who_try_one_gets_a_ticket,
+                ticket_is_taken_once,
+                expired_ticket_is_not_handed_out,
+                ticket_goes_to_one_of_several_takers,
             ],
         }
     };

@@ -11,10 +11,10 @@ use keygate::state::redis::{
 use keygate::state::{Change, ChangeError, Redis as RedisState, State, Unavailable};
 use keygate::tls::{CertificateFiles, ClientSettings};
 
+use super::fixture::{admit, created, fixture_with_key, refuse, revoke};
 use super::redis::{at, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
-use super::tenancy::{admit, created, refuse, revoke, tenant};
 use crate::support::redis::{Certificates, Cluster, Proxy, Redis, Sentinels};
 use crate::support::until;
 
@@ -68,7 +68,7 @@ fn cluster_failover_restores_service() {
     let _entered = enter();
     let cluster = Cluster::start(3, 1);
     let mut load = Load::start(in_use(of_cluster(&cluster)));
-    let slot = cluster.slot_of(load.tenancy.tag.as_str());
+    let slot = cluster.slot_of(load.fixture.tag.as_str());
     let primary = cluster.primary_of(slot);
     primary.kill();
     load.see(10, |outcome| matches!(outcome, Outcome::Unavailable(_)));
@@ -86,7 +86,7 @@ fn cluster_is_discovered_from_one_node() {
     let state = open(in_use(Servers::Single(at(&cluster.nodes()[0])))).unwrap();
     block_on(async {
         for _ in 0..8 {
-            let key = tenant(&state).await.1;
+            let key = fixture_with_key(&state).await.1;
             admit(&state, &key, clock::now()).await;
         }
         state.close().await;
@@ -99,7 +99,7 @@ fn hash_slot_migration_fails_no_request() {
     let cluster = Cluster::start(3, 0);
     let mut load = Load::start(in_use(of_cluster(&cluster)));
     let admitted = |outcome| outcome == Outcome::Admitted;
-    let slot = cluster.slot_of(load.tenancy.tag.as_str());
+    let slot = cluster.slot_of(load.fixture.tag.as_str());
     let from = cluster.primary_of(slot);
     let to = cluster.primaries().into_iter().find(|node| node.port() != from.port()).unwrap();
     cluster.begin_move(slot, from, to);
@@ -123,7 +123,7 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
     let mut keys = Vec::new();
     block_on(async {
         for _ in 0..90 {
-            keys.push(tenant(&state).await.1);
+            keys.push(fixture_with_key(&state).await.1);
         }
     });
     cluster.primaries().into_iter().for_each(Redis::reset_stats);
@@ -138,7 +138,7 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
     for node in cluster.primaries() {
         assert!(!node.cli::<String>(&["INFO", "errorstats"]).contains("MOVED"), "a command was sent to the wrong node");
     }
-    let tag = |held: &super::tenancy::Held| -> OrgTag { held.id.tag() };
+    let tag = |held: &super::fixture::HeldKey| -> OrgTag { held.id.tag() };
     for key in &keys {
         let slots = ["org", "keys", &format!("key:{}", key.id)]
             .map(|record| cluster.slot_of(&format!("keygate:{{{}}}:{record}", tag(key).as_str())));
@@ -165,18 +165,18 @@ fn revocation_lost_by_a_failover_is_replayed() {
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
     let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
-    let (tenancy, key) = block_on(tenant(&state));
+    let (fixture, key) = block_on(fixture_with_key(&state));
     let removed = block_on(async {
-        let user = tenancy.user(&state, "gone@example.com").await;
-        tenancy.key_of(&state, user).await
+        let user = fixture.user(&state, "gone@example.com").await;
+        fixture.key_of(&state, user).await
     });
-    let record = |id: keygate::key::KeyId| format!("keygate:{{{}}}:key:{id}", tenancy.tag.as_str());
-    let org = format!("keygate:{{{}}}:org", tenancy.tag.as_str());
+    let record = |id: keygate::key::KeyId| format!("keygate:{{{}}}:key:{id}", fixture.tag.as_str());
+    let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
     let old = [org, record(key.id), record(removed.id)].map(|name| (server.cli::<Vec<u8>>(&["DUMP", &name]), name));
     block_on(async {
         revoke(&state, &key).await;
         let user = state.key(removed.id).await.unwrap().unwrap().user;
-        state.change(Change::RemoveUser { org: tenancy.org, user, at: clock::now() }).await.unwrap();
+        state.change(Change::RemoveUser { org: fixture.org, user, at: clock::now() }).await.unwrap();
     });
     proxy.refuse(true);
     proxy.cut();
@@ -192,14 +192,14 @@ fn revocation_lost_by_a_failover_is_replayed() {
         block_on(state.decide(ask)).ok()
     });
     // The index of digests is gone too: the keys are found by their ids.
-    let refusal = |held: &super::tenancy::Held| {
+    let refusal = |held: &super::fixture::HeldKey| {
         let ask = keygate::state::DecideRequest {
             digest: &held.digest,
             id: Some(held.id),
             access: keygate::state::RouteAccess::Everyone,
             now: clock::now(),
         };
-        super::tenancy::refused(&block_on(state.decide(ask)).unwrap())
+        super::fixture::refused(&block_on(state.decide(ask)).unwrap())
     };
     assert_eq!(refusal(&key), Refusal::Revoked);
     assert_eq!(refusal(&removed), Refusal::UserRemoved);
@@ -213,10 +213,10 @@ fn slots_lost_by_a_failover_are_reported_again() {
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
     let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
-    let (tenancy, key) = block_on(tenant(&state));
+    let (fixture, key) = block_on(fixture_with_key(&state));
     let first = block_on(admit(&state, &key, clock::now()));
-    let org = format!("keygate:{{{}}}:org", tenancy.tag.as_str());
-    let records = [org.clone(), format!("keygate:{{{}}}:key:{}", tenancy.tag.as_str(), key.id)];
+    let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
+    let records = [org.clone(), format!("keygate:{{{}}}:key:{}", fixture.tag.as_str(), key.id)];
     let old = records.map(|record| (server.cli::<Vec<u8>>(&["DUMP", &record]), record));
     let more: Vec<_> = (0..5).map(|_| block_on(admit(&state, &key, clock::now()))).collect();
     proxy.refuse(true);
@@ -242,7 +242,7 @@ fn change_is_acknowledged_when_replicas_have_it() {
     until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));
     let durability = Durability { replicas: 1, timeout: Duration::from_millis(300) };
     let state = open(Settings { durability, ..in_use(Servers::Single(at(primary))) }).unwrap();
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     replica.stop_process();
     let change = Change::RevokeKey { key: key.id, at: clock::now() };
     let refused = block_on(state.change(change.clone()));
@@ -278,7 +278,7 @@ fn server_with_a_password_requires_it() {
         assert!(error.is_lasting(), "{error:?}");
     }
     let state = with(Some(&password)).unwrap();
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     block_on(admit(&state, &key, clock::now()));
 }
 
@@ -296,7 +296,7 @@ fn tls_with_a_private_authority_and_a_client_certificate() {
     let (chain, file) = certificates.client();
     let identity = Some(CertificateFiles { chain, key: file });
     let state = with(Some(ClientSettings { ca: ca.clone(), identity: identity.clone() })).unwrap();
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     block_on(admit(&state, &key, clock::now()));
     block_on(state.close());
     // Refused: another authority than the server's, no client certificate, no TLS.

@@ -11,8 +11,8 @@ use keygate::state::redis::Settings;
 use keygate::state::{DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
 use tokio::task::JoinHandle;
 
+use super::fixture::{Fixture, HeldKey, new_fixture};
 use super::runtime::block_on;
-use super::tenancy::{Held, Tenancy, tenancy};
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -43,8 +43,8 @@ pub(super) struct Sample {
 /// Clients that send requests until the load ends.
 pub(super) struct Load {
     pub(super) state: Arc<State>,
-    pub(super) tenancy: Tenancy,
-    pub(super) keys: Vec<Held>,
+    pub(super) fixture: Fixture,
+    pub(super) keys: Vec<HeldKey>,
     over: Arc<AtomicBool>,
     seen: tokio::sync::watch::Receiver<(u64, Outcome)>,
     clients: Vec<JoinHandle<Vec<Sample>>>,
@@ -54,13 +54,13 @@ impl Load {
     /// Opens a state, and waits until requests are admitted.
     pub(super) fn start(settings: Settings) -> Self {
         let state = Arc::new(State::Redis(block_on(RedisState::open(settings)).unwrap()));
-        let (tenancy, keys) = block_on(async {
-            let tenancy = tenancy(&state).await;
+        let (fixture, keys) = block_on(async {
+            let fixture = new_fixture(&state).await;
             let mut keys = Vec::new();
             for _ in 0..KEYS {
-                keys.push(tenancy.key(&state).await);
+                keys.push(fixture.key(&state).await);
             }
-            (tenancy, keys)
+            (fixture, keys)
         });
         let over = Arc::new(AtomicBool::new(false));
         let (seeing, seen) = tokio::sync::watch::channel((0, Outcome::Admitted));
@@ -70,7 +70,7 @@ impl Load {
             tokio::spawn(client)
         });
         let clients = clients.collect();
-        let load = Self { state, tenancy, keys, over, seen, clients };
+        let load = Self { state, fixture, keys, over, seen, clients };
         load.see(20, |outcome| outcome == Outcome::Admitted);
         load
     }
@@ -111,7 +111,7 @@ impl Load {
 
     /// Waits until the server counts no slot of the organization.
     pub(super) fn until_no_slot_is_taken(&self, server: &Redis) {
-        let org = format!("keygate:{{{}}}:org", self.tenancy.tag.as_str());
+        let org = format!("keygate:{{{}}}:org", self.fixture.tag.as_str());
         until("no slot is taken", || {
             let live: Vec<u8> = server.try_cli(&["HGET", &org, "live"]).ok()?;
             let taken = f64::from_le_bytes(live.get(8..16)?.try_into().unwrap());
@@ -133,7 +133,7 @@ impl Load {
 
 async fn client(
     state: Arc<State>,
-    key: Held,
+    key: HeldKey,
     over: Arc<AtomicBool>,
     seeing: Arc<tokio::sync::watch::Sender<(u64, Outcome)>>,
 ) -> Vec<Sample> {

@@ -13,10 +13,10 @@ use keygate::refusal::Refusal;
 use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
 use keygate::state::{Redis as RedisState, State};
 
+use super::fixture::{admit, fixture_with_key};
 use super::redis::settings;
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
-use super::tenancy::{admit, tenant};
 use crate::support::redis::{Hole, Options, Proxy, Redis};
 use crate::support::{is_strict, until};
 
@@ -211,7 +211,7 @@ fn late_admission_counts_once() {
     let proxy = Proxy::to(server.address());
     let policy = OnUnavailable::KnownKeys { max_staleness: STALENESS };
     let state = State::Redis(block_on(RedisState::open(quick(&proxy, policy))).unwrap());
-    let (_, key) = block_on(tenant(&state));
+    let (_, key) = block_on(fixture_with_key(&state));
     assert!(!block_on(admit(&state, &key, clock::now())).provisional);
     proxy.delay(Duration::from_millis(150));
     let late = block_on(admit(&state, &key, clock::now()));

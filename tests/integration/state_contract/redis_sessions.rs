@@ -14,9 +14,9 @@ use keygate::state::{
 
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
+use super::fixture::{admit, fixture_with_key, new_key};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
-use super::tenancy::{admit, new_key, tenant};
 use crate::support::redis::{Proxy, Redis};
 use crate::support::until;
 
@@ -198,15 +198,15 @@ fn session_quota_key_is_taken_only_once_it_is_written() {
     let server = Redis::start();
     let [one, other] = [gateway(&server), gateway(&server)];
     block_on(async {
-        let (tenancy, key) = tenant(&one).await;
-        let digest = session_quota_digest(tenancy.user);
+        let (fixture, key) = fixture_with_key(&one).await;
+        let digest = session_quota_digest(fixture.user);
         let create = |state| {
-            let (key, _) = new_key(tenancy.tag, tenancy.org, tenancy.user);
+            let (key, _) = new_key(fixture.tag, fixture.org, fixture.user);
             State::change(state, Change::CreateKey { key: Key { session_quota_key: true, ..key }, digest })
         };
         let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let claim = |at: Micros| {
-            let (name, dead) = (format!("keygate:digest:{hex}"), KeyId::generate(tenancy.tag).unwrap());
+            let (name, dead) = (format!("keygate:digest:{hex}"), KeyId::generate(fixture.tag).unwrap());
             server.cli::<u64>(&["HSET", &name, "key", dead.as_str(), "at", &at.0.to_string()])
         };
         claim(clock::now());
@@ -237,9 +237,9 @@ fn acl_rights_named_in_the_configuration_are_enough() {
     let login = Login { user: Some("keygate".into()), password: Some(Secret::new("secret".to_owned())) };
     let state = open(Settings { login, ..settings(Servers::Single(at(&server))) });
     block_on(async {
-        let (tenancy, key) = tenant(&state).await;
+        let (fixture, key) = fixture_with_key(&state).await;
         admit(&state, &key, clock::now()).await;
-        admit(&state, &tenancy.session_quota_key(&state, tenancy.user).await, clock::now()).await;
+        admit(&state, &fixture.session_quota_key(&state, fixture.user).await, clock::now()).await;
         let (session, digest) = new_session();
         let over = Session { expires: clock::now().before(Duration::from_secs(1)), ..session };
         create(&state, &over, digest).await.unwrap();

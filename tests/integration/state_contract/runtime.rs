@@ -1,4 +1,4 @@
-//! What a state may need to run: a tokio runtime, whichever thread it is waited for on.
+//! Tokio runtime of the cases, which can wait for a future on any thread.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,7 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn timers_and_tasks_work_wherever_a_future_is_waited_for() {
+fn timers_and_tasks_work_on_any_thread() {
     use std::time::Duration;
     let nap = || {
         block_on(async {

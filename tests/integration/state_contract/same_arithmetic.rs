@@ -1,4 +1,4 @@
-//! The bucket in Lua computes what the bucket in Rust does, to the unit, for every quota up to the largest.
+//! Bucket arithmetic in Lua equals that in Rust, to the unit, for every quota up to the largest.
 
 use keygate::clock::Micros;
 use keygate::quota::Quota;
@@ -15,7 +15,7 @@ const CASES: u32 = 10_000;
 const LATEST: u64 = 8_000_000_000_000_000;
 
 #[test]
-fn a_bucket_is_refilled_as_in_rust() {
+fn lua_refill_equals_rust() {
     let server = Redis::start();
     let lua = |words: [u64; 5]| -> Vec<u64> {
         let [level, at, requests, capacity, now] = words.map(|word| word.to_string());
@@ -32,7 +32,7 @@ fn a_bucket_is_refilled_as_in_rust() {
 }
 
 #[test]
-fn a_bucket_is_converted_as_in_rust() {
+fn lua_conversion_equals_rust() {
     let server = Redis::start();
     let lua = |words: [u64; 4]| -> Vec<u64> {
         let [level, was, per, capacity] = words.map(|word| word.to_string());
@@ -66,7 +66,7 @@ fn elapsed() -> impl Strategy<Value = i64> {
     prop_oneof![Just(0), 0..100_i64, 0..10_000_000_i64, 0..longest, -late - 3..-late + 3, -late..0, -longest..0,]
 }
 
-/// What a function of the scripts gives, as integers in full.
+/// Result of a function of the scripts, as exact integers.
 fn evaluated(server: &Redis, function: &str, arguments: &[&str]) -> Vec<u64> {
     let functions = include_str!("../../../src/state/redis/scripts/bucket.lua");
     let script = format!(

@@ -9,8 +9,8 @@ use keygate::state::{Admitted, Change, Decision, State};
 
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};
+use crate::state_contract::fixture::fixture_with_key;
 use crate::state_contract::runtime::{block_on, enter};
-use crate::state_contract::tenancy::tenant;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -26,7 +26,7 @@ fn slots_of_a_dead_gateway_are_free_within_the_lease() {
     block_on(async {
         let settings = shipped(&server, LEASE);
         let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
-        let (tenancy, key) = tenant(&heir).await;
+        let (fixture, key) = fixture_with_key(&heir).await;
         let lost = doomed.hold(key.digest, 60).await;
         let mut held = Vec::new();
         fill(&heir, &key.digest, &mut held, 40, Duration::ZERO).await;
@@ -36,7 +36,7 @@ fn slots_of_a_dead_gateway_are_free_within_the_lease() {
         fill(&heir, &key.digest, &mut held, ALL, LEASE + SLACK).await;
         assert!(died.elapsed() >= LEASE / 2, "the lease expired early");
         assert!(slot(&heir, &key.digest).await.is_none());
-        assert_eq!(counted(&server, tenancy.tag), (LIMIT, vec![LIMIT]));
+        assert_eq!(counted(&server, fixture.tag), (LIMIT, vec![LIMIT]));
         drop(lost);
     });
 }
@@ -49,7 +49,7 @@ fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
     block_on(async {
         let settings = shipped(&server, LEASE);
         let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
-        let (_, key) = tenant(&heir).await;
+        let (_, key) = fixture_with_key(&heir).await;
         let lost = doomed.hold(key.digest, ALL).await;
         for _ in 0..3 {
             assert!(matches!(doomed.decide(key.digest).await.unwrap(), Decision::Denied { .. }));
@@ -69,12 +69,12 @@ fn slot_held_for_longer_than_three_leases_still_counts() {
     block_on(async {
         let settings = shipped(&server, Duration::from_secs(1));
         let (holder, other) = (open(&settings).await, open(&settings).await);
-        let (quiet, refused) = (tenant(&other).await, tenant(&other).await);
+        let (quiet, refused) = (fixture_with_key(&other).await, fixture_with_key(&other).await);
         let limited = refused.0.key(&other).await;
         let one = Quota { requests: 1, per: Duration::from_secs(3600), burst: 1 };
         other.change(Change::LimitKey { key: limited.id, quota: Some(one) }).await.unwrap();
-        for tenancy in [&quiet.0, &refused.0] {
-            other.change(Change::LimitOrg { org: tenancy.org, concurrent: Some(2) }).await.unwrap();
+        for fixture in [&quiet.0, &refused.0] {
+            other.change(Change::LimitOrg { org: fixture.org, concurrent: Some(2) }).await.unwrap();
         }
         let (mut first, mut second) = (Vec::new(), Vec::new());
         fill(&holder, &quiet.1.digest, &mut first, 2, Duration::ZERO).await;
@@ -107,14 +107,14 @@ fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
         let lease = Duration::from_secs(1);
         let settings = shipped(&server, lease);
         let (frozen, other) = (GatewayThread::open(&settings).await, open(&settings).await);
-        let (tenancy, key) = tenant(&other).await;
+        let (fixture, key) = fixture_with_key(&other).await;
         let kept = frozen.hold(key.digest, 60).await;
         let thaw = frozen.freeze();
         let mut held = Vec::new();
         fill(&other, &key.digest, &mut held, ALL, lease + SLACK).await;
         // Redis counts room for 60 now, but the frozen gateway still holds as many.
         held.truncate(40);
-        until("all releases are reported", || (counted(&server, tenancy.tag).0 == 40).then_some(()));
+        until("all releases are reported", || (counted(&server, fixture.tag).0 == 40).then_some(()));
         // Queued in the gateway: the first requests that it decides when it wakes up.
         let decisions: Vec<_> = (0..50).map(|_| frozen.decide(key.digest)).collect();
         thaw.send(()).unwrap();
@@ -122,13 +122,13 @@ fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
             assert!(matches!(decision.await.unwrap(), Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
         }
         assert!(slot(&other, &key.digest).await.is_none());
-        assert_eq!(sorted(&server, tenancy.tag), (LIMIT, vec![40, 60]));
+        assert_eq!(sorted(&server, fixture.tag), (LIMIT, vec![40, 60]));
         held.truncate(39);
         let more: Vec<Admitted> = until_admitted(&frozen, key.digest).await;
         assert!(slot(&other, &key.digest).await.is_none());
-        assert_eq!(sorted(&server, tenancy.tag), (LIMIT, vec![39, 61]));
+        assert_eq!(sorted(&server, fixture.tag), (LIMIT, vec![39, 61]));
         drop((kept, more, held));
-        until("Redis has no lease", || (counted(&server, tenancy.tag) == (0, Vec::new())).then_some(()));
+        until("Redis has no lease", || (counted(&server, fixture.tag) == (0, Vec::new())).then_some(()));
     });
 }
 

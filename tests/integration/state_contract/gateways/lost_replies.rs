@@ -15,8 +15,8 @@ use super::cutting_proxy::CuttingProxy;
 use super::slots::all_slots_return;
 use super::{Gauge, LIMIT, ask, open, shipped};
 use crate::state_contract::PATIENCE;
+use crate::state_contract::fixture::{fixture_with_key, record};
 use crate::state_contract::runtime::{block_on, enter};
-use crate::state_contract::tenancy::{record, tenant};
 use crate::support::Random;
 use crate::support::redis::Redis;
 
@@ -46,8 +46,8 @@ fn cut_connections_leak_and_double_nothing() {
             gateways.push(open(&settings).await);
             networks.push(network);
         }
-        let (tenancy, plenty) = tenant(&gateways[0]).await;
-        let limited = tenancy.key(&gateways[0]).await;
+        let (fixture, plenty) = fixture_with_key(&gateways[0]).await;
+        let limited = fixture.key(&gateways[0]).await;
         gateways[0].change(Change::LimitKey { key: limited.id, quota: Some(QUOTA) }).await.unwrap();
         let (gauge, admissions, begun) = (Gauge::default(), Admissions::default(), Instant::now());
         let digests = [limited.digest, plenty.digest];
@@ -64,7 +64,7 @@ fn cut_connections_leak_and_double_nothing() {
         assert!(taken[0] as f64 <= allowed, "{} tokens of {allowed}", taken[0]);
         // A loaded machine does not ask for all of it.
         assert!(taken[0] as f64 >= 0.3 * allowed, "only {} tokens of {allowed}", taken[0]);
-        all_slots_return(&server, &gateways, tenancy.tag, &plenty.digest).await;
+        all_slots_return(&server, &gateways, fixture.tag, &plenty.digest).await;
     });
 }
 

@@ -13,8 +13,8 @@ use keygate::state::{Change, Decision, State};
 
 use super::gateway_thread::pass;
 use super::{open_four, shipped};
+use crate::state_contract::fixture::{decide, fixture_with_key};
 use crate::state_contract::runtime::{block_on, enter};
-use crate::state_contract::tenancy::{decide, tenant};
 use crate::support::redis::Redis;
 
 /// Ten requests a second, and a burst of a minute's worth.
@@ -47,7 +47,7 @@ fn refill_after_a_pause_is_capped_by_the_burst() {
         let mut settings = shipped(&server, LEASE);
         (settings.quota, settings.clock) = (QUOTA, Clock::Caller);
         let gateways = open_four(&settings).await;
-        let (_, key) = tenant(&gateways[0]).await;
+        let (_, key) = fixture_with_key(&gateways[0]).await;
         let mut now = clock::now();
         assert_eq!(drain(&gateways, &key.digest, |_| now).await, 600);
         for (pause, tokens) in [(1, 10), (5, 50), (59, 590), (60, 600), (61, 600), (3600, 600), (400 * 86400, 600)] {
@@ -67,8 +67,8 @@ fn server_clock_alone_decides() {
         let mut settings = shipped(&server, LEASE);
         settings.quota = QUOTA;
         let gateways = open_four(&settings).await;
-        let (tenancy, key) = tenant(&gateways[0]).await;
-        gateways[0].change(Change::LimitOrg { org: tenancy.org, concurrent: Some(1000) }).await.unwrap();
+        let (fixture, key) = fixture_with_key(&gateways[0]).await;
+        gateways[0].change(Change::LimitOrg { org: fixture.org, concurrent: Some(1000) }).await.unwrap();
         let hour = Duration::from_secs(3600);
         let off = |gateway: usize| match gateway {
             0 => clock::now(),

@@ -9,8 +9,8 @@ use keygate::refusal::Refusal;
 use keygate::state::{Change, Decision, State};
 
 use super::{ask, open_four, shipped};
+use crate::state_contract::fixture::{HeldKey, new_fixture};
 use crate::state_contract::runtime::{block_on, enter};
-use crate::state_contract::tenancy::{Held, tenancy};
 use crate::support::redis::Redis;
 
 const TRIALS: usize = 10_000;
@@ -23,18 +23,18 @@ fn revoked_key_is_admitted_by_no_gateway() {
     let server = Redis::start();
     block_on(async {
         let gateways = open_four(&shipped(&server, Duration::from_secs(10))).await;
-        let tenancy = tenancy(&gateways[0]).await;
-        let limit = Change::LimitOrg { org: tenancy.org, concurrent: Some(1_000_000) };
+        let fixture = new_fixture(&gateways[0]).await;
+        let limit = Change::LimitOrg { org: fixture.org, concurrent: Some(1_000_000) };
         gateways[0].change(limit).await.unwrap();
-        let (tenancy, gateways) = (&tenancy, &gateways);
+        let (fixture, gateways) = (&fixture, &gateways);
         let keys = stream::iter(0..TRIALS).map(async |trial| {
-            let key = tenancy.key(&gateways[trial % 4]).await;
+            let key = fixture.key(&gateways[trial % 4]).await;
             for gateway in gateways {
                 assert!(matches!(ask(gateway, &key.digest).await, Ok(Decision::Admitted(_))));
             }
             key
         });
-        let keys: Vec<Held> = keys.buffer_unordered(CONCURRENT_TRIALS).collect().await;
+        let keys: Vec<HeldKey> = keys.buffer_unordered(CONCURRENT_TRIALS).collect().await;
         let trials = keys.iter().enumerate().map(|(trial, key)| revoke_and_use(gateways, trial % 4, key));
         let uses: usize =
             stream::iter(trials).buffer_unordered(CONCURRENT_TRIALS).fold(0, async |sum, uses| sum + uses).await;
@@ -43,7 +43,7 @@ fn revoked_key_is_admitted_by_no_gateway() {
 }
 
 /// Revokes a key through one gateway, and uses it through the others as soon as that returns.
-async fn revoke_and_use(gateways: &[Arc<State>], by: usize, key: &Held) -> usize {
+async fn revoke_and_use(gateways: &[Arc<State>], by: usize, key: &HeldKey) -> usize {
     gateways[by].change(Change::RevokeKey { key: key.id, at: clock::now() }).await.unwrap();
     let others = gateways.iter().enumerate().filter(|(number, _)| *number != by);
     let uses = others.map(|(_, gateway)| ask(gateway, &key.digest));

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{Gauge, LIMIT, ask, counted, fill, open, shipped};
 use crate::state_contract::PATIENCE;
+use crate::state_contract::fixture::fixture_with_key;
 use crate::state_contract::runtime::{block_on, enter};
-use crate::state_contract::tenancy::tenant;
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{Random, until};
 
@@ -36,7 +36,7 @@ fn slots_of_an_organization_are_shared_by_four_gateways() {
         far.deadline = Duration::from_millis(20);
         far.servers = Servers::Single(Address { host: "127.0.0.1".into(), port: slow.address().port() });
         gateways.push(open(&far).await);
-        let (tenancy, key) = tenant(&gateways[0]).await;
+        let (fixture, key) = fixture_with_key(&gateways[0]).await;
         let gauge = Gauge::default();
         let clients = (0..CLIENTS).map(|seed| client(&gateways, &key.digest, &gauge, seed));
         let done = join_all(clients);
@@ -50,7 +50,7 @@ fn slots_of_an_organization_are_shared_by_four_gateways() {
         tokio::select! { _ = done => {}, () = change_delay => {} }
         slow.delay(Duration::ZERO);
         assert_eq!(gauge.most(), LIMIT, "the limit is reached and not exceeded");
-        all_slots_return(&server, &gateways, tenancy.tag, &key.digest).await;
+        all_slots_return(&server, &gateways, fixture.tag, &key.digest).await;
     });
 }
 

@@ -1,8 +1,8 @@
-//! The same trace over both variants: every answer of one is the answer of the other.
+//! The same random trace over both variants: every answer of one equals the answer of the other.
 //!
-//! Time is the asker's, and each key has its own, which steps in all ways. Two things about it are not the same in both
-//! variants, and cannot be without a write for each refusal or a time in each change. The trace goes around them, and
-//! nothing else is left out:
+//! The trace chooses the times; each key has a time of its own, which steps forward and back. In two points the variants
+//! differ, and equality would cost a write for each refusal or a time in each change. The trace avoids these two, and no
+//! others:
 //!
 //! - A refusal moves the bucket's time in the embedded state, and on Redis only when the clock was set back. Between a
 //!   refusal and the next admission, a key's time does not step back behind the refusal.

@@ -1,4 +1,4 @@
-//! What a trace is made of.
+//! Steps of a trace.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub(super) enum Step {
         required: Option<bool>,
         shift: i64,
     },
-    /// Asks where a key stands.
+    /// Reads the rate-limit status of a key.
     Look { key: usize, shift: i64 },
-    /// Gives a permit back.
+    /// Drops a permit.
     Release(usize),
     /// A change to the organization, or to a user or a key of it.
     Alter(usize, Alteration),
@@ -78,7 +78,7 @@ pub(super) fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How a key's time moves on, in microseconds: mostly not or forward, sometimes back, less and more than what counts as
+/// Steps of a key's time, in microseconds: mostly not or forward, sometimes back, less and more than what counts as
 /// a reading that came late.
 fn shifts() -> impl Strategy<Value = i64> {
     const SECOND: i64 = 1_000_000;

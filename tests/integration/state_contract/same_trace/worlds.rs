@@ -13,9 +13,9 @@ use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
 
 use super::steps::{Alteration, Named, Secret, Step};
-use crate::state_contract::tenancy::{new_key, new_org, new_user, permission};
+use crate::state_contract::fixture::{new_key, new_org, new_user, permission};
 
-/// What an answer says, all of it.
+/// Content of an answer.
 #[derive(Debug, PartialEq)]
 struct Said {
     refusal: Option<Refusal>,
@@ -82,7 +82,7 @@ impl<'a> Worlds<'a> {
         }
     }
 
-    /// Everything given back, everything seen.
+    /// Drops all permits and compares all records.
     pub(super) async fn end(mut self) -> Result<(), TestCaseError> {
         self.permits.clear();
         for key in 0..self.keys.len() {
@@ -227,7 +227,7 @@ impl<'a> Worlds<'a> {
         Ok(())
     }
 
-    /// Makes a change in both; whether it was made.
+    /// Makes a change in both; returns true when it was made.
     async fn change(&self, change: &Change) -> Result<bool, TestCaseError> {
         let [one, other] = self.states;
         let (one, other) = (one.change(change.clone()).await, other.change(change.clone()).await);
@@ -258,7 +258,7 @@ impl Traced {
     }
 }
 
-/// What a decision says, and what it gave.
+/// Content of a decision, and its permit.
 fn said(decision: Decision) -> (Said, Option<Admitted>) {
     match decision {
         Decision::Admitted(admitted) => {

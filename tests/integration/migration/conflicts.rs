@@ -1,24 +1,24 @@
-//! What is in the way of a copy: told, all of it, and left as it is.
+//! Conflicts of a migration: all are reported, and the records on the target stay as they are.
 
 use keygate::key::KeyId;
 use keygate::state::{Change, Key, Org, State, User};
 use serde_json::Value;
 
-use super::furnish::{Furnishing, new_key, new_org, new_user};
-use super::rig::{COPY, Installation, content, listed, runtime};
+use super::installation::{COPY, Installation, content, listed, runtime};
+use super::records::{RecordMaker, new_key, new_org, new_user};
 use crate::support::redis::Redis;
 
 /// Organizations, each with its users and keys.
 type Directory = Vec<(Org, Vec<User>, Vec<Key>)>;
 
-/// An installation with three organizations of three keys each, and what it holds.
+/// An installation with three organizations of three keys each, and its records.
 fn installed(redis: &Redis) -> (Installation, Directory) {
     let installation = Installation::moving_to(&[redis.url()], "");
     let state = State::Embedded(installation.source());
-    let mut furnishing = Furnishing::of(&state);
+    let mut maker = RecordMaker::new(&state);
     let held = runtime().block_on(async {
         for name in ["one", "two", "three"] {
-            furnishing.many(name, 3).await;
+            maker.many(name, 3).await;
         }
         listed(&state).await
     });
@@ -26,7 +26,7 @@ fn installed(redis: &Redis) -> (Installation, Directory) {
     (installation, held)
 }
 
-/// Puts something into Redis before anything is copied.
+/// Makes changes on Redis before the copy.
 fn occupy(installation: &Installation, changes: Vec<Change>) {
     runtime().block_on(async {
         let target = installation.target().await;
@@ -37,7 +37,7 @@ fn occupy(installation: &Installation, changes: Vec<Change>) {
     });
 }
 
-/// Copies, with something in the way; what the report says of that.
+/// Runs a copy with conflicts; returns its report and the texts of the conflicts.
 fn refused(installation: &Installation, redis: &Redis) -> (Value, Vec<String>) {
     let before = content(std::slice::from_ref(redis));
     let told = installation.run(&format!("{COPY} --json"));
@@ -57,7 +57,7 @@ fn refused(installation: &Installation, redis: &Redis) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn organizations_with_its_name_or_tag_are_in_the_way_of_all_that_belongs_to_them() {
+fn organization_with_the_same_name_or_tag_is_a_conflict_for_all_its_records() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let (named, tagged) = (new_org("one"), Org { tag: held[1].0.tag, ..new_org("another") });
@@ -76,7 +76,7 @@ fn organizations_with_its_name_or_tag_are_in_the_way_of_all_that_belongs_to_them
 }
 
 #[test]
-fn another_user_with_the_address_is_in_the_way_of_the_user_and_its_keys() {
+fn user_with_the_same_address_is_a_conflict_for_user_and_keys() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let (org, users, _) = &held[0];
@@ -101,7 +101,7 @@ fn another_user_with_the_address_is_in_the_way_of_the_user_and_its_keys() {
 }
 
 #[test]
-fn another_key_with_the_digest_or_the_id_is_in_the_way() {
+fn key_with_the_same_digest_or_id_is_a_conflict() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let digest_of = |number: usize| {
@@ -134,7 +134,7 @@ fn another_key_with_the_digest_or_the_id_is_in_the_way() {
 }
 
 #[test]
-fn a_digest_that_was_claimed_long_ago_and_never_used_is_free() {
+fn abandoned_digest_claim_is_taken_over() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let export = installation.source().export();
@@ -154,7 +154,7 @@ fn a_digest_that_was_claimed_long_ago_and_never_used_is_free() {
 }
 
 #[test]
-fn what_does_not_read_back_is_told() {
+fn records_that_do_not_read_back_are_reported() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     installation.copy();

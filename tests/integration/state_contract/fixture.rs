@@ -1,6 +1,6 @@
-//! What the cases are made of: organizations, users and keys to try a state with, and short words for asking it.
+//! Fixtures of the cases: organizations, users and keys, and short functions for decisions and changes.
 //!
-//! No two organizations that are made here have anything in common: many cases may share one state.
+//! Every organization has a name and a tag of its own, so that many cases can share one state.
 
 use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, Permission, UserId};
@@ -12,15 +12,15 @@ use keygate::state::{
 };
 
 /// An organization with one user, which may `queries:read`.
-pub(super) struct Tenancy {
+pub(super) struct Fixture {
     pub(super) org: OrgId,
     pub(super) tag: OrgTag,
     pub(super) user: UserId,
 }
 
-/// A key as its holder has it.
+/// A key as a caller has it.
 #[derive(Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct HeldKey {
     pub(super) id: KeyId,
     pub(super) digest: KeyDigest,
 }
@@ -29,7 +29,7 @@ pub(super) fn permission(text: &str) -> Permission {
     text.parse().unwrap()
 }
 
-/// An organization to be created, of a name that no other has.
+/// An organization to be created, with a unique name.
 pub(super) fn new_org() -> Org {
     let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
     Org { id, tag, name: format!("org {id}"), created: clock::now(), suspended: false, concurrent: None }
@@ -60,15 +60,15 @@ pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest)
     (key, plain.digest())
 }
 
-pub(super) async fn tenancy(state: &State) -> Tenancy {
+pub(super) async fn new_fixture(state: &State) -> Fixture {
     let org = created(state).await;
     let user = new_user(org.id, "ann@example.com");
-    let tenancy = Tenancy { org: org.id, tag: org.tag, user: user.id };
+    let fixture = Fixture { org: org.id, tag: org.tag, user: user.id };
     state.change(Change::CreateUser(user)).await.unwrap();
-    tenancy
+    fixture
 }
 
-/// A new organization. Tags are few enough that one may be taken, in a state that many cases share.
+/// Creates an organization. Tags are so few that a random one may be taken, in a state that many cases share.
 pub(super) async fn created(state: &State) -> Org {
     loop {
         let org = new_org();
@@ -79,24 +79,24 @@ pub(super) async fn created(state: &State) -> Org {
     }
 }
 
-impl Tenancy {
-    pub(super) async fn key(&self, state: &State) -> Held {
+impl Fixture {
+    pub(super) async fn key(&self, state: &State) -> HeldKey {
         self.key_of(state, self.user).await
     }
 
-    pub(super) async fn key_of(&self, state: &State, user: UserId) -> Held {
+    pub(super) async fn key_of(&self, state: &State, user: UserId) -> HeldKey {
         let (key, digest) = new_key(self.tag, self.org, user);
         let id = key.id;
         state.change(Change::CreateKey { key, digest }).await.unwrap();
-        Held { id, digest }
+        HeldKey { id, digest }
     }
 
     /// Creates the session quota key of a user.
-    pub(super) async fn session_quota_key(&self, state: &State, user: UserId) -> Held {
+    pub(super) async fn session_quota_key(&self, state: &State, user: UserId) -> HeldKey {
         let (key, _) = new_key(self.tag, self.org, user);
         let (id, digest) = (key.id, session_quota_digest(user));
         state.change(Change::CreateKey { key: Key { session_quota_key: true, ..key }, digest }).await.unwrap();
-        Held { id, digest }
+        HeldKey { id, digest }
     }
 
     pub(super) async fn user(&self, state: &State, email: &str) -> UserId {
@@ -117,11 +117,11 @@ impl Tenancy {
     }
 }
 
-/// A tenancy with one key.
-pub(super) async fn tenant(state: &State) -> (Tenancy, Held) {
-    let tenancy = tenancy(state).await;
-    let key = tenancy.key(state).await;
-    (tenancy, key)
+/// Creates a fixture with one key.
+pub(super) async fn fixture_with_key(state: &State) -> (Fixture, HeldKey) {
+    let fixture = new_fixture(state).await;
+    let key = fixture.key(state).await;
+    (fixture, key)
 }
 
 pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
@@ -135,11 +135,11 @@ pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, n
         .unwrap()
 }
 
-pub(super) async fn admit(state: &State, key: &Held, now: Micros) -> Admitted {
+pub(super) async fn admit(state: &State, key: &HeldKey, now: Micros) -> Admitted {
     admitted(decide(state, &key.digest, now).await)
 }
 
-pub(super) async fn refuse(state: &State, key: &Held, now: Micros) -> Refusal {
+pub(super) async fn refuse(state: &State, key: &HeldKey, now: Micros) -> Refusal {
     refused(&decide(state, &key.digest, now).await)
 }
 
@@ -158,30 +158,30 @@ pub(super) fn refused(decision: &Decision) -> Refusal {
 }
 
 /// Takes all tokens of a bucket, keeping no slot.
-pub(super) async fn drain(state: &State, key: &Held, now: Micros) {
+pub(super) async fn drain(state: &State, key: &HeldKey, now: Micros) {
     while matches!(decide(state, &key.digest, now).await, Decision::Admitted(_)) {}
 }
 
-pub(super) async fn revoke(state: &State, key: &Held) {
+pub(super) async fn revoke(state: &State, key: &HeldKey) {
     state.change(Change::RevokeKey { key: key.id, at: clock::now() }).await.unwrap();
 }
 
-pub(super) async fn rotate(state: &State, key: &Held, at: Micros, previous_until: Micros) -> Held {
+pub(super) async fn rotate(state: &State, key: &HeldKey, at: Micros, previous_until: Micros) -> HeldKey {
     let digest = PlainKey::generate(key.id).unwrap().digest();
     state.change(Change::RotateKey { key: key.id, digest, at, previous_until }).await.unwrap();
-    Held { id: key.id, digest }
+    HeldKey { id: key.id, digest }
 }
 
-/// Everything that a decision could take.
-pub(super) async fn everything(state: &State, key: &Held, now: Micros) -> (RateLimitStatus, Key) {
+/// All values that a decision can change.
+pub(super) async fn everything(state: &State, key: &HeldKey, now: Micros) -> (RateLimitStatus, Key) {
     (rate_limit_status(state, key, now).await, record(state, key).await)
 }
 
-pub(super) async fn rate_limit_status(state: &State, key: &Held, now: Micros) -> RateLimitStatus {
+pub(super) async fn rate_limit_status(state: &State, key: &HeldKey, now: Micros) -> RateLimitStatus {
     state.rate_limit_status(key.id, now).await.unwrap().unwrap()
 }
 
 /// The key as management sees it.
-pub(super) async fn record(state: &State, key: &Held) -> Key {
+pub(super) async fn record(state: &State, key: &HeldKey) -> Key {
     state.key(key.id).await.unwrap().unwrap()
 }

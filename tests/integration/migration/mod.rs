@@ -1,4 +1,4 @@
-//! The copy of an embedded state to Redis: nothing is lost, nothing is overwritten, and it can be run again.
+//! Migration of an embedded state to Redis: no record is lost, none is overwritten, and it can be run again.
 
 use std::time::Duration;
 
@@ -6,41 +6,38 @@ use keygate::app;
 use keygate::audit::Use;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
-use keygate::migration::{Progress, migrate};
-use keygate::refusal::Refusal;
-use keygate::state::{
-    Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport, is_session_quota_digest,
-};
+use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State, is_session_quota_digest};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+mod concurrency;
 mod conflicts;
-mod furnish;
-mod rig;
+mod records;
+mod installation;
 
-use self::furnish::{Furnishing, OVERLAP};
-use self::rig::{COPY, Installation, content, decisions, ended, listed, rate_limits, runtime};
+use self::installation::{COPY, Installation, content, decisions, listed, rate_limits, runtime};
+use self::records::{OVERLAP, RecordMaker};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
 
-/// An installation with something of everything, and every digest that leads somewhere.
-fn furnished(urls: &[String], more: &str) -> (Installation, Vec<KeyDigest>) {
+/// An installation with every kind of record, and all digests that its keys have or had.
+fn populated_installation(urls: &[String], more: &str) -> (Installation, Vec<KeyDigest>) {
     let installation = Installation::moving_to(urls, more);
     let state = State::Embedded(installation.source());
-    let mut furnishing = Furnishing::of(&state);
-    runtime().block_on(furnishing.everything());
-    let digests = std::mem::take(&mut furnishing.digests);
+    let mut maker = RecordMaker::new(&state);
+    runtime().block_on(maker.everything());
+    let digests = std::mem::take(&mut maker.digests);
     (installation, digests)
 }
 
-/// Both states list the same, stand the same and decide the same.
+/// Asserts that both states have the same records and rate-limit statuses, and make the same decisions.
 fn assert_same(installation: &Installation, digests: &[KeyDigest]) {
     let source = State::Embedded(installation.source());
     runtime().block_on(async {
         let target = installation.target().await;
         let now = keygate::clock::now();
         assert_eq!(listed(&target).await, listed(&source).await);
-        // Only forwards: the embedded state's buckets follow a clock that is set back.
+        // The time only moves forward: the embedded state's buckets follow a clock that is set back.
         for pause in [Duration::ZERO, OVERLAP / 40, OVERLAP / 2, OVERLAP * 2] {
             let now = now.after(pause);
             assert_eq!(rate_limits(&target, now).await, rate_limits(&source, now).await, "after {pause:?}");
@@ -60,9 +57,9 @@ fn counts(report: &Value, which: &str) -> Vec<u64> {
 }
 
 #[test]
-fn everything_arrives_and_decides_as_before() {
+fn migrated_state_decides_as_before() {
     let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], "");
+    let (installation, digests) = populated_installation(&[redis.url()], "");
     let report = installation.copy();
     assert_eq!(counts(&report, "copied"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(counts(&report, "already_there"), [0; 4]);
@@ -70,9 +67,9 @@ fn everything_arrives_and_decides_as_before() {
 }
 
 #[test]
-fn everything_arrives_on_a_cluster() {
+fn cluster_receives_all_records() {
     let cluster = Cluster::start(3, 0);
-    let (installation, digests) = furnished(&cluster.urls(), "");
+    let (installation, digests) = populated_installation(&cluster.urls(), "");
     assert_eq!(counts(&installation.copy(), "copied"), [4, 7, 25, digests.len() as u64]);
     let before = content(cluster.nodes());
     assert_eq!(counts(&installation.copy(), "already_there"), [4, 7, 25, digests.len() as u64]);
@@ -81,9 +78,9 @@ fn everything_arrives_on_a_cluster() {
 }
 
 #[test]
-fn a_bucket_is_copied_to_the_microsecond() {
+fn bucket_is_copied_to_the_microsecond() {
     let redis = Redis::start();
-    let (installation, _) = furnished(&[redis.url()], "");
+    let (installation, _) = populated_installation(&[redis.url()], "");
     installation.copy();
     let export = installation.source().export();
     for key in export.orgs.iter().flat_map(|org| &org.keys) {
@@ -98,9 +95,9 @@ fn a_bucket_is_copied_to_the_microsecond() {
 }
 
 #[test]
-fn a_second_copy_changes_nothing() {
+fn second_run_changes_nothing() {
     let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], "");
+    let (installation, digests) = populated_installation(&[redis.url()], "");
     installation.copy();
     let before = content(std::slice::from_ref(&redis));
     let report = installation.copy();
@@ -114,9 +111,9 @@ fn a_second_copy_changes_nothing() {
 }
 
 #[test]
-fn what_is_used_on_redis_meanwhile_stays_used() {
+fn uses_on_redis_are_kept_by_a_second_run() {
     let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], "");
+    let (installation, digests) = populated_installation(&[redis.url()], "");
     installation.copy();
     let before = runtime().block_on(async {
         let target = installation.target().await;
@@ -136,17 +133,17 @@ fn what_is_used_on_redis_meanwhile_stays_used() {
 }
 
 #[test]
-fn uses_that_came_after_a_first_copy_are_caught_up_with() {
+fn later_uses_are_caught_up_by_a_second_run() {
     let redis = Redis::start();
-    let (installation, mut digests) = furnished(&[redis.url()], "");
+    let (installation, mut digests) = populated_installation(&[redis.url()], "");
     installation.copy();
     let state = State::Embedded(installation.source());
-    let mut furnishing = Furnishing::of(&state);
+    let mut maker = RecordMaker::new(&state);
     runtime().block_on(async {
-        furnishing.take(&digests[1], 12).await;
-        furnishing.many("late", 3).await;
+        maker.take(&digests[1], 12).await;
+        maker.many("late", 3).await;
     });
-    digests.append(&mut furnishing.digests);
+    digests.append(&mut maker.digests);
     drop(state);
     let report = installation.copy();
     assert_eq!(report["caught_up"], 1, "{report}");
@@ -155,84 +152,9 @@ fn uses_that_came_after_a_first_copy_are_caught_up_with() {
 }
 
 #[test]
-fn catching_up_forgets_no_use_that_comes_at_the_same_moment() {
-    const USES: u64 = 8;
+fn journaled_uses_are_copied_after_a_crash() {
     let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 60);
-    let mut first = installation.source().export();
-    first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
-    runtime().block_on(async {
-        let State::Redis(target) = installation.target().await else { unreachable!() };
-        let copy = async |export: &StateExport| migrate(export, &target, &Progress::default()).await.unwrap();
-        // The later the copy finds the keys behind, the more uses were counted already.
-        for more in (1..=USES).chain(1..=USES) {
-            redis.cli::<()>(&["FLUSHDB"]);
-            copy(&first).await;
-            let mut behind = first.clone();
-            behind.orgs.iter_mut().flat_map(|org| &mut org.keys).for_each(|key| key.key.uses += more);
-            let used = async {
-                for _ in 0..USES {
-                    let ask = |digest| DecideRequest {
-                        digest,
-                        id: None,
-                        access: RouteAccess::Everyone,
-                        now: keygate::clock::now(),
-                    };
-                    let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
-                    for decision in futures_util::future::join_all(decisions).await {
-                        assert!(matches!(decision, Ok(Decision::Admitted(_))), "{decision:?}");
-                    }
-                }
-            };
-            tokio::join!(copy(&behind), used);
-            for key in behind.orgs.iter().flat_map(|org| &org.keys) {
-                let uses = target.key(key.key.id).await.unwrap().unwrap().uses;
-                assert!(uses > USES, "of {} uses, {uses} are known, {more} were behind", USES + 1);
-            }
-        }
-        target.close().await;
-    });
-}
-
-#[test]
-fn a_user_who_is_removed_while_its_keys_are_copied_takes_all_of_them_along() {
-    let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 500);
-    let export = installation.source().export();
-    runtime().block_on(async {
-        let State::Redis(target) = installation.target().await else { unreachable!() };
-        for round in 0..12 {
-            redis.cli::<()>(&["FLUSHDB"]);
-            let removed = async |org: &OrgExport| {
-                for user in &org.users {
-                    let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
-                    while target.users(org.org.id).await.unwrap().is_empty() {}
-                    // Each round a few answers later after the user has come.
-                    for _ in 0..round {
-                        target.key_of(&KeyDigest::of(b"nobody's")).await.unwrap();
-                    }
-                    target.change(remove).await.unwrap();
-                }
-            };
-            let progress = Progress::default();
-            let (first, second) = (&export.orgs[0], &export.orgs[1]);
-            let (copied, (), ()) = tokio::join!(migrate(&export, &target, &progress), removed(first), removed(second));
-            copied.unwrap();
-            for digest in &digests {
-                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: keygate::clock::now() };
-                let decision = target.decide(ask).await.unwrap();
-                let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
-                assert!(refused, "in round {round}: {decision:?}");
-            }
-        }
-        target.close().await;
-    });
-}
-
-#[test]
-fn uses_that_only_the_journal_knows_of_are_copied() {
-    let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], "");
+    let (installation, digests) = populated_installation(&[redis.url()], "");
     let file = |name: &str| installation.directory.path().join(name);
     let old = std::fs::read(file("state.db")).unwrap();
     // A key, and the session quota key of a signed-in user.
@@ -257,7 +179,7 @@ fn uses_that_only_the_journal_knows_of_are_copied() {
     assert!(counted.iter().zip(known).all(|(counted, known)| *counted >= known));
 }
 
-/// Uses a key as a gateway does that serves from the state file.
+/// Uses a key as a gateway that serves from the state file does, with journal records.
 fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64) {
     let now = keygate::clock::now();
     runtime().block_on(async {
@@ -288,102 +210,9 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
 }
 
 #[test]
-fn a_copy_that_was_killed_is_completed_by_another() {
+fn state_or_journal_in_use_is_not_copied() {
     let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 3000);
-    let mut copying = installation.begin(&redis, 1000);
-    copying.kill().unwrap();
-    copying.wait().unwrap();
-    let there = redis.cli::<u64>(&["DBSIZE"]);
-    assert!(there < 6000, "nothing was left to do: {there}");
-    let report = installation.copy();
-    assert!(counts(&report, "already_there")[2] > 0 && counts(&report, "copied")[2] > 0, "{report}");
-    assert_same(&installation, &digests[..50]);
-}
-
-#[test]
-fn a_copy_survives_the_death_of_its_server() {
-    let redis = Redis::options().appendonly().start();
-    let (installation, digests) = with_many(&redis, 2000);
-    let copying = installation.begin(&redis, 1000);
-    redis.kill();
-    std::thread::sleep(Duration::from_millis(500));
-    redis.restart();
-    let copied = ended(copying.wait_with_output().unwrap());
-    assert_eq!(copied.code, 0, "{copied:?}");
-    let report: Value = serde_json::from_str(&copied.out).unwrap();
-    assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
-    assert_same(&installation, &digests[..50]);
-}
-
-#[test]
-fn a_server_that_stands_still_for_a_while_only_delays_it() {
-    let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 2000);
-    let copying = installation.begin(&redis, 1000);
-    redis.stop_process();
-    std::thread::sleep(Duration::from_secs(4));
-    redis.resume();
-    let copied = ended(copying.wait_with_output().unwrap());
-    assert_eq!(copied.code, 0, "{copied:?}");
-    let report: Value = serde_json::from_str(&copied.out).unwrap();
-    assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
-    assert_same(&installation, &digests[..50]);
-}
-
-/// An installation with so many keys in two organizations.
-fn with_many(redis: &Redis, keys: usize) -> (Installation, Vec<KeyDigest>) {
-    let installation = Installation::moving_to(&[redis.url()], "");
-    let state = State::Embedded(installation.source());
-    let mut furnishing = Furnishing::of(&state);
-    runtime().block_on(async {
-        furnishing.many("first", keys / 2).await;
-        furnishing.many("second", keys / 2).await;
-    });
-    let digests = std::mem::take(&mut furnishing.digests);
-    (installation, digests)
-}
-
-#[test]
-fn gateways_can_serve_and_change_while_it_copies() {
-    let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 1500);
-    let copying = installation.begin(&redis, 0);
-    let admitted = runtime().block_on(async {
-        let gateway = installation.target().await;
-        let mut furnishing = Furnishing::of(&gateway);
-        let org = furnishing.org("made on redis").await;
-        let user = furnishing.user(&org, "ada@example.com").await;
-        for number in 0..20 {
-            furnishing.key(&org, user, &format!("key {number}")).await;
-        }
-        let mut admitted = 0;
-        while redis.cli::<u64>(&["DBSIZE"]) < 2500 {
-            let now = keygate::clock::now();
-            let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
-            let decision = gateway.decide(ask).await.unwrap();
-            admitted += u64::from(matches!(decision, Decision::Admitted(_)));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        gateway.close().await;
-        admitted
-    });
-    let copied = ended(copying.wait_with_output().unwrap());
-    assert_eq!(copied.code, 0, "{copied:?}");
-    assert!(admitted > 0, "nothing was served meanwhile");
-    runtime().block_on(async {
-        let target = installation.target().await;
-        let key = target.key_of(&digests[0]).await.unwrap().unwrap();
-        assert_eq!(target.key(key).await.unwrap().unwrap().uses, 1 + admitted);
-        assert_eq!(listed(&target).await.len(), 3);
-        target.close().await;
-    });
-}
-
-#[test]
-fn a_state_or_a_journal_in_use_is_not_copied() {
-    let redis = Redis::start();
-    let (installation, _) = furnished(&[redis.url()], "");
+    let (installation, _) = populated_installation(&[redis.url()], "");
     let refused = || {
         let refused = installation.run_at_once(COPY);
         assert_eq!((refused.code, refused.out.as_str()), (75, ""), "{refused:?}");
@@ -405,7 +234,7 @@ fn a_state_or_a_journal_in_use_is_not_copied() {
 }
 
 #[test]
-fn both_states_must_be_configured_and_one_must_be_there() {
+fn copy_requires_both_states_in_the_configuration() {
     let redis = Redis::start();
     let installation = Installation::with_state("{ embedded: { path: state.db } }");
     let refused = installation.run(COPY);
@@ -426,9 +255,9 @@ fn both_states_must_be_configured_and_one_must_be_there() {
 }
 
 #[test]
-fn a_redis_that_is_away_or_unfit_is_told_at_once() {
+fn unreachable_or_unsuitable_redis_is_reported_at_once() {
     let redis = Redis::start();
-    let (installation, _) = furnished(&[redis.url()], "");
+    let (installation, _) = populated_installation(&[redis.url()], "");
     redis.cli::<()>(&["CONFIG", "SET", "maxmemory", "100mb"]);
     redis.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let refused = installation.run(COPY);
@@ -443,9 +272,9 @@ fn a_redis_that_is_away_or_unfit_is_told_at_once() {
 }
 
 #[test]
-fn replicas_are_waited_for_as_configured() {
+fn replicas_confirm_the_copy_as_configured() {
     let redis = Redis::start();
-    let (installation, digests) = furnished(&[redis.url()], ", durability: { replicas: 1, timeout: 3s }");
+    let (installation, digests) = populated_installation(&[redis.url()], ", durability: { replicas: 1, timeout: 3s }");
     let refused = installation.run(COPY);
     assert_eq!(refused.code, 75, "{refused:?}");
     assert!(refused.err.contains("only 0 of 1 replicas confirmed it in time"), "{refused:?}");
@@ -458,9 +287,9 @@ fn replicas_are_waited_for_as_configured() {
 }
 
 #[test]
-fn a_change_on_redis_after_the_copy_is_told_and_stays() {
+fn change_on_redis_after_the_copy_is_reported_and_kept() {
     let redis = Redis::start();
-    let (installation, _) = furnished(&[redis.url()], "");
+    let (installation, _) = populated_installation(&[redis.url()], "");
     installation.copy();
     let key = runtime().block_on(async {
         let target = installation.target().await;

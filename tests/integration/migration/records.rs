@@ -1,4 +1,4 @@
-//! A directory with something of everything in it.
+//! Directory with every kind of record, for the tests of the migration.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
 use keygate::state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest};
 
-/// How long secrets stay valid that were rotated with an overlap.
+/// Overlap of rotated secrets.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
 
-/// Organizations, users and keys in a state.
-pub(super) struct Furnishing<'a> {
+/// Creates organizations, users and keys in a state.
+pub(super) struct RecordMaker<'a> {
     pub(super) state: &'a State,
     pub(super) now: Micros,
     /// Every digest that a key has or had.
@@ -49,8 +49,8 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
     (key, plain.digest())
 }
 
-impl<'a> Furnishing<'a> {
-    pub(super) fn of(state: &'a State) -> Self {
+impl<'a> RecordMaker<'a> {
+    pub(super) fn new(state: &'a State) -> Self {
         Self { state, now: clock::now(), digests: Vec::new() }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Furnishing<'a> {
         }
     }
 
-    /// Two organizations with everything that keys can be, one that is suspended, and one with nothing.
+    /// Creates two organizations with every kind of key, a suspended one, and an empty one.
     pub(super) async fn everything(&mut self) {
         for name in ["acme", "globex"] {
             self.busy_org(name).await;
@@ -155,7 +155,7 @@ impl<'a> Furnishing<'a> {
         self.take(&digest, 6).await;
     }
 
-    /// An organization with many keys of two users, each key used once.
+    /// Creates an organization with many keys of two users, each key used once.
     pub(super) async fn many(&mut self, name: &str, count: usize) {
         let org = self.org(name).await;
         let users = [self.user(&org, "one@example.com").await, self.user(&org, "two@example.com").await];

@@ -1,4 +1,4 @@
-//! What the tests copy with: an installation with both states, the real binary, and both states opened beside it.
+//! Installation with both states, for the tests of the migration: the real binary, and both states opened beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,26 +20,26 @@ use crate::support::until;
 
 pub(super) const COPY: &str = "state copy --from embedded --to redis";
 
-/// What is said of a state that another process has. One that this process starts has all that this one has open until
-/// it runs its program, locks included: for a moment a state stays in use that was closed already.
+/// Error text for a state that another process has locked. A child process inherits all open files, locks included, until
+/// it executes its program: so for a moment a state that was closed already can still be locked.
 const LINGERS: &str = "in use by another process";
 
-/// A gateway's directory on one machine, and where it is to move.
+/// Directory of a gateway on one machine, with a configuration that names both states.
 pub(super) struct Installation {
     pub(super) directory: tempfile::TempDir,
     pub(super) config: PathBuf,
 }
 
-/// What a command said and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct CommandResult {
     pub(super) code: i32,
     pub(super) out: String,
     pub(super) err: String,
 }
 
 impl Installation {
-    /// With both states; what is said of Redis beside its url.
+    /// Makes an installation with both states; `more` are further settings of Redis.
     pub(super) fn moving_to(urls: &[String], more: &str) -> Self {
         Self::with_state(&format!(
             "{{ embedded: {{ path: state.db }}, redis: {{ url: [{}], deadline: 1s{more} }} }}",
@@ -86,19 +86,19 @@ audit: {{ path: audit }}
         command
     }
 
-    /// Runs a command while nobody has the state; see [`LINGERS`].
-    pub(super) fn run(&self, line: &str) -> Ended {
-        until("nobody has the state", || {
+    /// Runs a command, again while the state is still locked; see [`LINGERS`].
+    pub(super) fn run(&self, line: &str) -> CommandResult {
+        until("the state is free", || {
             let ended = self.run_at_once(line);
             (!ended.err.contains(LINGERS)).then_some(ended)
         })
     }
 
-    pub(super) fn run_at_once(&self, line: &str) -> Ended {
+    pub(super) fn run_at_once(&self, line: &str) -> CommandResult {
         ended(self.command(line).output().unwrap())
     }
 
-    /// Begins a copy, and returns when so many names are there.
+    /// Starts a copy, and returns when Redis has this many keys.
     pub(super) fn begin(&self, redis: &Redis, names: u64) -> Child {
         let begin =
             || self.command(&format!("{COPY} --json")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -112,25 +112,25 @@ audit: {{ path: audit }}
         copying
     }
 
-    /// Copies everything.
+    /// Runs a copy that must succeed, and returns its report.
     pub(super) fn copy(&self) -> Value {
         let copied = self.run(&format!("{COPY} --json"));
         assert_eq!(copied.code, 0, "{copied:?}");
         serde_json::from_str(&copied.out).unwrap()
     }
 
-    /// The embedded state.
+    /// Opens the embedded state.
     pub(super) fn source(&self) -> Embedded {
         let state = self.directory.path().join("state.db");
         let keygate::state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
         assert_eq!(settings.path, state);
-        until("nobody has the state", || match Embedded::open(&settings) {
+        until("the state is free", || match Embedded::open(&settings) {
             Err(OpenError::Locked(_)) => None,
             opened => Some(opened.unwrap()),
         })
     }
 
-    /// The Redis state, at times that the tests choose.
+    /// Opens the Redis state, which takes the times of its callers.
     pub(super) async fn target(&self) -> State {
         let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
         let state = State::Redis(RedisState::open(Settings { clock: Clock::Caller, ..*settings }).await.unwrap());
@@ -142,9 +142,9 @@ audit: {{ path: audit }}
     }
 }
 
-pub(super) fn ended(output: Output) -> Ended {
+pub(super) fn ended(output: Output) -> CommandResult {
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    CommandResult { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 pub(super) fn runtime() -> tokio::runtime::Runtime {
@@ -157,7 +157,7 @@ async fn readable(state: &State) -> bool {
     futures_util::future::join_all(keys).await.iter().all(Result::is_ok)
 }
 
-/// A directory as management sees it.
+/// All organizations, users and keys, as management lists them.
 pub(super) async fn listed(state: &State) -> Vec<(Org, Vec<User>, Vec<Key>)> {
     let mut listed = Vec::new();
     for org in state.orgs().await.unwrap() {
@@ -167,7 +167,7 @@ pub(super) async fn listed(state: &State) -> Vec<(Org, Vec<User>, Vec<Key>)> {
     listed
 }
 
-/// Where all keys stand, without the slots, which come back a little later on Redis.
+/// Rate-limit statuses of all keys, without the slots, which Redis releases a little later.
 pub(super) async fn rate_limits(state: &State, now: Micros) -> Vec<RateLimitStatus> {
     let mut rate_limits = Vec::new();
     for key in listed(state).await.iter().flat_map(|(_, _, keys)| keys) {
@@ -177,7 +177,7 @@ pub(super) async fn rate_limits(state: &State, now: Micros) -> Vec<RateLimitStat
     rate_limits
 }
 
-/// What is decided about digests at a time, without the slots.
+/// Decisions for digests at one time, as texts, without the slots.
 pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros) -> Vec<String> {
     let mut told = Vec::new();
     for digest in digests {
@@ -200,7 +200,7 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     told
 }
 
-/// All that servers hold, but for the gateways that live, and what shows whether they can be written.
+/// Content of servers, without the list of live gateways and the probe for writability.
 pub(super) fn content(servers: &[Redis]) -> BTreeMap<String, Vec<u8>> {
     let mut content = BTreeMap::new();
     for server in servers {

@@ -1,0 +1,182 @@
+//! Migration while gateways serve from the target, while servers fail, and after it was interrupted.
+
+use std::time::Duration;
+
+use keygate::key::KeyDigest;
+use keygate::migration::{Progress, migrate};
+use keygate::refusal::Refusal;
+use keygate::state::{Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport};
+use serde_json::Value;
+
+use super::installation::{Installation, ended, listed, runtime};
+use super::records::RecordMaker;
+use super::{assert_same, counts};
+use crate::support::redis::Redis;
+
+#[test]
+fn catch_up_loses_no_concurrent_use() {
+    const USES: u64 = 8;
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 60);
+    let mut first = installation.source().export();
+    first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
+    runtime().block_on(async {
+        let State::Redis(target) = installation.target().await else { unreachable!() };
+        let copy = async |export: &StateExport| migrate(export, &target, &Progress::default()).await.unwrap();
+        // The later the copy looks a key up, the more concurrent uses are counted already.
+        for more in (1..=USES).chain(1..=USES) {
+            redis.cli::<()>(&["FLUSHDB"]);
+            copy(&first).await;
+            let mut behind = first.clone();
+            behind.orgs.iter_mut().flat_map(|org| &mut org.keys).for_each(|key| key.key.uses += more);
+            let used = async {
+                for _ in 0..USES {
+                    let ask = |digest| DecideRequest {
+                        digest,
+                        id: None,
+                        access: RouteAccess::Everyone,
+                        now: keygate::clock::now(),
+                    };
+                    let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
+                    for decision in futures_util::future::join_all(decisions).await {
+                        assert!(matches!(decision, Ok(Decision::Admitted(_))), "{decision:?}");
+                    }
+                }
+            };
+            tokio::join!(copy(&behind), used);
+            for key in behind.orgs.iter().flat_map(|org| &org.keys) {
+                let uses = target.key(key.key.id).await.unwrap().unwrap().uses;
+                assert!(uses > USES, "of {} uses, {uses} are known, {more} were behind", USES + 1);
+            }
+        }
+        target.close().await;
+    });
+}
+
+#[test]
+fn keys_of_a_user_removed_during_the_copy_are_denied() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 500);
+    let export = installation.source().export();
+    runtime().block_on(async {
+        let State::Redis(target) = installation.target().await else { unreachable!() };
+        for round in 0..12 {
+            redis.cli::<()>(&["FLUSHDB"]);
+            let removed = async |org: &OrgExport| {
+                for user in &org.users {
+                    let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
+                    while target.users(org.org.id).await.unwrap().is_empty() {}
+                    // In each round the removal comes a few replies later after the user was copied.
+                    for _ in 0..round {
+                        target.key_of(&KeyDigest::of(b"unknown")).await.unwrap();
+                    }
+                    target.change(remove).await.unwrap();
+                }
+            };
+            let progress = Progress::default();
+            let (first, second) = (&export.orgs[0], &export.orgs[1]);
+            let (copied, (), ()) = tokio::join!(migrate(&export, &target, &progress), removed(first), removed(second));
+            copied.unwrap();
+            for digest in &digests {
+                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: keygate::clock::now() };
+                let decision = target.decide(ask).await.unwrap();
+                let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
+                assert!(refused, "in round {round}: {decision:?}");
+            }
+        }
+        target.close().await;
+    });
+}
+
+#[test]
+fn killed_copy_is_completed_by_another_run() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 3000);
+    let mut copying = installation.begin(&redis, 1000);
+    copying.kill().unwrap();
+    copying.wait().unwrap();
+    let there = redis.cli::<u64>(&["DBSIZE"]);
+    assert!(there < 6000, "the first run copied everything: {there}");
+    let report = installation.copy();
+    assert!(counts(&report, "already_there")[2] > 0 && counts(&report, "copied")[2] > 0, "{report}");
+    assert_same(&installation, &digests[..50]);
+}
+
+#[test]
+fn copy_survives_a_restart_of_its_server() {
+    let redis = Redis::options().appendonly().start();
+    let (installation, digests) = with_many(&redis, 2000);
+    let copying = installation.begin(&redis, 1000);
+    redis.kill();
+    std::thread::sleep(Duration::from_millis(500));
+    redis.restart();
+    let copied = ended(copying.wait_with_output().unwrap());
+    assert_eq!(copied.code, 0, "{copied:?}");
+    let report: Value = serde_json::from_str(&copied.out).unwrap();
+    assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
+    assert_same(&installation, &digests[..50]);
+}
+
+#[test]
+fn paused_server_only_delays_the_copy() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 2000);
+    let copying = installation.begin(&redis, 1000);
+    redis.stop_process();
+    std::thread::sleep(Duration::from_secs(4));
+    redis.resume();
+    let copied = ended(copying.wait_with_output().unwrap());
+    assert_eq!(copied.code, 0, "{copied:?}");
+    let report: Value = serde_json::from_str(&copied.out).unwrap();
+    assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
+    assert_same(&installation, &digests[..50]);
+}
+
+#[test]
+fn gateways_serve_and_change_during_the_copy() {
+    let redis = Redis::start();
+    let (installation, digests) = with_many(&redis, 1500);
+    let copying = installation.begin(&redis, 0);
+    let admitted = runtime().block_on(async {
+        let gateway = installation.target().await;
+        let mut maker = RecordMaker::new(&gateway);
+        let org = maker.org("made on redis").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        for number in 0..20 {
+            maker.key(&org, user, &format!("key {number}")).await;
+        }
+        let mut admitted = 0;
+        while redis.cli::<u64>(&["DBSIZE"]) < 2500 {
+            let now = keygate::clock::now();
+            let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
+            let decision = gateway.decide(ask).await.unwrap();
+            admitted += u64::from(matches!(decision, Decision::Admitted(_)));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        gateway.close().await;
+        admitted
+    });
+    let copied = ended(copying.wait_with_output().unwrap());
+    assert_eq!(copied.code, 0, "{copied:?}");
+    assert!(admitted > 0, "nothing was served meanwhile");
+    runtime().block_on(async {
+        let target = installation.target().await;
+        let key = target.key_of(&digests[0]).await.unwrap().unwrap();
+        assert_eq!(target.key(key).await.unwrap().unwrap().uses, 1 + admitted);
+        assert_eq!(listed(&target).await.len(), 3);
+        target.close().await;
+    });
+}
+
+/// An installation with this many keys in two organizations.
+fn with_many(redis: &Redis, keys: usize) -> (Installation, Vec<KeyDigest>) {
+    let installation = Installation::moving_to(&[redis.url()], "");
+    let state = State::Embedded(installation.source());
+    let mut maker = RecordMaker::new(&state);
+    runtime().block_on(async {
+        maker.many("first", keys / 2).await;
+        maker.many("second", keys / 2).await;
+    });
+    let digests = std::mem::take(&mut maker.digests);
+    (installation, digests)
+}
