@@ -26,7 +26,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("migration", &["state", "identity", "key", "quota", "clock"]),
     ("query_store", &["transport", "settings", "metrics", "telemetry", "problem", "identity", "clock", "secret"]),
     ("transport", &["tls", "metrics", "byte_stream", "timer", "http_syntax", "identity"]),
-    ("forward", &["identity", "session"]),
+    ("forward", &["http_syntax", "identity", "session"]),
     ("upstream", &["tls", "request_body", "metrics", "timer", "clock"]),
     ("oidc", &["tls", "session", "clock", "secret"]),
     ("audit", &["metrics", "refusal", "identity", "key", "clock"]),
