@@ -1,4 +1,4 @@
-//! Every refusal, as the contract's table has it, on the wire.
+//! Refusals on the wire, as the table of the contract has them.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -11,27 +11,27 @@ routes:
   - { name: queries.create, methods: [POST], path: /api/queries, permission: 'queries:write' }
 ";
 
-fn refused(response: &Response, status: u16, code: &str, challenge: Option<&str>) {
+fn assert_refused(response: &Response, status: u16, code: &str, challenge: Option<&str>) {
     assert_eq!((response.status, response.code().as_str()), (status, code), "{response:?}");
     let challenge = challenge.map(|error| format!("Bearer realm=\"keygate\"{error}"));
     assert_eq!(response.header("www-authenticate"), challenge.as_deref(), "{response:?}");
 }
 
 #[test]
-fn credentials() {
+fn invalid_credentials_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
-    refused(&client.get("/x", ""), 401, "unauthenticated", Some(""));
+    assert_refused(&client.get("/x", ""), 401, "unauthenticated", Some(""));
     let basic = client.request("GET", "/x", "", &[("authorization", "Basic YTpi")], b"");
-    refused(&basic, 401, "unauthenticated", Some(""));
+    assert_refused(&basic, 401, "unauthenticated", Some(""));
     for header in ["Bearer", "Bearer  "] {
         let empty = client.request("GET", "/x", "", &[("authorization", header)], b"");
-        refused(&empty, 400, "invalid_request", Some(", error=\"invalid_request\""));
+        assert_refused(&empty, 400, "invalid_request", Some(", error=\"invalid_request\""));
     }
     let two = client.request("GET", "/x", &key.text, &[("authorization", "Basic YTpi")], b"");
-    refused(&two, 400, "invalid_request", Some(", error=\"invalid_request\""));
+    assert_refused(&two, 400, "invalid_request", Some(", error=\"invalid_request\""));
 
     gateway.revoke(&gateway.key());
     let revoked = gateway.key();
@@ -41,7 +41,7 @@ fn credentials() {
     let mut details = Vec::new();
     for bad in [&*revoked.text, &changed, "sk_live_short", "another-systems-key"] {
         let response = client.get("/x", bad);
-        refused(&response, 401, "invalid_token", Some(", error=\"invalid_token\""));
+        assert_refused(&response, 401, "invalid_token", Some(", error=\"invalid_token\""));
         assert_eq!(response.header("ratelimit"), None);
         details.push(response.json()["detail"].clone());
     }
@@ -52,18 +52,23 @@ fn credentials() {
 }
 
 #[test]
-fn permissions_and_routes() {
+fn missing_permissions_and_routes_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], ROUTES);
     let reader = gateway.key_with(&["queries:read"]);
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/api/queries?limit=3", &reader.text).status, 200);
     let denied = client.request("POST", "/api/queries", &reader.text, &[], b"{}");
-    refused(&denied, 403, "insufficient_scope", Some(", error=\"insufficient_scope\", scope=\"queries:write\""));
+    assert_refused(&denied, 403, "insufficient_scope", Some(", error=\"insufficient_scope\", scope=\"queries:write\""));
     assert!(denied.header("ratelimit").is_some(), "the caller is authenticated");
-    refused(&client.get("/api/other", &reader.text), 404, "not_found", None);
-    refused(&client.get("/api/other", "sk_live_garbage"), 401, "invalid_token", Some(", error=\"invalid_token\""));
-    refused(&client.get("/api//queries", &reader.text), 404, "not_found", None);
+    assert_refused(&client.get("/api/other", &reader.text), 404, "not_found", None);
+    assert_refused(
+        &client.get("/api/other", "sk_live_garbage"),
+        401,
+        "invalid_token",
+        Some(", error=\"invalid_token\""),
+    );
+    assert_refused(&client.get("/api//queries", &reader.text), 404, "not_found", None);
 
     gateway.permit(&reader, &["queries:read", "queries:write"]);
     assert_eq!(client.request("POST", "/api/queries", &reader.text, &[], b"{}").status, 200);
@@ -71,7 +76,7 @@ fn permissions_and_routes() {
     assert_eq!(client.get("/api/queries", &reader.text).status, 403);
     gateway.suspend(&reader);
     let suspended = client.get("/api/queries", &reader.text);
-    refused(&suspended, 403, "insufficient_scope", Some(", error=\"insufficient_scope\""));
+    assert_refused(&suspended, 403, "insufficient_scope", Some(", error=\"insufficient_scope\""));
     assert_eq!(upstream.count(), 2);
 
     let mut outcomes: Vec<String> = gateway.records().iter().map(|record| record.outcome.name().to_owned()).collect();
@@ -83,18 +88,18 @@ fn permissions_and_routes() {
 }
 
 #[test]
-fn a_key_follows_its_user() {
+fn key_is_refused_when_its_user_is_removed() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/", &key.text).status, 200);
     gateway.remove_user(&key);
-    refused(&client.get("/", &key.text), 401, "invalid_token", Some(", error=\"invalid_token\""));
+    assert_refused(&client.get("/", &key.text), 401, "invalid_token", Some(", error=\"invalid_token\""));
 }
 
 #[test]
-fn malformed_requests() {
+fn malformed_requests_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -107,7 +112,7 @@ fn malformed_requests() {
     ] {
         let mut client = Client::connect(gateway.address);
         let response = client.send(&bytes).response();
-        refused(&response, 400, "malformed_request", None);
+        assert_refused(&response, 400, "malformed_request", None);
         assert_eq!(response.header("connection"), Some("close"));
         assert!(client.is_closed(), "{bytes:?}");
     }
@@ -115,16 +120,16 @@ fn malformed_requests() {
 }
 
 #[test]
-fn oversized_requests() {
+fn oversized_requests_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "http: { max_head: 16KiB, max_target: 4KiB, max_body: 1MiB }");
     let key = gateway.key().text;
     let check = |bytes: String, status, code| {
         let mut client = Client::connect(gateway.address);
-        // The answer may come before all was sent, and the rest then finds nobody.
+        // The response may come before all was sent, and then the connection may be closed.
         client.try_send(bytes).ok();
         let response = client.response();
-        refused(&response, status, code, None);
+        assert_refused(&response, status, code, None);
         assert_eq!(response.header("connection"), Some("close"));
     };
     let auth = format!("Host: h\r\nAuthorization: Bearer {key}\r\n");
@@ -144,17 +149,17 @@ fn oversized_requests() {
 }
 
 #[test]
-fn slow_requests() {
+fn slow_requests_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 200ms, body_idle: 200ms, keep_alive: 300ms }");
     let key = gateway.key().text;
     let mut slow_head = Client::connect(gateway.address);
-    refused(&slow_head.send("GET / HTTP/1.1\r\nHost:").response(), 408, "request_timeout", None);
+    assert_refused(&slow_head.send("GET / HTTP/1.1\r\nHost:").response(), 408, "request_timeout", None);
     assert!(slow_head.is_closed());
     let mut slow_body = Client::connect(gateway.address);
     slow_body.send(format!("PUT / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\nContent-Length: 9\r\n\r\nx"));
     let response = slow_body.response();
-    refused(&response, 408, "request_timeout", None);
+    assert_refused(&response, 408, "request_timeout", None);
     assert_eq!(response.header("connection"), Some("close"));
     let mut idle = Client::connect(gateway.address);
     assert_eq!(idle.get("/", &key).status, 200);
@@ -163,11 +168,11 @@ fn slow_requests() {
 }
 
 #[test]
-fn upstream_failures() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::with(&[nobody], "");
+fn upstream_failures_have_their_status() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::with(&[closed], "");
     let unreachable = Client::connect(gateway.address).get("/", &gateway.key().text);
-    refused(&unreachable, 503, "upstream_unavailable", None);
+    assert_refused(&unreachable, 503, "upstream_unavailable", None);
     assert_eq!(unreachable.header("retry-after"), Some("1"));
     assert!(unreachable.header("ratelimit").is_some());
 
@@ -186,9 +191,9 @@ fn upstream_failures() {
     let gateway = Gateway::with(&[upstream.address], "timeouts: { response: 300ms }");
     let key = gateway.key().text;
     for path in ["/garbage", "/close", "/switch"] {
-        refused(&Client::connect(gateway.address).get(path, &key), 502, "upstream_failed", None);
+        assert_refused(&Client::connect(gateway.address).get(path, &key), 502, "upstream_failed", None);
     }
-    refused(&Client::connect(gateway.address).get("/silence", &key), 504, "upstream_timeout", None);
+    assert_refused(&Client::connect(gateway.address).get("/silence", &key), 504, "upstream_timeout", None);
     let mut client = Client::connect(gateway.address);
     client.send(crate::support::head("GET", "/short", &key, &[], 0));
     assert!(client.try_response_to("GET").is_err(), "a truncated body must be visibly truncated");
@@ -199,10 +204,10 @@ fn upstream_failures() {
 }
 
 #[test]
-fn an_endpoint_that_is_down_is_passed_over() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+fn endpoint_that_is_down_is_skipped() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&[nobody, upstream.address], "");
+    let gateway = Gateway::with(&[closed, upstream.address], "");
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     for _ in 0..10 {

@@ -1,10 +1,10 @@
-//! What reaches the upstream, and what comes back, to the byte.
+//! Forwarding of requests and responses, to the byte.
 
 use std::io::Write as _;
 
 use crate::support::{Client, Gateway, Upstream, head};
 
-/// Names that the gateway alone may set, in the spelling of the contract.
+/// Names of fields that only the gateway sets, in the spelling of the contract.
 const RESERVED: [&str; 12] = [
     "X-User-Id",
     "X-Org-Id",
@@ -20,7 +20,7 @@ const RESERVED: [&str; 12] = [
     "Authorization",
 ];
 
-/// Each name in every spelling that some server could read as it.
+/// Every spelling of the reserved names that some server could read as one of them.
 fn spellings() -> Vec<String> {
     let mut all = Vec::new();
     for name in RESERVED.iter().filter(|name| **name != "Authorization") {
@@ -37,7 +37,7 @@ fn spellings() -> Vec<String> {
 }
 
 #[test]
-fn no_spelling_of_an_identity_header_arrives() {
+fn identity_headers_of_clients_are_removed_in_every_spelling() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 1000000, per: 1s } }");
     let key = gateway.key();
@@ -58,7 +58,7 @@ fn no_spelling_of_an_identity_header_arrives() {
 }
 
 #[test]
-fn the_upstream_learns_who_it_is_once_each() {
+fn identity_headers_are_set_once_each() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key_with(&["queries:write", "queries:read"]);
@@ -85,7 +85,7 @@ fn the_upstream_learns_who_it_is_once_each() {
 }
 
 #[test]
-fn trusted_proxies_are_believed_and_no_others() {
+fn forwarded_for_is_trusted_from_trusted_proxies_only() {
     let upstream = Upstream::start();
     let forwarded = [("X-Forwarded-For", "6.6.6.6, 203.0.113.9"), ("X-Forwarded-For", "10.1.2.3")];
     let gateway = Gateway::with(&[upstream.address], "trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]");
@@ -151,7 +151,7 @@ fn connections_are_kept_on_both_sides() {
 }
 
 #[test]
-fn a_refusal_comes_before_the_body_is_asked_for() {
+fn refusal_comes_before_100_continue() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -166,7 +166,7 @@ fn a_refusal_comes_before_the_body_is_asked_for() {
 }
 
 #[test]
-fn fields_that_some_server_could_misread_are_dropped_and_counted() {
+fn request_fields_with_odd_names_are_dropped_and_counted() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -182,7 +182,7 @@ fn fields_that_some_server_could_misread_are_dropped_and_counted() {
 }
 
 #[test]
-fn an_expectation_that_nobody_meets_is_refused() {
+fn unknown_expectation_is_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;

@@ -1,4 +1,4 @@
-//! gRPC and trailers: HTTP/2 to the upstream, and what comes after the last byte.
+//! gRPC: HTTP/2 to the upstream, and trailers.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -28,13 +28,13 @@ routes:
   - { name: plain, path: /plain/** }
 ";
 
-/// An upstream that speaks HTTP/2.
+/// Upstream that speaks HTTP/2.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
-    /// The bodies that broke off, and that came to their ends.
+    /// Lengths of request bodies that came whole; errors for those that broke off.
     bodies: mpsc::Receiver<Result<usize, ()>>,
 }
 
@@ -115,7 +115,7 @@ async fn answer(
             tokio::spawn(read(request.into_body(), told));
             Full::from("early").boxed_unsync()
         }
-        // What comes, as it comes.
+        // Frame by frame, as they come.
         "echo" => request.into_body().map_err(|_| unreachable!("the client goes on")).boxed_unsync(),
         _ => {
             let length = read(request.into_body(), told).await;
@@ -157,14 +157,14 @@ fn whole(bytes: &'static [u8]) -> Body {
     Full::from(bytes).boxed_unsync()
 }
 
-/// A body that begins and goes on for as long as the client likes.
+/// Body that begins and never ends.
 fn unfinished(bytes: &'static [u8]) -> Body {
     let first = stream::iter([Ok(Frame::data(Bytes::from_static(bytes)))]);
     StreamBody::new(first.chain(stream::pending())).boxed_unsync()
 }
 
-/// Waits for something while the client goes on.
-async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits for a condition while the client's connection goes on.
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(tokio::time::Instant::now() < deadline, "ten seconds passed without: {what}");
@@ -181,14 +181,14 @@ async fn call(sender: &mut SendRequest<Body>, request: Request<Body>) -> Result<
     Ok((head.status.as_u16(), head.headers, body.to_bytes(), trailers))
 }
 
-/// One call on a connection of its own.
+/// Makes one call on a connection of its own.
 fn call_once(gateway: &Gateway, path: &str, key: &str, body: Body) -> Result<Answer, hyper::Error> {
     let request = request(gateway, path, key, body);
     over_http2(gateway.address, async |mut sender| call(&mut sender, request).await)
 }
 
 #[test]
-fn a_call_ends_with_its_trailers() {
+fn trailers_end_a_call() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
     let key = gateway.key();
@@ -211,7 +211,7 @@ fn a_call_ends_with_its_trailers() {
 }
 
 #[test]
-fn a_response_may_be_all_head() {
+fn response_may_have_trailers_only() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
     let (status, headers, body, _) =
@@ -220,7 +220,7 @@ fn a_response_may_be_all_head() {
 }
 
 #[test]
-fn a_head_has_100_fields_over_http2_too() {
+fn response_head_has_100_fields_at_most_over_http2() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
     let (status, ..) = call_once(&gateway, "/calls/many", &gateway.key().text, whole(b"")).unwrap();
@@ -228,7 +228,7 @@ fn a_head_has_100_fields_over_http2_too() {
 }
 
 #[test]
-fn clients_of_http1_are_served_too() {
+fn http1_clients_are_served_by_an_http2_upstream() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
     let key = gateway.key().text;
@@ -245,7 +245,7 @@ fn clients_of_http1_are_served_too() {
 }
 
 #[test]
-fn a_refused_call_is_made_again_once() {
+fn refused_stream_is_retried_once() {
     let cases: [(&str, Body, u16, usize, f64); 4] = [
         ("/calls/refused-once", whole(b"hello"), 200, 2, 1.0),
         ("/calls/refused-once", whole(b""), 200, 2, 1.0),
@@ -277,7 +277,7 @@ fn calls_share_a_connection_until_its_streams_are_used_up() {
             for request in held {
                 let calls = server.calls();
                 tokio::spawn(sender.send_request(request));
-                becomes("the call has arrived", || server.calls() > calls).await;
+                wait_until("the call has arrived", || server.calls() > calls).await;
             }
         });
         let made = server.connections.load(Ordering::SeqCst);
@@ -286,7 +286,7 @@ fn calls_share_a_connection_until_its_streams_are_used_up() {
 }
 
 #[test]
-fn a_stream_may_last_longer_than_an_exchange() {
+fn grpc_stream_may_outlast_the_exchange_timeout() {
     let server = Server::start(100);
     let gateway = server.with(&format!("{CALLS}timeouts: {{ exchange: 300ms }}"));
     let key = gateway.key().text;
@@ -304,7 +304,7 @@ fn a_stream_may_last_longer_than_an_exchange() {
 }
 
 #[test]
-fn a_stream_may_be_quiet_for_longer_than_an_exchange_may() {
+fn grpc_stream_may_be_idle_longer_than_an_exchange() {
     let server = Server::start(100);
     let quick = "timeouts: { exchange: 300ms, body_idle: 100ms, response: 100ms, response_idle: 100ms }";
     let gateway = server.with(&format!("{CALLS}{quick}\nhttp: {{ min_body_rate: 1MiB }}"));
@@ -318,14 +318,14 @@ fn a_stream_may_be_quiet_for_longer_than_an_exchange_may() {
 }
 
 #[test]
-fn a_call_that_is_given_up_is_cancelled() {
+fn abandoned_call_is_cancelled() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
     let key = gateway.key().text;
     let request = request(&gateway, "/calls/a", &key, unfinished(b"some"));
     over_http2(gateway.address, async |mut sender| {
         let waiting = tokio::spawn(sender.send_request(request));
-        becomes("the call has arrived", || server.calls() > 0).await;
+        wait_until("the call has arrived", || server.calls() > 0).await;
         waiting.abort();
         let _ = waiting.await;
     });
@@ -334,9 +334,9 @@ fn a_call_that_is_given_up_is_cancelled() {
 }
 
 #[test]
-fn an_early_answer_takes_the_rest_of_the_request_away() {
+fn early_response_cancels_the_rest_of_the_request() {
     let server = Server::start(100);
-    // Not the client's slowness.
+    // No minimum rate: the upload must not end because the client is slow.
     let gateway = server.with(&format!("{CALLS}http: {{ min_body_rate: 0 }}"));
     let key = gateway.key().text;
     let request = request(&gateway, "/calls/early", &key, unfinished(b"some"));
@@ -344,7 +344,7 @@ fn an_early_answer_takes_the_rest_of_the_request_away() {
         let (_, _, body, _) = call(&mut sender, request).await.unwrap();
         assert_eq!(body, "early");
         let mut ended = None;
-        becomes("the rest of the request is not waited for", || {
+        wait_until("the rest of the request is not waited for", || {
             ended = server.bodies.try_recv().ok();
             ended.is_some()
         })
@@ -353,8 +353,8 @@ fn an_early_answer_takes_the_rest_of_the_request_away() {
     });
 }
 
-/// An upstream of HTTP/1.1 whose response has trailers, honest and otherwise.
-fn trailing() -> Upstream {
+/// Upstream of HTTP/1.1 whose response has trailers, of which some must not be forwarded.
+fn trailing_upstream() -> Upstream {
     Upstream::answering(|_, stream| {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-User-Id, Content-Length, Set-Cookie\r\n\r\n";
         let rest = "2\r\nok\r\n0\r\nX-Sum: 7\r\nX-User-Id: forged\r\nContent-Length: 9\r\nSet-Cookie: a\r\nX-Unsaid: 1\r\n\r\n";
@@ -363,8 +363,8 @@ fn trailing() -> Upstream {
 }
 
 #[test]
-fn trailers_pass_on_http1_to_those_who_read_them() {
-    let upstream = trailing();
+fn trailers_pass_on_http1_to_clients_that_read_them() {
+    let upstream = trailing_upstream();
     let gateway = Gateway::with(&[upstream.address], CALLS);
     let key = gateway.key().text;
     for (path, fields, passes) in [
@@ -381,14 +381,14 @@ fn trailers_pass_on_http1_to_those_who_read_them() {
         assert_eq!(String::from_utf8(client.read_exact(expected.len())).unwrap(), expected, "{path} {fields:?}");
         assert_eq!(upstream.last().header("te"), passes.then_some("trailers"));
         assert_eq!(upstream.last().header("connection"), passes.then_some("te"));
-        // The connection is in order.
+        // The connection can be used again.
         assert_eq!(client.get(path, &key).status, 200);
     }
 }
 
 #[test]
 fn trailers_pass_from_http1_to_http2() {
-    let upstream = trailing();
+    let upstream = trailing_upstream();
     let gateway = Gateway::with(&[upstream.address], CALLS);
     let key = gateway.key().text;
     let (_, _, body, trailers) = call_once(&gateway, "/calls/a", &key, whole(b"")).unwrap();

@@ -1,24 +1,19 @@
-//! An upstream that is broken or hostile: nothing of it reaches the client but as 502, 504 or a visible truncation.
+//! Broken and hostile upstreams: the client gets 502, 504 or a visible truncation, and nothing else.
 
-use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
-use http::Request;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
 use keygate::audit::Outcome;
 
-use crate::support::{Client, Gateway, Upstream, eventually, fetch_http2, head, over_http2};
+use crate::support::{Client, Gateway, Upstream, fetch_http2, head};
+
+mod connections;
+mod timeouts;
 
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s } }";
 
-/// An upstream that answers `/N` with the N-th of these.
+/// Upstream that answers `/N` with the N-th of these responses.
 fn scripted(answers: Vec<Vec<u8>>) -> Upstream {
     Upstream::answering(move |request, stream| {
         let number: usize = request.path().trim_start_matches('/').parse().unwrap();
@@ -30,8 +25,8 @@ fn answers(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Asks for each of the answers over both versions of HTTP, on connections of their own, and expects a 502 each time.
-fn none_is_shown(method: &str, answers: Vec<Vec<u8>>) {
+/// Requests each of the responses over both versions of HTTP, each on its own connection, and expects 502.
+fn assert_all_refused(method: &str, answers: Vec<Vec<u8>>) {
     let (count, texts) = (answers.len(), answers.clone());
     let upstream = scripted(answers);
     let gateway = Gateway::with(&[upstream.address], PLENTY);
@@ -53,7 +48,7 @@ fn none_is_shown(method: &str, answers: Vec<Vec<u8>>) {
 }
 
 #[test]
-fn a_response_that_could_be_framed_otherwise_is_not_shown() {
+fn response_with_ambiguous_framing_is_refused() {
     let chunks = "2\r\nok\r\n0\r\n\r\n";
     let encoded = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n{chunks}");
     let sized = |value: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {value}\r\n\r\nok");
@@ -69,11 +64,11 @@ fn a_response_that_could_be_framed_otherwise_is_not_shown() {
     texts.extend(["2, 2", "2,3", "+2", "-2", "", "0x2", "2 2", "99999999999999999999", "two"].map(sized));
     texts.push("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok".into());
     texts.push("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 1\r\n\r\nok".into());
-    none_is_shown("GET", texts.into_iter().map(String::into_bytes).collect());
+    assert_all_refused("GET", texts.into_iter().map(String::into_bytes).collect());
 }
 
 #[test]
-fn bad_framing_is_bad_without_a_body_too() {
+fn bad_framing_is_refused_without_a_body_too() {
     let texts = [
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n",
@@ -81,11 +76,11 @@ fn bad_framing_is_bad_without_a_body_too() {
         "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 204 No Content\r\nContent-Length: 0, 0\r\n\r\n",
     ];
-    none_is_shown("HEAD", answers(&texts));
+    assert_all_refused("HEAD", answers(&texts));
 }
 
 #[test]
-fn a_status_line_that_is_none_is_not_shown() {
+fn invalid_status_line_is_refused() {
     let texts = [
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         "HTTP/1.1 600 Beyond\r\nContent-Length: 0\r\n\r\n",
@@ -105,11 +100,11 @@ fn a_status_line_that_is_none_is_not_shown() {
         "SSH-2.0-OpenSSH\r\n\r\n",
         "<html>\r\n\r\n",
     ];
-    none_is_shown("GET", answers(&texts));
+    assert_all_refused("GET", answers(&texts));
 }
 
 #[test]
-fn bad_names_control_bytes_and_bare_line_ends_are_not_shown() {
+fn bad_names_control_bytes_and_bare_line_ends_are_refused() {
     let field = |field: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{field}\r\n\r\n").into_bytes();
     let mut texts: Vec<Vec<u8>> = [
         "x y: 1",
@@ -139,15 +134,15 @@ fn bad_names_control_bytes_and_bare_line_ends_are_not_shown() {
     texts.push(b"HTTP/1.1 200 OK\nContent-Length: 0\n\n".to_vec());
     texts.push(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\n".to_vec());
     texts.push(b"HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n".to_vec());
-    none_is_shown("GET", texts);
+    assert_all_refused("GET", texts);
 }
 
 #[test]
-fn a_head_has_32_kib_and_100_fields_at_most() {
+fn response_head_has_32_kib_and_100_fields_at_most() {
     let fields = |count: usize| (0..count).map(|number| format!("x-{number}: 1\r\n")).collect::<String>();
     let ok = |fields: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n").into_bytes();
     let large = format!("x: {}\r\n", "x".repeat(32 * 1024));
-    none_is_shown("GET", vec![ok(&fields(100)), ok(&large)]);
+    assert_all_refused("GET", vec![ok(&fields(100)), ok(&large)]);
     let upstream = scripted(vec![ok(&fields(99))]);
     let gateway = Gateway::start(&upstream);
     let response = Client::connect(gateway.address).get("/0", &gateway.key().text);
@@ -155,7 +150,7 @@ fn a_head_has_32_kib_and_100_fields_at_most() {
 }
 
 #[test]
-fn fields_with_odd_names_are_dropped_and_counted() {
+fn response_fields_with_odd_names_are_dropped_and_counted() {
     let fields = "Set_Cookie: a\r\nx.y: 1\r\nx.y: 2\r\nx|y: 1\r\nx-kept: 1\r\n";
     let upstream = scripted(answers(&[&format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n")]));
     let gateway = Gateway::start(&upstream);
@@ -172,7 +167,7 @@ fn fields_with_odd_names_are_dropped_and_counted() {
 }
 
 #[test]
-fn framing_is_made_anew() {
+fn response_framing_is_set_anew() {
     let upstream = scripted(answers(&[
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\nTrailer: x\r\nKeep-Alive: 1\r\nConnection: x-named\r\nX-Named: 1\r\n\r\n\
          2;ext\r\nok\r\n0\r\n\r\n",
@@ -196,7 +191,7 @@ fn framing_is_made_anew() {
 }
 
 #[test]
-fn a_response_without_a_body_has_none_and_keeps_the_length_of_what_it_stands_for() {
+fn response_without_a_body_keeps_its_content_length() {
     let cases = [
         ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Some("5")),
         ("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", None),
@@ -227,10 +222,10 @@ fn a_response_without_a_body_has_none_and_keeps_the_length_of_what_it_stands_for
 }
 
 #[test]
-fn interim_responses_are_bounded_in_count() {
+fn interim_responses_are_limited_in_number() {
     let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    none_is_shown("GET", answers(&[&format!("{}{ok}", interim.repeat(17)), &interim.repeat(1000)]));
+    assert_all_refused("GET", answers(&[&format!("{}{ok}", interim.repeat(17)), &interim.repeat(1000)]));
     let upstream = scripted(answers(&[&format!("{}{ok}", interim.repeat(16))]));
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -242,9 +237,9 @@ fn interim_responses_are_bounded_in_count() {
 }
 
 #[test]
-fn interim_responses_do_not_stretch_the_time() {
+fn interim_responses_do_not_extend_the_response_timeout() {
     let upstream = Upstream::answering(|_, stream| {
-        // Fewer than are allowed: what ends this is the time.
+        // Fewer than the limit of their number: only the time-out ends this.
         for _ in 0..10 {
             if stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_err() {
                 return;
@@ -259,7 +254,7 @@ fn interim_responses_do_not_stretch_the_time() {
 }
 
 #[test]
-fn a_truncated_body_is_visibly_truncated() {
+fn truncated_body_is_visibly_truncated() {
     let texts = [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nsome",
@@ -287,7 +282,7 @@ fn a_truncated_body_is_visibly_truncated() {
 }
 
 #[test]
-fn a_truncated_body_is_truncated_for_clients_of_http10_too() {
+fn truncated_body_is_visible_to_http10_clients() {
     let upstream = Upstream::answering(|request, stream| {
         let end = if request.path() == "/whole" { "0\r\n\r\n" } else { "" };
         let text = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n{end}");
@@ -304,253 +299,4 @@ fn a_truncated_body_is_truncated_for_clients_of_http10_too() {
     };
     assert!(fetch("/whole").unwrap().ends_with(b"\r\n\r\nsome"));
     assert_eq!(fetch("/cut").unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-}
-
-#[test]
-fn a_connection_with_more_to_say_is_not_used_again() {
-    let forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
-    for first in [
-        format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok{forged}"),
-        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{forged}"),
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n".to_owned(),
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_owned(),
-        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok".to_owned(),
-    ] {
-        let upstream = scripted(answers(&[&first]));
-        let gateway = Gateway::start(&upstream);
-        let key = gateway.key().text;
-        let mut client = Client::connect(gateway.address);
-        for number in 1..=3 {
-            assert_eq!(client.get("/0", &key).body, b"ok", "{first}");
-            assert_eq!(upstream.connections(), number, "{first}");
-        }
-    }
-}
-
-#[test]
-fn bytes_that_come_late_are_nobodys_response() {
-    let (ask, asked) = mpsc::channel::<()>();
-    let (told, tell) = mpsc::channel();
-    let (asked, told) = (Mutex::new(asked), Mutex::new(told));
-    let upstream = Upstream::answering(move |_, stream| {
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        asked.lock().unwrap().recv().ok();
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged").ok();
-        told.lock().unwrap().send(()).ok();
-    });
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    for number in 1..=200 {
-        assert_eq!(client.get("/", &key).body, b"ok");
-        assert_eq!(upstream.connections(), number);
-        ask.send(()).unwrap();
-        tell.recv().unwrap();
-    }
-}
-
-/// An upstream that answers at the end of the head, whatever is to come, and tells when its connection is closed.
-fn hasty(answer: &'static str) -> (std::net::SocketAddr, mpsc::Receiver<usize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, (closed, is_closed)) = (listener.local_addr().unwrap(), mpsc::channel());
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let closed = closed.clone();
-            std::thread::spawn(move || {
-                let mut received: Vec<u8> = Vec::new();
-                while !received.windows(4).any(|window| window == b"\r\n\r\n") {
-                    let mut piece = [0; 1024];
-                    let read = stream.read(&mut piece).unwrap();
-                    received.extend(&piece[..read]);
-                }
-                stream.write_all(answer.as_bytes()).unwrap();
-                let rest = io::copy(&mut stream, &mut io::sink()).unwrap_or_default();
-                closed.send(usize::try_from(rest).unwrap()).ok();
-            });
-        }
-    });
-    (address, is_closed)
-}
-
-#[test]
-fn an_early_answer_is_whole_and_ends_the_upload() {
-    for answer in [
-        "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
-        "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
-    ] {
-        let (address, is_closed) = hasty(answer);
-        let gateway = Gateway::with(&[address], "");
-        let key = gateway.key().text;
-        let mut client = Client::connect(gateway.address);
-        client.send(head("POST", "/", &key, &[], 1 << 20)).send("some");
-        let response = client.response();
-        assert_eq!((response.status, &*response.body), (403, &b"no"[..]));
-        assert_eq!(response.header("connection"), Some("close"));
-        // The client has not ended, nor gone away.
-        is_closed.recv_timeout(Duration::from_secs(10)).expect("the upstream's connection is closed at once");
-        eventually("the slot is back", || gateway.metric("keygate_in_flight") == 0.0);
-        drop(client);
-        assert_eq!(gateway.records()[0].outcome, Outcome::Completed);
-    }
-}
-
-#[test]
-fn an_early_answer_ends_the_upload_of_a_stream_too() {
-    let (address, is_closed) = hasty("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
-    // Nor does the client's slowness end it.
-    let gateway = Gateway::with(&[address], "http: { min_body_rate: 0 }");
-    let key = gateway.key().text;
-    let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"some")))]);
-    let body = StreamBody::new(first.chain(stream::pending()));
-    let request =
-        Request::post(format!("http://{}/", gateway.address)).header("authorization", format!("Bearer {key}"));
-    let request = request.body(body).unwrap();
-    over_http2(gateway.address, async |mut sender| {
-        let response = sender.send_request(request).await.unwrap();
-        assert_eq!(response.status(), 403);
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "no");
-        // The client's connection stays, and so would the upstream's.
-        is_closed.recv_timeout(Duration::from_secs(10)).expect("the upstream's connection is closed at once");
-    });
-}
-
-#[test]
-fn an_upload_that_ended_closes_nothing() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    for _ in 0..5 {
-        let sized = client.request("POST", "/", &key, &[], &vec![b'x'; 100_000]);
-        assert_eq!((sized.status, sized.header("connection")), (200, None));
-        client.send(head("POST", "/", &key, &[("Transfer-Encoding", "chunked")], 0)).send("2\r\nab\r\n0\r\n\r\n");
-        assert_eq!(client.response().header("connection"), None);
-    }
-    assert_eq!(upstream.connections(), 1);
-}
-
-/// An upstream that closes each connection, without a word or with some, when a second request comes on it.
-fn forgetful(last_words: &'static [u8]) -> Upstream {
-    let count = AtomicUsize::new(0);
-    Upstream::answering(move |request, stream| {
-        if request.path() == "/first" && count.fetch_add(1, Ordering::SeqCst) == 0 {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        } else if request.path() == "/fresh" {
-            stream.shutdown(std::net::Shutdown::Both).unwrap();
-        } else if count.fetch_add(1, Ordering::SeqCst) == 1 {
-            stream.write_all(last_words).unwrap();
-            stream.shutdown(std::net::Shutdown::Both).unwrap();
-        } else {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain").unwrap();
-        }
-    })
-}
-
-/// The answer to a request that meets a dying connection, and how often something was sent again.
-fn meets_a_dying_connection(method: &str, body: &[u8], last_words: &'static [u8]) -> (u16, f64, usize) {
-    let upstream = forgetful(last_words);
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    assert_eq!(client.get("/first", &key).body, b"ok");
-    let response = client.request(method, "/second", &key, &[], body);
-    (response.status, gateway.metric("keygate_upstream_retries_total"), upstream.count())
-}
-
-#[test]
-fn only_what_may_be_repeated_is_sent_again_when_a_pooled_connection_died_unanswered() {
-    for method in ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"] {
-        assert_eq!(meets_a_dying_connection(method, b"", b""), (200, 1.0, 3), "{method}");
-        assert_eq!(meets_a_dying_connection(method, b"body", b""), (502, 0.0, 2), "{method} with a body");
-        assert_eq!(meets_a_dying_connection(method, b"", b"H"), (502, 0.0, 2), "{method} after a byte");
-    }
-    for method in ["POST", "PATCH", "get"] {
-        assert_eq!(meets_a_dying_connection(method, b"", b""), (502, 0.0, 2), "{method}");
-    }
-}
-
-#[test]
-fn nothing_is_sent_again_after_a_new_connection_or_twice() {
-    let upstream = forgetful(b"");
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    assert_eq!(client.get("/fresh", &key).status, 502, "on a new connection");
-    assert_eq!((upstream.count(), gateway.metric("keygate_upstream_retries_total")), (1, 0.0));
-    assert_eq!(client.get("/first", &key).status, 200);
-    assert_eq!(client.get("/fresh", &key).status, 502, "again on a new one");
-    assert_eq!((upstream.count(), gateway.metric("keygate_upstream_retries_total")), (4, 1.0));
-}
-
-fn timeouts(gateway: &Gateway, kind: &str) -> f64 {
-    gateway.metric(&format!("keygate_timeouts_total{{kind=\"{kind}\"}}"))
-}
-
-#[test]
-fn an_upstream_that_says_nothing_is_late_with_its_first_byte() {
-    let upstream = Upstream::answering(|_, _| {});
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { response: 200ms }");
-    let key = gateway.key().text;
-    let response = Client::connect(gateway.address).get("/", &key);
-    assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"));
-    assert_eq!(fetch_http2(gateway.address, "GET", "/", &key).unwrap().status, 504);
-    assert_eq!(timeouts(&gateway, "upstream_first_byte"), 2.0);
-    assert_eq!(gateway.records()[0].outcome, Outcome::UpstreamError);
-}
-
-/// Begins a response and then, while it can, adds a byte to it now and then; ends it after six seconds.
-fn trickling(stream: &mut TcpStream, pause: Duration) {
-    stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
-    let began = std::time::Instant::now();
-    while began.elapsed() < Duration::from_secs(6) && stream.write_all(b"1\r\nx\r\n").is_ok() {
-        std::thread::sleep(pause);
-    }
-    stream.write_all(b"0\r\n\r\n").ok();
-}
-
-#[test]
-fn a_body_that_stalls_is_cut() {
-    let upstream = Upstream::answering(|_, stream| trickling(stream, Duration::from_secs(3)));
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { response_idle: 200ms }");
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    client.send(head("GET", "/", &key, &[], 0));
-    assert!(client.try_response_to("GET").is_err());
-    assert!(fetch_http2(gateway.address, "GET", "/", &key).is_err());
-    assert_eq!((timeouts(&gateway, "upstream_body"), timeouts(&gateway, "upstream_whole")), (2.0, 0.0));
-}
-
-#[test]
-fn an_exchange_that_trickles_ends_in_time() {
-    let upstream = Upstream::answering(|request, stream| match request.path() {
-        "/silent" => {}
-        _ => trickling(stream, Duration::from_millis(20)),
-    });
-    let blocks = "timeouts: { exchange: 400ms, response: 10s, response_idle: 10s }";
-    let gateway = Gateway::with(&[upstream.address], blocks);
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    client.send(head("GET", "/", &key, &[], 0));
-    assert!(client.try_response_to("GET").is_err());
-    assert!(fetch_http2(gateway.address, "GET", "/", &key).is_err());
-    let response = Client::connect(gateway.address).get("/silent", &key);
-    assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"));
-    assert_eq!((timeouts(&gateway, "upstream_body"), timeouts(&gateway, "upstream_whole")), (0.0, 3.0));
-}
-
-#[test]
-fn an_upstream_that_does_not_accept_is_late_with_the_connection() {
-    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    full.listen(0).unwrap();
-    let address = full.local_addr().unwrap().as_socket().unwrap();
-    // The kernel completes a connection or two by itself; then it lets the others wait.
-    let timeout = Duration::from_millis(200);
-    let waiting: Vec<TcpStream> = (0..8).map_while(|_| TcpStream::connect_timeout(&address, timeout).ok()).collect();
-    assert!(waiting.len() < 8);
-    let gateway = Gateway::with(&[address], "timeouts: { connect: 200ms }");
-    let key = gateway.key().text;
-    let response = Client::connect(gateway.address).get("/", &key);
-    assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"));
-    assert_eq!(timeouts(&gateway, "upstream_connect"), 1.0);
 }

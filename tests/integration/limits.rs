@@ -1,4 +1,4 @@
-//! The limits on the wire: the bucket of a key, and the slots of an organization.
+//! Limits on the wire: the bucket of a key, and the slots of an organization.
 
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,7 @@ use keygate::refusal::Refusal;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 #[test]
-fn the_1001st_request_of_a_full_bucket() {
+fn request_1001_of_a_full_bucket_is_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -25,7 +25,7 @@ fn the_1001st_request_of_a_full_bucket() {
         admitted += 1;
         assert!(admitted <= 1010, "the bucket never empties");
     };
-    // A token every 3.6 s: as many as the requests took time may have come in meanwhile.
+    // A token comes in every 3.6 s: some may have come while the requests ran.
     assert!((1000..=1010).contains(&admitted), "{admitted}");
     assert_eq!(refused.code(), "rate_limited");
     let problem = refused.json();
@@ -39,7 +39,7 @@ fn the_1001st_request_of_a_full_bucket() {
 }
 
 #[test]
-fn headers_count_down() {
+fn ratelimit_header_counts_down() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(
         &[upstream.address],
@@ -57,7 +57,7 @@ fn headers_count_down() {
 }
 
 #[test]
-fn a_restart_fills_no_bucket() {
+fn bucket_is_not_refilled_by_a_restart() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream);
     let key = gateway.key().text;
@@ -69,17 +69,17 @@ fn a_restart_fills_no_bucket() {
     let before = left(&gateway);
     gateway.restart(&upstream);
     let after = left(&gateway);
-    // One more was taken; one or two may have flowed in meanwhile.
+    // One more token was taken; one or two may have come in meanwhile.
     assert!(before < 960 && after <= before + 2, "{before} were left before the restart, {after} after it");
 }
 
-/// An upstream that answers at once, with a body that ends when it is told to.
-struct Gate {
+/// Upstream that answers at once, with a body that ends when the gate is opened.
+struct GatedUpstream {
     open: Arc<(Mutex<bool>, Condvar)>,
     upstream: Upstream,
 }
 
-impl Gate {
+impl GatedUpstream {
     fn new() -> Self {
         let open = Arc::new((Mutex::new(false), Condvar::new()));
         let gate = Arc::clone(&open);
@@ -103,8 +103,8 @@ impl Gate {
 }
 
 #[test]
-fn the_101st_in_flight() {
-    let gate = Gate::new();
+fn request_101_in_flight_is_refused() {
+    let gate = GatedUpstream::new();
     let gateway = Gateway::start(&gate.upstream);
     let (ours, theirs) = (gateway.key(), gateway.key());
     let mut waiting: Vec<Client> = (0..100)
@@ -132,7 +132,7 @@ fn the_101st_in_flight() {
 }
 
 #[test]
-fn a_failing_upstream_gives_the_slot_back() {
+fn slot_is_given_back_when_the_upstream_fails() {
     let upstream = Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both)));
     let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
     let key = gateway.key().text;
@@ -142,7 +142,7 @@ fn a_failing_upstream_gives_the_slot_back() {
 }
 
 #[test]
-fn ten_thousand_random_aborts_leave_nothing_in_flight() {
+fn slots_are_given_back_after_ten_thousand_random_aborts() {
     let upstream = Upstream::answering(|_, stream| {
         let body = "x".repeat(3000);
         stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: 6000\r\n\r\n{body}").as_bytes()).ok();
@@ -163,7 +163,7 @@ fn ten_thousand_random_aborts_leave_nothing_in_flight() {
         random /= 1000;
         if sent == bytes.len() && random.is_multiple_of(2) {
             let mut buffer = vec![0; random % 7000 + 1];
-            // Whatever comes, if anything: then it leaves.
+            // Reads a part of the response, if any comes, and closes.
             drop(stream.read(&mut buffer));
         }
     };
@@ -180,7 +180,7 @@ fn ten_thousand_random_aborts_leave_nothing_in_flight() {
 }
 
 #[test]
-fn attempts_with_bad_keys_are_bounded_and_good_keys_are_not_locked_out() {
+fn invalid_keys_are_limited_and_valid_keys_are_not() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "limits: { bad_keys: { requests: 3, per: 1h } }");
     let key = gateway.key().text;

@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Upstream};
 /// Revokes a thousand keys, each while it is being used on other connections: as soon as the revocation has returned,
 /// no request that begins is admitted.
 #[test]
-fn a_thousand_revocations_under_load() {
+fn revoked_key_is_refused_at_once_under_load() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 1000000, per: 1s } }");
     let user = gateway.key();
@@ -39,7 +39,7 @@ fn a_thousand_revocations_under_load() {
 }
 
 #[test]
-fn a_rotated_key_has_two_secrets_until_the_deadline() {
+fn rotated_key_has_two_secrets_until_the_deadline() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let first = gateway.key();

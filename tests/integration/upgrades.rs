@@ -1,4 +1,4 @@
-//! Connections that switch protocols: only where a route allows it, only to what was asked for, and accounted to the end.
+//! Connections that switch protocols: only where a route allows it, only to the requested protocol, and accounted to the end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,8 +23,8 @@ const ASK: [(&str, &str); 3] = [
 const SWITCH: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Kept: 1\r\n\r\n";
 
-/// An upstream that reads one head, answers with these bytes, and hands over its end of the connection.
-fn switching(answer: &'static [u8]) -> (SocketAddr, mpsc::Receiver<(String, TcpStream)>) {
+/// Upstream that reads one head, answers with these bytes, and hands over its end of the connection.
+fn switching_upstream(answer: &'static [u8]) -> (SocketAddr, mpsc::Receiver<(String, TcpStream)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, (hand, handed)) = (listener.local_addr().unwrap(), mpsc::channel());
     std::thread::spawn(move || {
@@ -43,8 +43,8 @@ fn switching(answer: &'static [u8]) -> (SocketAddr, mpsc::Receiver<(String, TcpS
     (address, handed)
 }
 
-/// A tunnel, both ends of it.
-fn open(gateway: &Gateway, key: &str, handed: &mpsc::Receiver<(String, TcpStream)>) -> (Client, TcpStream) {
+/// Opens a tunnel and returns both of its ends.
+fn open_tunnel(gateway: &Gateway, key: &str, handed: &mpsc::Receiver<(String, TcpStream)>) -> (Client, TcpStream) {
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/socket", key, &ASK, 0));
     assert_eq!(client.head().unwrap().0, 101);
@@ -59,9 +59,9 @@ fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_go_both_ways_and_are_accounted_to_the_end() {
+fn tunnel_passes_and_counts_bytes_both_ways() {
     let answer = [SWITCH.as_bytes(), b"early"].concat().leak();
-    let (address, handed) = switching(answer);
+    let (address, handed) = switching_upstream(answer);
     let gateway = Gateway::with(&[address], ROUTES);
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
@@ -110,7 +110,7 @@ fn bytes_go_both_ways_and_are_accounted_to_the_end() {
 }
 
 #[test]
-fn elsewhere_and_otherwise_nothing_is_switched() {
+fn upgrade_is_ignored_unless_the_route_allows_it() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], ROUTES);
     let key = gateway.key().text;
@@ -138,7 +138,7 @@ fn elsewhere_and_otherwise_nothing_is_switched() {
 }
 
 #[test]
-fn a_switch_to_anything_else_is_not_shown() {
+fn upgrade_to_another_protocol_is_refused() {
     for answer in [
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\r\n",
@@ -147,7 +147,7 @@ fn a_switch_to_anything_else_is_not_shown() {
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.0 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ] {
-        let (address, handed) = switching(answer.as_bytes());
+        let (address, handed) = switching_upstream(answer.as_bytes());
         let gateway = Gateway::with(&[address], ROUTES);
         let key = gateway.key().text;
         let response = Client::connect(gateway.address).request("GET", "/socket", &key, &ASK, b"");
@@ -158,7 +158,7 @@ fn a_switch_to_anything_else_is_not_shown() {
 }
 
 #[test]
-fn another_status_is_a_plain_response() {
+fn refused_upgrade_is_a_plain_response() {
     let upstream = Upstream::answering(|_, stream| {
         stream.write_all(b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: other\r\nContent-Length: 2\r\n\r\nno").unwrap();
     });
@@ -173,11 +173,11 @@ fn another_status_is_a_plain_response() {
 }
 
 #[test]
-fn one_half_may_end_before_the_other() {
-    let (address, handed) = switching(SWITCH.as_bytes());
+fn tunnel_half_may_end_before_the_other() {
+    let (address, handed) = switching_upstream(SWITCH.as_bytes());
     let gateway = Gateway::with(&[address], ROUTES);
     let key = gateway.key().text;
-    let (mut client, mut upstream) = open(&gateway, &key, &handed);
+    let (mut client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     upstream.write_all(b"last words").unwrap();
     upstream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.read_exact(10), b"last words");
@@ -191,12 +191,12 @@ fn one_half_may_end_before_the_other() {
 }
 
 #[test]
-fn a_tunnel_through_which_nothing_goes_ends() {
-    let (address, handed) = switching(SWITCH.as_bytes());
+fn idle_tunnel_is_closed() {
+    let (address, handed) = switching_upstream(SWITCH.as_bytes());
     let blocks = format!("{ROUTES}timeouts: {{ tunnel_idle: 500ms, exchange: 100ms, response_idle: 100ms }}");
     let gateway = Gateway::with(&[address], &blocks);
     let key = gateway.key().text;
-    let (mut client, mut upstream) = open(&gateway, &key, &handed);
+    let (mut client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     for _ in 0..10 {
         upstream.write_all(b"x").unwrap();
         assert_eq!(client.read_exact(1), b"x");
@@ -209,23 +209,23 @@ fn a_tunnel_through_which_nothing_goes_ends() {
 }
 
 #[test]
-fn a_tunnel_that_nobody_reads_holds_little() {
-    let (address, handed) = switching(SWITCH.as_bytes());
+fn unread_tunnel_buffers_little() {
+    let (address, handed) = switching_upstream(SWITCH.as_bytes());
     let gateway = Gateway::with(&[address], ROUTES);
     let key = gateway.key().text;
-    let (_client, mut upstream) = open(&gateway, &key, &handed);
+    let (_client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     upstream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let piece = vec![0; 1 << 20];
     let taken = (0..256).take_while(|_| upstream.write_all(&piece).is_ok()).count();
-    assert!(taken < 12, "{taken} MiB were taken that nobody reads");
+    assert!(taken < 12, "{taken} MiB were buffered although the client reads nothing");
 }
 
 #[test]
-fn a_drain_ends_tunnels_with_its_grace_period() {
-    let (address, handed) = switching(SWITCH.as_bytes());
+fn tunnels_end_with_the_grace_period_of_a_drain() {
+    let (address, handed) = switching_upstream(SWITCH.as_bytes());
     let mut gateway = Gateway::with(&[address], &format!("{ROUTES}timeouts: {{ drain: 300ms }}"));
     let key = gateway.key().text;
-    let (mut client, mut upstream) = open(&gateway, &key, &handed);
+    let (mut client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     let began = std::time::Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| gateway.restart(&Upstream::start()));
