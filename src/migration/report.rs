@@ -1,4 +1,4 @@
-//! What a copy tells: how far it is, what it has done, and what was wrong.
+//! Progress and report of a migration.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyId, OrgTag};
 
-/// How far a copy is; to be looked at by whoever waits for it.
+/// Progress of a migration, to be read while it runs.
 #[derive(Debug, Default)]
 pub struct Progress {
     verifying: AtomicU64,
@@ -16,16 +16,16 @@ pub struct Progress {
     all: AtomicU64,
 }
 
-/// What a copy does.
+/// Phase of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It writes what is missing.
+    /// Missing records are written.
     Copying,
-    /// It reads everything back.
+    /// All records are read back and compared.
     Verifying,
 }
 
-/// What a copy has done.
+/// Result of a migration.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Organizations.
@@ -36,17 +36,17 @@ pub struct Report {
     pub keys: Count,
     /// Digests that keys have or had.
     pub digests: Count,
-    /// Keys that were there with fewer uses, and took over uses and bucket.
+    /// Keys that existed with fewer uses, and took over uses and bucket of the source.
     pub caught_up: u64,
-    /// What was not copied because the organization or the user that it belongs to was not.
+    /// Records that were not copied because their organization or their user was not.
     pub left_out: LeftOut,
-    /// What could not be copied, because something else is where it belongs. Nothing of that was changed.
+    /// Records that were not copied because of a conflict with a record on the target, which was not changed.
     pub in_the_way: Vec<Finding>,
-    /// What was not as it should be when all was read back.
+    /// Records that differed from the source when they were read back.
     pub differences: Vec<Finding>,
 }
 
-/// How many records were copied, and how many were there before and are the same.
+/// Number of records that were copied, and of those that existed before and are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "each field is what its type says")]
 pub struct Count {
@@ -54,7 +54,7 @@ pub struct Count {
     pub already_there: u64,
 }
 
-/// How many records were left out.
+/// Number of records that were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "each field is what its type says")]
 pub struct LeftOut {
@@ -62,13 +62,13 @@ pub struct LeftOut {
     pub keys: u64,
 }
 
-/// A record, and what is wrong with it.
+/// A record, and its mismatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which.
+    /// The record.
     #[serde(flatten)]
     pub record: Record,
-    /// What.
+    /// The mismatch.
     pub problem: Mismatch,
 }
 
@@ -82,7 +82,7 @@ pub enum Record {
     Key(KeyId),
 }
 
-/// What is wrong with a record. It serializes as its text.
+/// Mismatch between a record of the source and the target. It serializes as its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Another organization has its tag.
@@ -96,7 +96,7 @@ pub enum Mismatch {
     NameTaken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// Id of the record that has it.
         by: String,
     },
     /// Another user has its address.
@@ -104,25 +104,25 @@ pub enum Mismatch {
     EmailTaken {
         /// The address.
         email: String,
-        /// Who has it.
+        /// Id of the record that has it.
         by: String,
     },
     /// Another key has one of its digests.
     #[error("another key has, or had, one of its digests: {0}")]
     DigestTaken(KeyId),
-    /// There is a record with its id and another content.
+    /// The record on the target differs in these fields.
     #[error("it is there already, and is not the same: {}", .0.join(", "))]
     Differs(Vec<&'static str>),
-    /// It is not there after all.
+    /// The target lacks it.
     #[error("it is missing")]
     Missing,
-    /// It is not once in the list of its organization.
+    /// The list of its organization has it this number of times, not once.
     #[error("it is {0} times in the list that it should be in once")]
     Listed(usize),
-    /// It is not among the keys of its user.
+    /// The set of its user's keys lacks it.
     #[error("it is not among the keys of its user")]
     NotAmongUsers,
-    /// A digest does not lead to it.
+    /// One of its digests does not lead to it.
     #[error("one of its digests does not lead to it")]
     NotFound,
 }
@@ -138,7 +138,7 @@ impl Progress {
         self.done.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    /// What it does, how many records it has done, and of how many.
+    /// The phase, the number of records done in it, and the number of all records.
     pub fn look(&self) -> (Phase, u64, u64) {
         let verifying = self.verifying.load(Ordering::Relaxed) != 0;
         let phase = if verifying { Phase::Verifying } else { Phase::Copying };
@@ -147,7 +147,7 @@ impl Progress {
 }
 
 impl Report {
-    /// Whether everything is there, and as it was.
+    /// Returns true when there was neither a conflict nor a difference.
     pub fn is_complete(&self) -> bool {
         self.in_the_way.is_empty() && self.differences.is_empty()
     }
