@@ -9,7 +9,7 @@ use crate::state::redis::ConnectError;
 use crate::state::redis::import::ImportError;
 use crate::state::{ChangeError, Unavailable};
 
-/// How long a step is retried: longer than a failover takes.
+/// Time for which a step is retried: longer than a failover takes.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(100);

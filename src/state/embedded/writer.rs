@@ -27,7 +27,7 @@ const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time that they may
 /// go unused.
 const SESSION_INTERVAL: Duration = Duration::from_secs(60);
-/// How long before a write-back a use can have read the clock and still be missing from it. No thread is suspended between
+/// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
 /// the two for longer than this on a machine that still serves.
 const MARGIN: Duration = Duration::from_secs(10);
 /// Keys written back in one transaction: changes wait for it, so it should take a fraction of a second.
@@ -73,7 +73,7 @@ struct WriterThread {
     receiver: Receiver<Message>,
     /// Dirty keys taken from the directory's list and not yet written back.
     pending: Vec<Arc<KeyRecord>>,
-    /// When `pending` was taken. Every use that marked its key dirty before is in it or written.
+    /// Time at which `pending` was taken. Every use that marked its key dirty before is in it or written.
     taken_at: Micros,
     /// The last write-back failed, and was logged.
     failing: bool,
