@@ -1,7 +1,7 @@
 //! The dashboard: *Organization Settings > API Keys* for people, and the same operations as a JSON API for programs
 //! that have a web session.
 //!
-//! - Everything is below one path, which is never forwarded to the upstream. One table, [`routes`], maps requests to
+//! - Everything is below one path, which is never forwarded to the upstream. One table, `routes`, maps requests to
 //!   sign-in steps, pages, the API and assets.
 //! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
 //!   state for each request.

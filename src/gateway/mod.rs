@@ -12,9 +12,9 @@
 //!
 //! Guarantees:
 //!
-//! - Exactly one audit record per use of a key, also when the client vanishes: the entry is closed by the [`Exchange`],
+//! - Exactly one audit record per use of a key, also when the client vanishes: the entry is closed by the `Exchange`,
 //!   wherever that is dropped.
-//! - The permit lives in the [`Exchange`], too: it is given back after the last frame of the response body, or when the
+//! - The permit lives in the `Exchange`, too: it is given back after the last frame of the response body, or when the
 //!   future is dropped at any of its awaits. At that time the connection has taken the last frame, and may still be
 //!   sending it.
 //! - A denied request costs no token and holds no slot. An admitted one has paid its token, whatever becomes of it; also

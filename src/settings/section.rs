@@ -19,7 +19,7 @@ pub struct Section<'a> {
     known: Vec<&'static str>,
 }
 
-/// A value and its place in the file. The readers of each type are in [`super::value`].
+/// A value and its place in the file. The readers of each type are in `value`.
 pub struct Value<'a> {
     pub(super) node: &'a Node,
     /// The place of the value's key; for list items, of the item itself.
