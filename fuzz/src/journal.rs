@@ -1,4 +1,4 @@
-//! A journal whose last segment is whatever a crash, a disk or somebody with an editor left.
+//! A journal whose last segment was damaged by a crash, a disk or an editor.
 
 use std::io::Write as _;
 use std::path::Path;

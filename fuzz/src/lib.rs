@@ -69,7 +69,7 @@ pub fn cursor(bytes: &[u8]) {
     });
     let scope = Scope { endpoint: Endpoint::Queries, org: OrgId::generate() };
     if let Ok(token) = std::str::from_utf8(bytes) {
-        assert!(KEYRING.open(scope, token, Micros(0)).is_err(), "a token that nobody sealed for this organization");
+        assert!(KEYRING.open(scope, token, Micros(0)).is_err(), "a token that was not sealed for this organization");
     }
 }
 

@@ -16,7 +16,7 @@ const ORIGIN: &str = "https://gateway.test:8443";
 /// Of whatever `Cookie` fields, a line each: what is read as a session is one that was sent, nothing of our cookies is
 /// forwarded, and all others are, in their order.
 pub fn cookie(bytes: &[u8]) {
-    // The fuzzer learns it by looking on; in somebody else's cookie it says nothing.
+    // The fuzzer learns it by coverage; in a foreign cookie it means nothing.
     if has(bytes, SECRET) {
         return;
     }
@@ -33,7 +33,7 @@ pub fn cookie(bytes: &[u8]) {
     for name in [COOKIE_NAME, SIGN_IN_COOKIE_NAME] {
         if let Ok(Some(digest)) = session::read_cookie(request.headers(), name) {
             let known = [SECRET, b""].map(TokenDigest::of);
-            assert!(known.contains(&digest), "a session is read that nobody sent");
+            assert!(known.contains(&digest), "a session was read that was not sent");
             assert!(request.headers().get_all(COOKIE).iter().any(|field| has(field.as_bytes(), name.as_bytes())));
         }
     }
@@ -50,7 +50,7 @@ pub fn cookie(bytes: &[u8]) {
         pairs.filter(|pair| !pair.is_empty() && !is_ours(pair)).map(<[u8]>::to_vec).collect()
     };
     let expected = others(&mut fields.iter().map(HeaderValue::as_bytes));
-    assert_eq!(others(&mut std::iter::once(left)), expected, "somebody else's cookie is lost, or another");
+    assert_eq!(others(&mut std::iter::once(left)), expected, "a foreign cookie is lost or changed");
 }
 
 /// A field in which every pair whose name begins as ours do holds the secret.
@@ -79,7 +79,7 @@ fn forwarded(request: Request<()>) -> HeaderMap {
     request.into_parts().0.headers
 }
 
-/// Wherever somebody may ask to be sent, it is a path of the same origin, for a browser that reads it once or again.
+/// Every accepted return path is a path of the same origin, for a browser that parses it once or twice.
 pub fn return_path(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Some(path) = dashboard::return_path(ORIGIN, &text) else { return };

@@ -77,7 +77,7 @@ pub struct App {
     phase: watch::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
     drain_wait: DrainWait,
-    /// Whether the lame-duck time comes before the drain.
+    /// True when a lame-duck time precedes the drain.
     has_lame_duck: bool,
     shutdown: ShutdownHandle,
     /// Requests a reload. Dropping it ends the reload thread.

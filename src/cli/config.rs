@@ -41,7 +41,7 @@ struct Status {
     report: ConfigReport,
     /// SHA-256 of the file's content now; none when it cannot be read.
     on_disk: Option<String>,
-    /// Whether this content is in force.
+    /// True when this content is in force.
     current: bool,
 }
 

@@ -168,7 +168,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(tokio::time::Instant::now() < deadline, "ten seconds passed without: {what}");
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

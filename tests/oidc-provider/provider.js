@@ -20,7 +20,7 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { Provider } from 'oidc-provider';
 
-// Nobody reads the output any more once the provider listens.
+// The output is not read any more once the provider listens.
 console.info = console.error;
 
 const options = JSON.parse(process.env.OPTIONS ?? '{}');
@@ -70,7 +70,7 @@ const provider = new Provider(issuer, {
   features: { devInteractions: { enabled: true }, rpInitiatedLogout: { enabled: true } },
 });
 
-// The built-in pages ask for a font from elsewhere; tests ask nobody.
+// The built-in pages ask for a font from elsewhere; tests contact no other host.
 provider.use(async (ctx, next) => {
   await next();
   if (typeof ctx.body === 'string') ctx.body = ctx.body.replace(/@import url\([^)]*\);/, '');

@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a read waits.
+/// Time-out of a read.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One connection of a client. Every read gives up after twenty seconds, so that no test hangs.
@@ -12,7 +12,7 @@ pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// A response as it came.
+/// A response as it was received.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -25,12 +25,12 @@ impl Client {
         Self::try_connect(address).unwrap()
     }
 
-    /// Connects to somebody who may not listen any more.
+    /// Connects to an address where nothing may listen any more.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         TcpStream::connect(address).map(Self::over)
     }
 
-    /// On a connection that was made otherwise.
+    /// A client on an established connection.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -42,7 +42,7 @@ impl Client {
         self
     }
 
-    /// Sends what the other side may no longer want to hear.
+    /// Sends bytes that the peer may no longer read.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes.as_ref())
     }
@@ -90,25 +90,25 @@ impl Client {
         }
     }
 
-    /// This many bytes of a body.
+    /// Reads exactly this many bytes of a body.
     pub fn read_exact(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.stream.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    /// Some bytes of a body, at least one.
+    /// Reads some bytes of a body, at least one.
     pub fn read_some(&mut self) -> io::Result<usize> {
         let mut buffer = [0; 65536];
         self.stream.read(&mut buffer)
     }
 
-    /// Says that nothing more will be sent.
+    /// Shuts down the sending side.
     pub fn finish(&mut self) {
         self.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Whether something comes within this time, the end included.
+    /// Whether bytes or the end of the connection arrive within this time.
     pub fn hears_within(&mut self, time: Duration) -> bool {
         self.stream.get_ref().set_read_timeout(Some(time)).unwrap();
         let heard = self.stream.fill_buf().map(|_| ());
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// All that still comes until the other side closes or resets the connection.
+    /// Reads until the peer closes or resets the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -130,7 +130,7 @@ impl Client {
         rest
     }
 
-    /// Whether the other side has closed.
+    /// Whether the peer has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]))
             || self.stream.get_ref().take_error().is_ok_and(|error| error.is_some())
@@ -199,7 +199,10 @@ impl Response {
             .unwrap_or_else(|_| panic!("not JSON: {:?}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The problem's code; a failure when the response is no problem of the gateway's.
+    /// The `code` of a problem.
+    ///
+    /// # Panics
+    /// When the response is not a problem of the gateway.
     pub fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();

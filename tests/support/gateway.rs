@@ -1,4 +1,4 @@
-//! A gateway as its configuration makes it, in a directory of its own, on ports of its own.
+//! A gateway in the process of the test, with its own directory and ports.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct Gateway {
     app: Option<App>,
 }
 
-/// A key, its text included, as its owner has it.
+/// A key with its secret, as its owner holds it.
 pub struct Key {
     pub text: String,
     pub id: KeyId,
@@ -37,7 +37,7 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// Further blocks of configuration; a `listen:`, `upstream:` or `state:` among them replaces the usual one.
+    /// With further blocks of configuration; a `listen:`, `upstream:` or `state:` among them replaces the usual one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), upstreams, blocks);
@@ -45,7 +45,7 @@ impl Gateway {
         Self { address: app.addresses[0], admin: app.admin_address, dir, app: Some(app) }
     }
 
-    /// Where clients connect, in the order of the configuration.
+    /// Addresses of the listeners, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.app.as_ref().expect("the gateway runs").addresses
     }
@@ -66,7 +66,7 @@ impl Gateway {
         block_on(admin::perform(management, operation, clock::now())).unwrap_err().code()
     }
 
-    /// A new organization, with a user without permissions, and a key of theirs.
+    /// Creates an organization, a user without permissions, and a key of this user.
     pub fn key(&self) -> Key {
         self.key_with(&[])
     }
@@ -83,7 +83,7 @@ impl Gateway {
         self.key_of(org.id, user.id)
     }
 
-    /// Another key of the same user.
+    /// Creates another key of the same user.
     pub fn another_key(&self, key: &Key) -> Key {
         self.key_of(key.org, key.user)
     }
@@ -119,7 +119,7 @@ impl Gateway {
         self.perform(Operation::RemoveUser { org: key.org.to_string(), user: key.user.to_string() });
     }
 
-    /// What the key's organization has in flight.
+    /// Requests in flight of the key's organization.
     pub fn explain_in_flight(&self, key: &Key) -> u32 {
         let Reply::Explanation { explanation } = self.perform(Operation::Explain { key: key.id }) else {
             panic!("not an explanation")
@@ -127,7 +127,7 @@ impl Gateway {
         explanation.standing.in_flight
     }
 
-    /// Changes the configuration file, and has it read again.
+    /// Changes the configuration file and reloads it.
     pub fn reconfigure(&self, change: impl FnOnce(&str) -> String) {
         let file = self.dir.path().join("keygate.yaml");
         let text = change(&std::fs::read_to_string(&file).unwrap());
@@ -135,12 +135,12 @@ impl Gateway {
         self.app.as_ref().expect("the gateway runs").reload();
     }
 
-    /// Looks at the files of the certificates, as the gateway does by itself every second.
+    /// Reloads changed certificate files, as the gateway does every second.
     pub fn reload_certificates(&self) {
         self.app.as_ref().expect("the gateway runs").certificates.reload();
     }
 
-    /// How often a key was used, as management shows it, when it can.
+    /// Number of uses of a key, as management shows it; none when the state is unavailable.
     pub fn uses(&self, key: &Key) -> Option<u64> {
         let management = &self.app.as_ref().expect("the gateway runs").management;
         match block_on(admin::perform(management, Operation::ShowKey { key: key.id }, clock::now())) {
@@ -161,12 +161,12 @@ impl Gateway {
         records
     }
 
-    /// A metric without labels, or with exactly these.
+    /// A metric by its name, labels included.
     pub fn metric(&self, name: &str) -> f64 {
         metric(self.admin, name)
     }
 
-    /// Stops it as SIGTERM does, and starts it again over the same directory.
+    /// Stops the gateway as SIGTERM does, and starts it again with the same directory.
     pub fn restart(&mut self, upstream: &Upstream) {
         self.app.take().expect("the gateway runs").stop();
         let app = App::start(config(self.dir.path(), &[upstream.address], "")).unwrap();
@@ -220,7 +220,7 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
 fn parsed(path: &Path, text: &str) -> Config {
     std::fs::write(path, text).unwrap();
     let config = Config::parse(path, text).unwrap_or_else(|problems| panic!("{problems}"));
-    // Nobody balances a test's gateway.
+    // No load balancer has to notice that the gateway stops.
     Config { lame_duck: Duration::ZERO, ..config }
 }
 

@@ -1,4 +1,4 @@
-//! A gateway as a process of its own.
+//! A gateway as a process, started from the binary.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Setup {
     pub fn with_state(upstream: SocketAddr, state: &str, blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (address, admin) = (free_address(), free_address());
-        // Nobody balances a test's gateway, unless the test says so.
+        // No load balancer has to notice that the gateway stops, unless the test is about that.
         let timeouts = if blocks.contains("lame_duck") { "" } else { "timeouts: { lame_duck: 0s }\n" };
         let text = format!(
             "listen: [{{ address: '{address}', http2: prior_knowledge }}]\n\
@@ -42,12 +42,12 @@ impl Setup {
         Self { dir, address, admin }
     }
 
-    /// The configuration as it is written now.
+    /// The current text of the configuration file.
     pub fn text(&self) -> String {
         std::fs::read_to_string(self.path().join("keygate.yaml")).unwrap()
     }
 
-    /// Puts another configuration in its place, by a rename, as careful editors do.
+    /// Replaces the configuration file atomically, by a rename.
     pub fn write(&self, text: &str) {
         let file = self.path().join("keygate.yaml");
         std::fs::write(file.with_extension("new"), text).unwrap();
@@ -64,7 +64,7 @@ impl Setup {
         Command::new(KEYGATE).args(arguments).arg("--config").arg(config).output().unwrap()
     }
 
-    /// Runs a management command that must succeed, and returns what it says.
+    /// Runs a management command that must succeed, and returns its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = self.keygate(arguments);
         let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
@@ -72,7 +72,7 @@ impl Setup {
         stdout.trim_end().to_owned()
     }
 
-    /// An organization, a user and a key; returns the key.
+    /// Creates an organization, a user and a key; returns the key.
     pub fn key(&self) -> String {
         self.ok(&["org", "create", "acme"]);
         self.ok(&["user", "create", "--org", "acme", "ada@example.com"]);
@@ -90,7 +90,7 @@ impl Setup {
         self.started(Command::new(KEYGATE).stderr(log), &self.path().join("keygate.yaml"))
     }
 
-    /// The same, by a command that becomes the gateway.
+    /// The same, by a command that executes the gateway.
     pub fn start_by(&self, command: &mut Command) -> Running {
         self.started(command.stderr(Stdio::null()), &self.path().join("keygate.yaml"))
     }
@@ -117,18 +117,18 @@ impl Running {
         self.child.id()
     }
 
-    /// Ends it without warning (SIGKILL).
+    /// Kills the gateway (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal("TERM");
     }
 
-    /// Asks it to reload its configuration (SIGHUP).
+    /// Sends SIGHUP: reload the configuration.
     pub fn hang_up(&self) {
         self.signal("HUP");
     }
@@ -138,18 +138,18 @@ impl Running {
         assert!(killed.success());
     }
 
-    /// Waits for its end, though not for ever, and returns its exit code.
+    /// Waits for the gateway to exit, and returns its exit code.
     pub fn wait(&mut self) -> i32 {
         exit_status(&mut self.child).code().expect("it ended by itself")
     }
 
-    /// Asks it to end, and waits: it must exit 0.
+    /// Stops the gateway with SIGTERM; it must exit with 0.
     pub fn stop(mut self) {
         self.terminate();
         assert_eq!(self.wait(), 0);
     }
 
-    /// The most memory it ever had, in bytes.
+    /// Peak resident memory, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

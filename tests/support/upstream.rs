@@ -1,4 +1,4 @@
-//! An upstream of the test's own: it records what reached it, to the byte, and answers what the test says.
+//! A scripted upstream: records every request byte for byte, and responds as the test says.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,12 +23,12 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Answers everything with 200 and `ok`.
+    /// Responds to every request with 200 and `ok`.
     pub fn start() -> Self {
         Self::answering(|_, stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")))
     }
 
-    /// Answers with the bytes that the handler writes.
+    /// Responds with the bytes that the handler writes.
     pub fn answering(handler: impl Fn(&Received, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -46,22 +46,22 @@ impl Upstream {
         Self { address, received, connections }
     }
 
-    /// What reached it so far.
+    /// The requests received so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 
-    /// The request that reached it last.
+    /// The last request received.
     pub fn last(&self) -> Received {
         self.received().pop().expect("a request has reached the upstream")
     }
 
-    /// How many requests reached it.
+    /// Number of requests received.
     pub fn count(&self) -> usize {
         self.received.lock().unwrap().len()
     }
 
-    /// How many connections were made to it.
+    /// Number of connections accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

@@ -11,8 +11,8 @@ use keygate::refusal::Refusal;
 use super::mixed_journal::{HOUR, MixedJournal, REFUSALS, count_naively, covered_segment, no_activity, open_index};
 use super::support::{
     Caller, END, all_records, block_on, export_records, indexed_blocks, open_journal, open_reader, segment_files,
-    wait_until,
 };
+use crate::support::eventually;
 
 #[test]
 fn activity_equals_a_count_over_all_records_with_any_index() {
@@ -39,7 +39,7 @@ fn activity_is_current_however_late_the_index_is() {
             open.extend(mixed.write(&journal, 1000).await);
             mixed.check();
             let closed = segment_files(&mixed.settings).len() as u64 - 1;
-            wait_until("all closed segments are indexed", || covered_segment(&mixed.settings) >= closed);
+            eventually("all closed segments are indexed", || covered_segment(&mixed.settings) >= closed);
             mixed.check();
             // Uses that began before the end of the index end after it.
             open.drain(..open.len() / 2).for_each(|entry| entry.close(END));
@@ -132,7 +132,7 @@ fn activity_outlives_the_segments_it_was_counted_from() {
     assert!(before[0][&mixed.caller[0].key].last.is_some());
     // A gateway with little retention removes segments and their blocks.
     let journal = open_journal(&Settings { retention_size: Some(1), ..mixed.settings.clone() });
-    wait_until("old segments are removed", || segment_files(&mixed.settings).len() <= 1);
+    eventually("old segments are removed", || segment_files(&mixed.settings).len() <= 1);
     block_on(journal.close());
     assert!(activity() == before, "counts of removed segments stay");
     assert_ne!(count_naively(&mixed.settings, mixed.caller[0].org, now), before[0]);
@@ -196,7 +196,7 @@ fn index_that_covers_more_than_the_journal_is_rebuilt() {
     let journal = open_journal(&mixed.settings);
     let end = block_on(async {
         let open = mixed.write(&journal, 2000).await;
-        wait_until("blocks are indexed", || indexed_blocks(&mixed.settings.path.join("index.db")) >= 3);
+        eventually("blocks are indexed", || indexed_blocks(&mixed.settings.path.join("index.db")) >= 3);
         std::mem::forget(open);
         journal.close().await;
         let query = "SELECT end FROM covered";
@@ -208,7 +208,7 @@ fn index_that_covers_more_than_the_journal_is_rebuilt() {
     let journal = open_journal(&mixed.settings);
     assert!(fs::metadata(&path).unwrap().len() > end.cast_unsigned());
     mixed.check();
-    wait_until("blocks are indexed", || indexed_blocks(&mixed.settings.path.join("index.db")) >= 2);
+    eventually("blocks are indexed", || indexed_blocks(&mixed.settings.path.join("index.db")) >= 2);
     mixed.check();
     block_on(journal.close());
 }

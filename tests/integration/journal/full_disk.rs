@@ -6,7 +6,8 @@ use keygate::audit::{Durability, Journal, OnUnavailable, Outcome, Settings};
 use keygate::metrics::Metrics;
 use tempfile::TempDir;
 
-use super::support::{Caller, END, all_records, assert_intact, block_on, settings, wait_until};
+use super::support::{Caller, END, all_records, assert_intact, block_on, settings};
+use crate::support::eventually;
 
 /// Runs a test in a child process whose files may not exceed `bytes`, as if its disk were full then.
 fn with_small_disk(test: &str, bytes: u64) {
@@ -54,7 +55,7 @@ fn full_disk_refuses_requests_until_there_is_room() {
             assert!(journal.begin(&caller.opening()).await.is_err());
             assert_eq!(metrics.backlog.get(), begun as i64, "outcomes are kept");
             lift_limit();
-            wait_until("the journal is available without traffic", || journal.is_available());
+            eventually("the journal is available without traffic", || journal.is_available());
             journal.begin(&caller.opening()).await.unwrap().close(END);
             journal.close().await;
             assert_eq!(metrics.written.get(), begun + 1);

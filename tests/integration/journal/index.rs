@@ -9,8 +9,9 @@ use tempfile::TempDir;
 
 use super::support::{
     Caller, END, all_records, assert_intact, block_on, export_records, indexed_blocks, open_journal, open_reader,
-    settings, wait_until,
+    settings,
 };
+use crate::support::eventually;
 
 /// An indexed journal of uses by a few callers at known times, over several segments and many blocks.
 struct IndexedJournal {
@@ -40,7 +41,7 @@ fn write_indexed_journal() -> IndexedJournal {
         journal.close().await;
     });
     let journal = open_journal(&settings);
-    wait_until("the index has caught up", || indexed_blocks(&settings.path.join("index.db")) > 10);
+    eventually("the index has caught up", || indexed_blocks(&settings.path.join("index.db")) > 10);
     block_on(journal.close());
     let records = all_records(&settings);
     assert_eq!(records.len(), 6000);
@@ -104,7 +105,7 @@ fn index_does_not_change_results() {
     check_many(5);
     // The next gateway rebuilds the index, and results stay the same.
     let journal = open_journal(&indexed.settings);
-    wait_until("the index is rebuilt", || indexed_blocks(&index) > 10);
+    eventually("the index is rebuilt", || indexed_blocks(&index) > 10);
     block_on(journal.close());
     check_many(15);
     drop(indexed.directory);

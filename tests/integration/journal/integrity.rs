@@ -6,8 +6,9 @@ use keygate::audit::{Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, wait_until, write_uses,
+    all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses,
 };
+use crate::support::eventually;
 
 #[test]
 fn torn_tail_is_cut_off_wherever_it_is_torn() {
@@ -93,7 +94,7 @@ fn changed_or_missing_sealed_segment_is_detected() {
     // Seals that this gateway did not write are written by the next one.
     let journal = open_journal(&settings);
     let sealed = || fs::read_to_string(segment_files(&settings).pop().unwrap()).unwrap().contains("\"e\":\"seal\"");
-    wait_until("the seals are written", sealed);
+    eventually("the seals are written", sealed);
     block_on(journal.close());
     assert_intact(&settings);
     let second = &segment_files(&settings)[1];

@@ -12,9 +12,8 @@ use keygate::key::KeyId;
 use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
-use super::support::{
-    Caller, END, block_on, export_records, open_journal, open_reader, segment_files, settings, wait_until,
-};
+use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, segment_files, settings};
+use crate::support::eventually;
 
 pub const HOUR: u64 = 3_600_000_000;
 
@@ -101,7 +100,7 @@ impl MixedJournal {
     /// Indexes all segments but the last one.
     pub fn index(&self) {
         let journal = open_journal(&self.settings);
-        wait_until("all closed segments are indexed", || {
+        eventually("all closed segments are indexed", || {
             covered_segment(&self.settings) >= segment_files(&self.settings).len() as u64 - 1
         });
         block_on(journal.close());

@@ -5,7 +5,8 @@ use keygate::clock::Micros;
 use keygate::identity::AuthMethod;
 use tempfile::TempDir;
 
-use super::support::{Caller, END, block_on, open_journal, open_reader, settings, wait_until, write_uses};
+use super::support::{Caller, END, block_on, open_journal, open_reader, settings, write_uses};
+use crate::support::eventually;
 
 #[test]
 fn numbered_uses_are_replayed_from_a_time_on() {
@@ -75,7 +76,7 @@ fn follower_returns_each_record_once_when_it_completes() {
         entry.close(END);
         expected.push(long.id);
         let mut seen = Vec::new();
-        wait_until("all records are returned", || {
+        eventually("all records are returned", || {
             seen.extend(ids(follow.poll().unwrap()));
             seen.len() >= expected.len()
         });

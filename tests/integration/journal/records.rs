@@ -10,9 +10,9 @@ use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, wait_until,
-    write_uses,
+    Caller, END, all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses,
 };
+use crate::support::eventually;
 
 #[test]
 fn use_and_its_outcome_are_one_record() {
@@ -30,7 +30,7 @@ fn use_and_its_outcome_are_one_record() {
                 "the use is written before begin returns"
             );
             entry.close(END);
-            wait_until("the outcome is written", || all_records(&settings)[0].outcome == Outcome::Completed);
+            eventually("the outcome is written", || all_records(&settings)[0].outcome == Outcome::Completed);
             let record = all_records(&settings).remove(0);
             assert_eq!(record.id, opening.id);
             assert_eq!(record.time, opening.time);

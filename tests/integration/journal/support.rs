@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keygate::audit::{
     Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
@@ -110,14 +110,6 @@ pub fn segment_files(settings: &Settings) -> Vec<PathBuf> {
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Writes a journal of `count` uses, one after the other, and closes it. Returns their ids.

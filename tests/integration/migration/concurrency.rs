@@ -108,6 +108,7 @@ fn copy_survives_a_restart_of_its_server() {
     let (installation, digests) = with_many(&redis, 2000);
     let copying = installation.begin(&redis, 1000);
     redis.kill();
+    // The time for which the server is down, in which the copy retries.
     std::thread::sleep(Duration::from_millis(500));
     redis.restart();
     let copied = ended(copying.wait_with_output().unwrap());
@@ -123,6 +124,7 @@ fn paused_server_only_delays_the_copy() {
     let (installation, digests) = with_many(&redis, 2000);
     let copying = installation.begin(&redis, 1000);
     redis.stop_process();
+    // The time for which the server does not reply.
     std::thread::sleep(Duration::from_secs(4));
     redis.resume();
     let copied = ended(copying.wait_with_output().unwrap());

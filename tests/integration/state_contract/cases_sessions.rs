@@ -1,4 +1,4 @@
-//! Web sessions: found while they are live, and by nobody afterwards.
+//! Web sessions: found while they are live, and not afterwards.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use keygate::state::{Change, ChangeError, Membership, Session, State};
 const IDLE: Duration = Duration::from_secs(1800);
 const LIFE: Duration = Duration::from_secs(8 * 3600);
 
-/// A session to be created, of somebody who belongs to two organizations.
+/// A new session of a user of two organizations.
 pub(super) fn new_session() -> (Session, TokenDigest) {
     let memberships = [(); 2].map(|()| Membership { org: OrgId::generate(), user: UserId::generate() });
     let created = clock::now();

@@ -1,7 +1,7 @@
 //! Embedded state: restarts, crashes, replay, and the state file.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
@@ -12,7 +12,8 @@ use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, U
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, revoke, rotate};
 use super::runtime::block_on;
-use super::{CONCURRENT, PATIENCE, QUOTA, TOKEN};
+use super::{CONCURRENT, QUOTA, TOKEN};
+use crate::support::eventually;
 
 /// A new state in a directory of its own.
 pub(super) fn opened() -> (State, tempfile::TempDir) {
@@ -137,11 +138,7 @@ fn uses_are_written_back_while_it_runs() {
     let now = clock::now();
     block_on(admit(&state, &key, now));
     let written = || record(&open(crashed(dir.path()).path()), key.id).uses == 1;
-    let patience = Instant::now() + PATIENCE;
-    while !written() {
-        assert!(Instant::now() < patience, "never written back");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    eventually("the use is written back", written);
 }
 
 #[test]
@@ -318,7 +315,7 @@ fn failed_write_changes_nothing_and_loses_no_use() {
     let suspend = Change::SuspendOrg { org: fixture.org, suspended: true };
     assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
     block_on(admit(&state, &key, clock::now()));
-    // At least one write-back fails.
+    // Longer than the interval of write-backs, so that at least one fails: a failed one leaves nothing to wait for.
     std::thread::sleep(Duration::from_millis(1500));
     intruder.execute_batch("ROLLBACK").unwrap();
     block_on(state.change(suspend)).unwrap();

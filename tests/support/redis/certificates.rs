@@ -11,7 +11,7 @@ use rcgen::{
 use tempfile::TempDir;
 
 /// The files (PEM) of an authority and of what it certified: a server, as `localhost` and 127.0.0.1, and a client.
-/// Others do not trust it: nobody knows this authority, and another `Certificates` has another.
+/// Each `Certificates` has an authority of its own, which no other peer trusts.
 #[derive(Clone)]
 pub struct Certificates {
     /// Shared with the servers that read them when they start again.

@@ -7,15 +7,15 @@ use ::redis::cmd;
 use super::{Options, Redis, until};
 
 const SLOTS: usize = 16_384;
-/// How long a node may be silent, in milliseconds, before the others replace it.
+/// Silence of a node after which the others replace it, in milliseconds.
 const NODE_TIMEOUT: &str = "1000";
-/// How long a key may take from one node to another, in milliseconds.
+/// Time-out of moving a key between nodes, in milliseconds.
 const MIGRATION: u64 = 5_000;
 
 /// Primaries that share the slots evenly and in order, and their replicas.
 ///
 /// - When it is returned all nodes agree, accept commands, and replicas are linked to their primaries.
-/// - Who is primary of what is looked up each time: it changes when nodes die.
+/// - The primary of a slot is looked up each time, because it changes when nodes die.
 pub struct Cluster {
     nodes: Vec<Redis>,
 }
@@ -116,7 +116,7 @@ impl Cluster {
 
     /// The node that holds a slot; waits until there is one.
     pub fn primary_of(&self, slot: u16) -> &Redis {
-        until("somebody holds the slot", || self.holder(slot))
+        until("a node holds the slot", || self.holder(slot))
     }
 
     /// Waits until a slot is held by another node than this one, which may be down.
@@ -169,7 +169,7 @@ impl Cluster {
     pub fn end_move(&self, slot: u16, from: &Redis, to: &Redis) {
         let (number, new) = (slot.to_string(), id(to));
         let others = self.primaries().into_iter().filter(|node| ![from.port(), to.port()].contains(&node.port()));
-        // The new holder first: else nobody would hold it for a moment.
+        // The new holder first: in the other order, no node would hold the slot for a moment.
         for node in [to, from].into_iter().chain(others) {
             node.cli::<()>(&["CLUSTER", "SETSLOT", &number, "NODE", &new]);
         }

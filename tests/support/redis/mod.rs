@@ -1,6 +1,6 @@
 //! Real Redis servers for tests and benches: each on a loopback port and in a directory of its own, gone when dropped.
 //!
-//! - Nothing is shared: a server belongs to who started it, and tests run at the same time.
+//! - Nothing is shared: a server belongs to the test that started it, and tests run at the same time.
 //! - Nothing waits for a fixed time: conditions are polled until they hold, or the test fails with the server's log.
 //! - A server in a `static` is never dropped, and would outlive the tests: keep it in a variable.
 //!

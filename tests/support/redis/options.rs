@@ -1,11 +1,11 @@
-//! What a server is started with.
+//! Options of a server.
 
 use std::fs::File;
 use std::path::Path;
 
 use super::{Certificates, Redis, free_port};
 
-/// What a server is started with; anything that `redis.conf` knows.
+/// Options of a server: any directive of `redis.conf`.
 #[derive(Clone, Default)]
 pub struct Options {
     settings: Vec<(String, String)>,
@@ -16,24 +16,24 @@ pub struct Options {
 
 /// The Unix socket, in the directory of a server.
 pub(super) const SOCKET: &str = "redis.sock";
-/// Where a sentinel writes down what it has learned; it does not start without one.
+/// Configuration file that a sentinel rewrites; it does not start without one.
 const SENTINEL: &str = "sentinel.conf";
 
 impl Options {
-    /// Sets what `redis.conf` knows by this name. What is set later rules.
+    /// Sets a directive of `redis.conf`. A later one overrides an earlier one.
     #[must_use]
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         self.settings.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Has it write every change to its disk before it answers.
+    /// Writes every change to disk before replying.
     #[must_use]
     pub fn appendonly(self) -> Self {
         self.arg("appendonly", "yes").arg("appendfsync", "always")
     }
 
-    /// Asks every client for a password.
+    /// Requires a password of every client.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());

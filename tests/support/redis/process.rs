@@ -46,7 +46,7 @@ impl Process {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Everything it has said.
+    /// Its whole log.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -67,13 +67,13 @@ impl Process {
         self.state() == 'T'
     }
 
-    /// Asks it to end (SIGTERM), and waits.
+    /// Terminates it (SIGTERM), and waits.
     pub fn terminate(&mut self) {
         self.signal("TERM");
         self.child.wait().unwrap();
     }
 
-    /// Ends it without warning (SIGKILL), and waits. It may have ended already, or be stopped.
+    /// Kills it (SIGKILL), and waits. It may have ended already, or be stopped.
     pub fn kill(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

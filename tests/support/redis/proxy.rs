@@ -1,4 +1,4 @@
-//! A bad network in front of a server.
+//! A proxy that simulates a bad network in front of a server.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -8,25 +8,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How much is on its way at most, in each direction of each connection: as much as a socket buffers, or some more.
+/// Chunks in transit at most, in each direction of a connection: about as much as a socket buffers.
 const CHUNKS: usize = 1024;
 const CHUNK: usize = 16 * 1024;
-/// How long the server may take to accept a connection. One that is stopped does so while its backlog has room.
+/// Time-out of connecting to the server. One that is stopped does so while its backlog has room.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What a network without a way through does with what is sent into it. Either way, who sends sees nothing amiss.
+/// Behaviour of a black hole. In either case the sender notices nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hole {
-    /// Loses it. A connection that has lost something stays silent in that direction: nothing is ever missing in
+    /// Loses the bytes. A connection that has lost bytes stays silent in that direction, so that none is ever missing in
     /// between.
     Swallow,
-    /// Keeps it, and delivers it in order when the network has healed.
+    /// Keeps the bytes, and delivers them in order when the network has healed.
     Hold,
 }
 
 /// A TCP proxy on a loopback port of its own; its threads end when it is dropped.
 ///
-/// - What is sent arrives, unchanged and in order, or not at all.
+/// - Bytes arrive unchanged and in order, or not at all.
 /// - Connections are accepted whatever the network is like, unless it refuses them.
 /// - The end of a connection is delayed, held and lost like everything else that is sent.
 pub struct Proxy {
@@ -38,7 +38,7 @@ pub struct Proxy {
 struct Shared {
     server: SocketAddr,
     network: Mutex<Network>,
-    /// Told of every change of the network.
+    /// Notified of every change of the network.
     changed: Condvar,
 }
 
@@ -62,7 +62,7 @@ enum Direction {
     Answers,
 }
 
-/// When something was read, and what; nothing at the end.
+/// Time at which bytes were read, and the bytes; empty at the end.
 type Chunk = (Instant, Vec<u8>);
 
 impl Proxy {
@@ -82,12 +82,12 @@ impl Proxy {
         self.address
     }
 
-    /// Where it is, as the client library reads it.
+    /// The URL of the proxy.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Delivers answers this much later: the time of a round trip. Their order and their throughput stay.
+    /// Delays replies by this round-trip time. Order and throughput stay.
     pub fn delay(&self, delay: Duration) {
         self.shared.change(|network| network.delay = delay);
     }
@@ -97,7 +97,7 @@ impl Proxy {
         self.shared.change(|network| (network.requests, network.answers) = (Some(hole), Some(hole)));
     }
 
-    /// Delivers requests and no answers: what was asked is done, and who asked does not learn of it.
+    /// Delivers requests and no replies: commands are executed, and the client does not learn of it.
     pub fn black_hole_answers(&self, hole: Hole) {
         self.shared.change(|network| (network.requests, network.answers) = (None, Some(hole)));
     }
@@ -117,12 +117,12 @@ impl Proxy {
         self.shared.change(|network| network.refuses = refuses);
     }
 
-    /// How many connections there are.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.network().connections.len()
     }
 
-    /// How many connections there have been, those that were refused not counted.
+    /// Number of connections accepted so far, refused ones not counted.
     pub fn accepted(&self) -> u64 {
         self.shared.network().accepted
     }
@@ -255,7 +255,7 @@ impl Shared {
     }
 }
 
-/// Reads until there is nothing more, and nobody who wants it.
+/// Reads until the end of the bytes, or of their receiver.
 fn read(mut from: &TcpStream, sender: SyncSender<Chunk>) {
     let mut buffer = vec![0; CHUNK];
     loop {

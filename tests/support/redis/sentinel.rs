@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::{Options, Redis, until};
 
 const REPLICAS: usize = 2;
-/// How many sentinels must miss the primary.
+/// Number of sentinels that must miss the primary.
 const QUORUM: &str = "2";
 /// How long each sentinel waits for the primary before it misses it, in milliseconds. The last one waits longer: it
 /// stands for no election of the others, and so decides it.
@@ -31,7 +31,7 @@ const HURRY: [(&str, &str); 6] = [
 /// One primary, two replicas, three sentinels.
 ///
 /// - When it is returned the replicas are linked, and every sentinel knows all of them and the other sentinels.
-/// - Who is primary is what all sentinels that run agree on now.
+/// - The primary is the one on which all running sentinels agree.
 pub struct Sentinels {
     servers: Vec<Redis>,
     sentinels: Vec<Redis>,

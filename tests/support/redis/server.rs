@@ -14,7 +14,7 @@ use super::options::SOCKET;
 use super::process::Process;
 use super::{Options, until};
 
-/// How long the server may take to answer us. One that is stopped never does.
+/// Time-out of a command of the test. A stopped server never replies.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// A real server, killed when dropped.
@@ -38,7 +38,7 @@ impl Redis {
         Self::options().start()
     }
 
-    /// What to start a server with.
+    /// Options to start a server with.
     pub fn options() -> Options {
         Options::default()
     }
@@ -60,14 +60,14 @@ impl Redis {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Where it is, as the client library reads it, with the password.
+    /// Its URL, password included.
     pub fn url(&self) -> String {
         let scheme = if self.options.certificates.is_some() { "rediss" } else { "redis" };
         let login = self.password().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("{scheme}://{login}{}", self.address())
     }
 
-    /// What it asks its clients for.
+    /// The password that it requires.
     pub fn password(&self) -> Option<&str> {
         self.options.password.as_deref()
     }
@@ -77,7 +77,7 @@ impl Redis {
         self.process().id()
     }
 
-    /// Everything it has said.
+    /// Its whole log.
     pub fn log(&self) -> String {
         self.process().log()
     }
@@ -117,15 +117,15 @@ impl Redis {
         value.unwrap_or_else(|| panic!("INFO {section} has no {field}:\n{text}")).to_owned()
     }
 
-    /// How often a command was called since the statistics were reset, and the microseconds that all of it took.
+    /// Calls of a command since the statistics were reset, and their total time in microseconds.
     /// Subcommands are named as in `config|get`.
     pub fn command_calls(&self, command: &str) -> (u64, u64) {
         let stats = self.command_stats();
         stats.into_iter().find(|(name, ..)| name == command).map_or((0, 0), |(_, calls, usec)| (calls, usec))
     }
 
-    /// How many commands were called since the statistics were reset, those that scripts call included. What only looks
-    /// (`INFO`, `CONFIG RESETSTAT`) is not counted, so that looking changes nothing.
+    /// Commands called since the statistics were reset, those of scripts included. `INFO` and `CONFIG RESETSTAT` are not
+    /// counted, so that reading the statistics does not change them.
     pub fn total_commands(&self) -> u64 {
         let looking = ["info", "config|resetstat"];
         let stats = self.command_stats();
@@ -136,7 +136,7 @@ impl Redis {
         self.cli::<()>(&["CONFIG", "RESETSTAT"]);
     }
 
-    /// Whether it can answer: it runs, and is not stopped.
+    /// Whether it runs and is not stopped.
     pub fn is_running(&self) -> bool {
         let mut process = self.process();
         !process.has_ended() && !process.is_stopped()
@@ -152,13 +152,13 @@ impl Redis {
         self.process().resume();
     }
 
-    /// Ends it without warning (SIGKILL).
+    /// Kills it (SIGKILL).
     pub fn kill(&self) {
         self.process().kill();
         self.connection.lock().unwrap().take();
     }
 
-    /// Asks it to end (SIGTERM), and waits.
+    /// Terminates it (SIGTERM), and waits.
     pub fn shutdown(&self) {
         self.process().terminate();
         self.connection.lock().unwrap().take();
@@ -229,7 +229,7 @@ impl Redis {
 fn ask<T: FromRedisValue>(mut connection: Connection, command: &Cmd) -> (RedisResult<T>, Option<Connection>) {
     let answer = command.query(&mut connection);
     let late = answer.as_ref().is_err_and(::redis::RedisError::is_timeout);
-    // What is answered late would be taken for the answer to the next question.
+    // A late reply would be taken for the reply to the next command.
     let connection = (connection.is_open() && !late).then_some(connection);
     (answer, connection)
 }
