@@ -52,7 +52,8 @@ impl ServerTls {
 
     /// Reads the files again, and activates their contents if they have changed. Returns the files that have.
     ///
-    /// # Errors [`Error`] when two reloads in a row have read the same contents, and they cannot be used; once for each
+    /// # Errors
+    /// [`Error`] when two reloads in a row have read the same contents, and they cannot be used; once for each
     /// contents. The active configuration stays.
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
         self.0.reload(
