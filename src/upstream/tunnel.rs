@@ -1,4 +1,6 @@
 //! Upstream's end of a tunnel: a connection after its 101 response.
+//!
+//! It implements the traits itself, because it also holds the count of requests in flight until it is dropped.
 
 use std::io;
 use std::pin::Pin;
