@@ -6,6 +6,9 @@
 setup:
 	@sh deploy/setup.sh
 
+# Most tests wait for servers and for time rather than for a processor: more of them than cores run side by side.
+export RUST_TEST_THREADS ?= 4
+
 test: setup
 	cargo test --locked --all-targets
 	cargo test --locked --doc
