@@ -81,6 +81,25 @@ fn links_lead_to_files() {
     assert!(count > 30, "only {count} links were found");
 }
 
+/// Code spans that are paths, such as `state/bucket.rs` or `forward/`, name files and folders of the repository or of `src/`.
+#[test]
+fn architecture_and_glossary_name_files_that_exist() {
+    let mut count = 0;
+    for page in ["docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(page).unwrap();
+        let spans = text.split('`').skip(1).step_by(2).filter(|span| {
+            let is_path = span.contains('/') && span.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            is_path && (span.ends_with(".rs") || span.ends_with(".lua") || span.ends_with('/'))
+        });
+        for span in spans.filter(|span| span.trim_end_matches('/').contains('/') || span.ends_with(".rs")) {
+            count += 1;
+            let exists = [Path::new(span).to_owned(), Path::new("src").join(span)].iter().any(|path| path.exists());
+            assert!(exists, "{page}: `{span}`");
+        }
+    }
+    assert!(count > 80, "only {count} paths were found");
+}
+
 /// The anchors of a page's headings.
 fn headings(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));

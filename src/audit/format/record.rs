@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -97,7 +98,10 @@ impl Outcome {
 
     /// The outcome of a refused request; `None` when such requests are not recorded.
     pub fn of_refusal(refusal: Refusal) -> Option<Self> {
-        Self::from_name(refusal.row().outcome?)
+        // By index, because refused requests come in floods: looking a name up compares it with those of the whole table.
+        static OUTCOMES: LazyLock<Vec<Option<Outcome>>> =
+            LazyLock::new(|| Refusal::ALL.iter().map(|refusal| Outcome::from_name(refusal.row().outcome?)).collect());
+        OUTCOMES[refusal as usize]
     }
 
     /// Finds the outcome with this name in records.
