@@ -27,6 +27,7 @@ fn configuration_examples_are_valid() {
             let block = without_indent(block.split("```").next().unwrap());
             // The secrets of examples are in the environment of their reader.
             let block = block.replace("{ env: OIDC_CLIENT_SECRET }", "secret");
+            write_certificates(dir.path(), &block);
             let whole = complete(&block);
             let parsed = Config::parse(&dir.path().join("keygate.yaml"), &whole);
             assert!(parsed.is_ok(), "{}:\n{whole}\n{:?}", page.display(), parsed.err().map(|error| error.to_string()));
@@ -42,6 +43,16 @@ fn readme_configuration_is_complete() {
     let readme = fs::read_to_string("README.md").unwrap();
     let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(complete(block), block);
+}
+
+/// Writes every PEM file that an example names: one certificate and its key serve for all.
+fn write_certificates(dir: &Path, block: &str) {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    for file in block.split([' ', ',', '\n']).filter(|word| word.starts_with("tls/") && word.ends_with(".pem")) {
+        let is_key = file.ends_with("-key.pem");
+        let pem = if is_key { certified.signing_key.serialize_pem() } else { certified.cert.pem() };
+        fs::write(dir.join(file), pem).unwrap();
+    }
 }
 
 /// The example with what it leaves out.
@@ -145,15 +156,20 @@ fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
         let text = fs::read_to_string(&file).unwrap();
         let named = text.lines().filter_map(|line| line.trim_start().split_once("fn "));
         functions.extend(named.map(|(_, rest)| rest.split('(').next().unwrap().to_owned()));
-        files.extend(file.components().map(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()));
+        files.extend(
+            file.components().map(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()),
+        );
     }
     (functions, files)
 }
 
 fn pages() -> Vec<PathBuf> {
     let docs = fs::read_dir("docs").unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benches/README.md"].map(PathBuf::from));
+    let mut pages: Vec<PathBuf> =
+        docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    pages.extend(
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benches/README.md"].map(PathBuf::from),
+    );
     pages
 }
 

@@ -39,4 +39,5 @@ mod redis_harness;
 
 // The code and what is shipped with it.
 mod deploy;
+mod docs;
 mod house;
