@@ -9,8 +9,8 @@
 //! # Arithmetic
 //!
 //! A bucket's level is an integer number of *units*, where one token is as many units as `per` has microseconds. So
-//! every microsecond exactly `requests` units flow in, nothing is ever rounded, and refilling in many small steps gives
-//! what one large step gives. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
+//! every microsecond exactly `requests` units flow in, nothing is ever rounded, and many small refills are
+//! worth exactly one large one. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
 //! the time to full before it is multiplied: every intermediate result is exact in an `f64` too, so a Lua script can
 //! repeat this line by line.
 

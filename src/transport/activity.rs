@@ -72,7 +72,7 @@ impl Activity {
     }
 
     /// Notes the result of a write or flush: `accepted` when the socket took something or had nothing to take. Returns
-    /// whether that ended a stall.
+    /// true when that ended a stall.
     pub(super) fn record_write(&self, accepted: bool) -> bool {
         match (accepted, self.stalled_since.get()) {
             (true, Some(_)) => {

@@ -4,7 +4,7 @@ use keygate::audit::Outcome;
 use keygate::identity::AuthMethod;
 use serde_json::json;
 
-use super::rig::{AGENT, API, Setup};
+use super::fixture::{AGENT, API, Setup};
 use crate::support::Client;
 
 #[test]

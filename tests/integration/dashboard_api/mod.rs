@@ -1,7 +1,7 @@
 //! The management API, as programs in a browser use it: operations, permissions, errors, and its OpenAPI document.
 
 mod document;
-mod rig;
+mod fixture;
 
 mod users;
 mod keys;

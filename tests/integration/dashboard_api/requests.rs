@@ -2,7 +2,7 @@
 
 use keygate::session::Token;
 
-use super::rig::{API, JSON, OWN, Setup};
+use super::fixture::{API, JSON, OWN, Setup};
 use crate::support::{Client, Response};
 
 #[test]

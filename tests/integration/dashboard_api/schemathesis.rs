@@ -9,7 +9,7 @@ use std::process::Command;
 
 use keygate::key;
 
-use super::rig::{API, SessionUser, Setup};
+use super::fixture::{API, SessionUser, Setup};
 
 /// Time-out of a run in seconds; it usually takes a quarter of that.
 const SECONDS: &str = "120";

@@ -3,7 +3,7 @@
 use keygate::admin::{Operation, Reply};
 use serde_json::json;
 
-use super::rig::{JSON, OWN, Setup};
+use super::fixture::{JSON, OWN, Setup};
 use crate::support::Client;
 
 #[test]
@@ -69,7 +69,7 @@ fn sessions_are_listed_and_ended_by_their_user_and_by_admins() {
     let setup = Setup::new();
     let (ada, bob) = (setup.admin(), setup.member());
     let eve = setup.user("eve@example.com", &[]);
-    let id = |person: &super::rig::SessionUser<'_>| {
+    let id = |person: &super::fixture::SessionUser<'_>| {
         person.get("/session").json()["session"]["id"].as_str().unwrap().to_owned()
     };
     let (bobs, eves) = (id(&bob), id(&eve));

@@ -8,14 +8,14 @@ use keygate::audit::Outcome;
 use keygate::refusal::Refusal;
 
 use super::ORIGIN;
-use super::rig::{self, Member, PERSON, hostile, member, signed_in};
-use super::visitor::{AGENT, SESSION, Visitor, text};
+use super::fixture::{self, Member, PERSON, hostile, member, signed_in};
+use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 /// A gateway with these further blocks of configuration, and one user.
 fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
-    let session = rig::session(&[hostile("corp", provider, "")], "");
+    let session = fixture::session(&[hostile("corp", provider, "")], "");
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{blocks}"));
     let person = member(&gateway, "acme", PERSON, &["queries:read"]);
     (gateway, person)
@@ -177,7 +177,7 @@ fn session_cookie_beside_a_key_is_ignored() {
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     assert_eq!(upstream.count(), 1);
     // Keys do not open the dashboard either.
-    let mut stranger = Visitor::new(&gateway);
+    let mut stranger = GatewayBrowser::new(&gateway);
     let page = stranger.send("GET", "/settings/keys", &[("Authorization", &bearer)], "");
     assert!(page.status == 303 && page.header("location").unwrap().starts_with("/settings/sign-in"), "{}", text(&page));
 }
@@ -223,14 +223,15 @@ fn unknown_session_is_refused() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let (gateway, _) = setup(&upstream, &provider, "");
     for value in ["", "x", &"a".repeat(43), &"a".repeat(5000), "\"quoted\"", "__Host-keygate="] {
-        let mut visitor = Visitor::new(&gateway);
+        let mut visitor = GatewayBrowser::new(&gateway);
         let cookie = format!("{SESSION}={value}");
         let answer = visitor.send("GET", "/x", &[("Cookie", &cookie)], "");
         assert_eq!((answer.status, answer.code().as_str()), (401, "invalid_session"), "{value}");
         assert!(answer.header("www-authenticate").is_some());
     }
     // A cookie with another name is not a credential.
-    let answer = Visitor::new(&gateway).send("GET", "/x", &[("Cookie", "keygate=x; __Host-keygate-sign-in=y")], "");
+    let answer =
+        GatewayBrowser::new(&gateway).send("GET", "/x", &[("Cookie", "keygate=x; __Host-keygate-sign-in=y")], "");
     assert_eq!((answer.status, answer.code().as_str()), (401, "unauthenticated"));
     assert_eq!(upstream.count(), 0);
 }

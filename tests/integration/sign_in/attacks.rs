@@ -4,8 +4,8 @@ use keygate::session::Token;
 use openidconnect::url::Url;
 
 use super::ORIGIN;
-use super::rig::{self, PERSON, given, hostile, is_admitted, is_signed_in, member, signed_in};
-use super::visitor::{SESSION, SIGN_IN, Visitor, text};
+use super::fixture::{self, PERSON, given, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
 
@@ -17,7 +17,7 @@ struct Setup {
 
 fn setup() -> Setup {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", PERSON, &[]);
     Setup { provider, gateway, _upstream: upstream }
 }
@@ -34,24 +34,24 @@ fn with_parameter(path: &str, name: &str, value: &str) -> String {
     let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
     let changed = |(given, old): (String, String)| if given == name { (given, value.to_owned()) } else { (given, old) };
     url.query_pairs_mut().clear().extend_pairs(pairs.into_iter().map(changed));
-    super::visitor::path_here(&url)
+    super::gateway_browser::path_here(&url)
 }
 
 #[test]
 fn callback_of_another_browser_is_refused() {
     let Setup { provider, gateway, .. } = setup();
     for has_own in [false, true] {
-        let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+        let (mut attacker, mut victim) = (GatewayBrowser::new(&gateway), GatewayBrowser::new(&gateway));
         let trap = attacker.begin_and_come_back("corp");
         if has_own {
             victim.begin("corp", "");
         }
         let answer = victim.arrive(&trap);
-        rig::assert_refused(&answer, 400);
+        fixture::assert_refused(&answer, 400);
         assert!(text(&answer).contains("another browser"), "{}", text(&answer));
         assert!(!is_signed_in(&mut victim));
         // The sign-in is used up, also for the browser that began it.
-        rig::assert_refused(&attacker.arrive(&trap), 400);
+        fixture::assert_refused(&attacker.arrive(&trap), 400);
     }
     assert_eq!(provider.asked("/token"), 0, "the code went to the provider");
 }
@@ -59,30 +59,30 @@ fn callback_of_another_browser_is_refused() {
 #[test]
 fn state_is_refused_in_another_browser() {
     let Setup { provider, gateway, .. } = setup();
-    let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+    let (mut attacker, mut victim) = (GatewayBrowser::new(&gateway), GatewayBrowser::new(&gateway));
     let of_victim = victim.begin_and_come_back("corp");
     let of_attacker = attacker.begin_and_come_back("corp");
     let state = parameter(&of_victim, "state");
     // With the attacker's own code, then with the victim's.
-    rig::assert_refused(&attacker.arrive(&with_parameter(&of_attacker, "state", &state)), 400);
+    fixture::assert_refused(&attacker.arrive(&with_parameter(&of_attacker, "state", &state)), 400);
     let of_victim = victim.begin_and_come_back("corp");
     attacker.begin("corp", "");
-    rig::assert_refused(&attacker.arrive(&of_victim), 400);
+    fixture::assert_refused(&attacker.arrive(&of_victim), 400);
     attacker.plant(SIGN_IN, Token::generate().unwrap().expose());
     let of_victim = victim.begin_and_come_back("corp");
-    rig::assert_refused(&attacker.arrive(&of_victim), 400);
+    fixture::assert_refused(&attacker.arrive(&of_victim), 400);
     assert_eq!(provider.asked("/token"), 0, "the code went to the provider");
-    assert!(rig::sessions(&gateway).is_empty());
+    assert!(fixture::sessions(&gateway).is_empty());
 }
 
 #[test]
 fn code_of_another_sign_in_is_refused() {
     let Setup { gateway, provider: _provider, .. } = setup();
-    let (mut attacker, mut victim) = (Visitor::new(&gateway), Visitor::new(&gateway));
+    let (mut attacker, mut victim) = (GatewayBrowser::new(&gateway), GatewayBrowser::new(&gateway));
     let code = parameter(&attacker.begin_and_come_back("corp"), "code");
     let back = victim.begin_and_come_back("corp");
     // PKCE: the code was issued for another verifier.
-    rig::assert_refused(&victim.arrive(&with_parameter(&back, "code", &code)), 400);
+    fixture::assert_refused(&victim.arrive(&with_parameter(&back, "code", &code)), 400);
     assert!(!is_signed_in(&mut victim));
 }
 
@@ -91,14 +91,14 @@ fn callback_works_once() {
     let Setup { provider, gateway, .. } = setup();
     // The gateway must refuse the second callback itself, even if the provider accepts the code again.
     provider.behave(|now| now.codes_last = true);
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     let back = visitor.begin_and_come_back("corp");
     let browser = visitor.cookie(SIGN_IN).unwrap();
     assert_eq!(visitor.arrive(&back).status, 303);
-    let mut again = Visitor::new(&gateway);
+    let mut again = GatewayBrowser::new(&gateway);
     again.plant(SIGN_IN, &browser);
-    rig::assert_refused(&again.arrive(&back), 400);
-    assert_eq!(rig::sessions(&gateway).len(), 1);
+    fixture::assert_refused(&again.arrive(&back), 400);
+    assert_eq!(fixture::sessions(&gateway).len(), 1);
     assert_eq!(provider.asked("/token"), 1);
     assert!(is_signed_in(&mut visitor), "the first session is still valid");
 }
@@ -108,12 +108,12 @@ fn callback_sent_twice_at_once_works_once() {
     let Setup { provider, gateway, .. } = setup();
     provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
-        let mut visitor = Visitor::new(&gateway);
+        let mut visitor = GatewayBrowser::new(&gateway);
         let back = visitor.begin_and_come_back("corp");
         let browser = visitor.cookie(SIGN_IN).unwrap();
         let statuses = std::thread::scope(|scope| {
             let racers = [(); 2].map(|()| {
-                let mut racer = Visitor::new(&gateway);
+                let mut racer = GatewayBrowser::new(&gateway);
                 racer.plant(SIGN_IN, &browser);
                 let back = &back;
                 scope.spawn(move || racer.arrive(back).status)
@@ -131,18 +131,18 @@ fn session_set_before_the_sign_in_ends_with_it() {
     let Setup { gateway, provider: _provider, .. } = setup();
     // A value that the attacker made up.
     let made_up = Token::generate().unwrap();
-    let mut victim = Visitor::new(&gateway);
+    let mut victim = GatewayBrowser::new(&gateway);
     victim.plant(SESSION, made_up.expose());
     assert_eq!(victim.sign_in("corp").status, 303);
     assert_ne!(victim.session(), made_up.expose());
-    let mut attacker = Visitor::new(&gateway);
+    let mut attacker = GatewayBrowser::new(&gateway);
     attacker.plant(SESSION, made_up.expose());
     assert!(!is_signed_in(&mut attacker) && !is_admitted(&mut attacker));
 
     // The attacker's own session.
     let mut attacker = signed_in(&gateway, "corp");
     let planted = attacker.session();
-    let mut victim = Visitor::new(&gateway);
+    let mut victim = GatewayBrowser::new(&gateway);
     victim.plant(SESSION, &planted);
     let answer = victim.sign_in("corp");
     assert_ne!(given(&answer), Some(planted.as_str()));
@@ -194,7 +194,7 @@ fn return_to_stays_on_the_origin() {
         let query = form_urlencoded::Serializer::new(String::new()).append_pair("return_to", evil).finish();
         // A signed-in user is redirected at once.
         let at_once = signed_in.arrive(&format!("/settings/sign-in?{query}"));
-        let mut visitor = Visitor::new(&gateway);
+        let mut visitor = GatewayBrowser::new(&gateway);
         let url = visitor.begin("corp", evil);
         let back = visitor.at_provider(&url);
         let after = visitor.arrive(&back);
@@ -211,30 +211,30 @@ fn return_to_stays_on_the_origin() {
 #[test]
 fn provider_cannot_respond_for_another() {
     let (good, evil, upstream) = (Hostile::start(), Hostile::start(), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[hostile("good", &good, ""), hostile("evil", &evil, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("good", &good, ""), hostile("evil", &evil, "")]);
     member(&gateway, "acme", PERSON, &[]);
     for (begun, other) in [("good", "evil"), ("evil", "good")] {
-        let mut visitor = Visitor::new(&gateway);
+        let mut visitor = GatewayBrowser::new(&gateway);
         let back = visitor.begin_and_come_back(begun);
         let mixed_up = back.replace(&format!("/callback/{begun}"), &format!("/callback/{other}"));
         assert_ne!(back, mixed_up);
         let answer = visitor.arrive(&mixed_up);
-        rig::assert_refused(&answer, 400);
+        fixture::assert_refused(&answer, 400);
         assert!(text(&answer).contains("another identity provider"), "{}", text(&answer));
         // The sign-in is used up: the right callback is refused, too.
-        rig::assert_refused(&visitor.arrive(&back), 400);
+        fixture::assert_refused(&visitor.arrive(&back), 400);
     }
     assert_eq!((good.asked("/token"), evil.asked("/token")), (0, 0), "a code went to the wrong provider");
-    rig::assert_refused(&Visitor::new(&gateway).arrive("/settings/callback/unknown?state=a&code=b"), 404);
+    fixture::assert_refused(&GatewayBrowser::new(&gateway).arrive("/settings/callback/unknown?state=a&code=b"), 404);
 }
 
 #[test]
 fn callbacks_without_a_pending_sign_in_are_refused() {
     let Setup { provider, gateway, .. } = setup();
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     let back = visitor.begin_and_come_back("corp");
     let (state, code) = (parameter(&back, "state"), parameter(&back, "code"));
-    let mut other = Visitor::new(&gateway);
+    let mut other = GatewayBrowser::new(&gateway);
     for query in [
         String::new(),
         "?".into(),
@@ -246,11 +246,11 @@ fn callbacks_without_a_pending_sign_in_are_refused() {
         "?error=access_denied".into(),
         "?%ff=%ff&state=%00".into(),
     ] {
-        rig::assert_refused(&other.arrive(&format!("/settings/callback/corp{query}")), 400);
+        fixture::assert_refused(&other.arrive(&format!("/settings/callback/corp{query}")), 400);
     }
     // Each parameter may occur once (RFC 6749, section 3.1).
     let twice = visitor.arrive(&format!("{back}&state={state}"));
-    rig::assert_refused(&twice, 400);
+    fixture::assert_refused(&twice, 400);
     assert_eq!(provider.asked("/token"), 0);
 }
 
@@ -268,12 +268,12 @@ fn sign_in_begins_only_on_the_gateways_own_pages() {
         for path in ["/settings/sign-in/corp", "/settings/sign-out", "/settings/org", "/settings/keys/new"] {
             let mut visitor = signed_in(&gateway, "corp");
             let answer = visitor.send("POST", path, &fields, "return_to=%2F");
-            rig::assert_refused(&answer, 403);
+            fixture::assert_refused(&answer, 403);
             assert!(visitor.cookie(SIGN_IN).is_none() && is_signed_in(&mut visitor), "{path} {fields:?}");
         }
     }
     let asked = provider.asked("/authorize");
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     assert_ne!(visitor.open("/settings/sign-in/corp").status, 200, "a link to the page began a sign-in");
     assert_eq!(provider.asked("/authorize"), asked);
 }
@@ -283,9 +283,9 @@ fn two_session_cookies_in_one_request_are_refused() {
     let Setup { gateway, provider: _provider, .. } = setup();
     let [one, other] = [signed_in(&gateway, "corp").session(), signed_in(&gateway, "corp").session()];
     let both = format!("{SESSION}={one}; a=b; {SESSION}={other}");
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     let page = visitor.send("GET", "/settings/keys", &[("Cookie", &both)], "");
-    rig::assert_refused(&page, 400);
+    fixture::assert_refused(&page, 400);
     assert!(text(&page).contains("more than one session cookie"), "{}", text(&page));
     let answer = visitor.send("GET", "/x", &[("Cookie", &both)], "");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));

@@ -3,8 +3,8 @@
 use keygate::admin::Operation;
 use serde_json::{Value, json};
 
-use super::rig::{self, Member, certified, given, is_admitted, is_signed_in, member};
-use super::visitor::{AGENT, SESSION, SIGN_IN, Visitor, form, path_here, refresh, text};
+use super::fixture::{self, Member, certified, given, is_admitted, is_signed_in, member};
+use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, SIGN_IN, form, path_here, refresh, text};
 use crate::oidc::certified_provider::Real;
 use crate::support::{Gateway, Upstream, eventually};
 
@@ -18,8 +18,8 @@ fn people() -> Value {
 
 /// A gateway with the certified provider, and ada in its directory.
 fn setup() -> (Real, Upstream, Gateway, Member) {
-    let (real, upstream) = (rig::real(people()), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
+    let (real, upstream) = (fixture::real(people()), Upstream::start());
+    let gateway = fixture::gateway(&upstream, &[certified(&real, "")]);
     let ada = member(&gateway, "acme", "ada@example.com", &["queries:read"]);
     (real, upstream, gateway, ada)
 }
@@ -31,7 +31,7 @@ fn pairs(fields: &[(String, String)]) -> Vec<(&str, &str)> {
 #[test]
 fn sign_in_leads_to_the_requested_page() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     let asked = ada.open("/settings/keys?q=lap%20top&page=2");
     assert_eq!(asked.status, 303, "{}", text(&asked));
     let offer = ada.open(asked.header("location").unwrap());
@@ -56,7 +56,7 @@ fn sign_in_leads_to_the_requested_page() {
 #[test]
 fn session_cookie_has_its_attributes() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     let answer = ada.sign_in_as("real", "ada");
     let cookie = answer.headers.iter().find_map(|(_, field)| field.strip_prefix(&format!("{SESSION}="))).unwrap();
     let mut attributes: Vec<&str> = cookie.split("; ").collect();
@@ -70,7 +70,7 @@ fn session_cookie_has_its_attributes() {
 #[test]
 fn upstream_receives_the_user_and_no_credential() {
     let (_real, upstream, gateway, Member { org, user }) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     ada.sign_in_as("real", "ada");
     assert_eq!(ada.fetch("GET", "/api/x").status, 200);
     let received = upstream.last();
@@ -90,9 +90,9 @@ fn upstream_receives_the_user_and_no_credential() {
 #[test]
 fn sign_out_ends_the_session_and_leads_to_the_provider() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     ada.sign_in_as("real", "ada");
-    let mut old = Visitor::new(&gateway);
+    let mut old = GatewayBrowser::new(&gateway);
     old.plant(SESSION, &ada.session());
     let leaving = ada.submit("/settings/sign-out", &[]);
     assert!(leaving.status == 200 && ada.cookie(SESSION).is_none(), "{}", text(&leaving));
@@ -116,7 +116,7 @@ fn sign_out_ends_the_session_and_leads_to_the_provider() {
 #[test]
 fn audit_records_of_a_session_name_its_user() {
     let (_real, _upstream, gateway, Member { org, user }) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     let answer = ada.fetch("GET", "/api/x?secret=1");
     let [record] = gateway.records().try_into().unwrap();
@@ -125,7 +125,7 @@ fn audit_records_of_a_session_name_its_user() {
     assert_eq!((record.auth_method.as_str(), record.action.as_str()), ("session", "GET /api/x"));
     assert_eq!((record.ip.unwrap().to_string(), record.user_agent.as_deref()), ("127.0.0.1".into(), Some(AGENT)));
     ada.submit("/settings/sign-out", &[]);
-    let changes = rig::changes(&gateway);
+    let changes = fixture::changes(&gateway);
     let [.., start, end] = changes.as_slice() else { panic!("{changes:?}") };
     for (change, action) in [(start, "session.start"), (end, "session.end")] {
         assert_eq!((change.action.as_str(), change.user_id, change.org_id), (action, Some(user), Some(org)));
@@ -137,51 +137,51 @@ fn audit_records_of_a_session_name_its_user() {
 #[test]
 fn form_with_an_ended_session_is_refused_and_changes_nothing() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     ada.sign_in_as("real", "ada");
-    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    let [session] = fixture::sessions(&gateway).try_into().unwrap();
     gateway.perform(Operation::EndSession { session: session.id });
     let answer = ada.submit("/settings/keys/new", &[("name", "late")]);
-    rig::assert_refused(&answer, 401);
+    fixture::assert_refused(&answer, 401);
     assert!(text(&answer).contains("You are signed out"), "{}", text(&answer));
-    assert!(rig::changes(&gateway).iter().all(|change| change.action != "key.create"));
+    assert!(fixture::changes(&gateway).iter().all(|change| change.action != "key.create"));
 }
 
 #[test]
 fn users_without_membership_or_verified_address_are_refused() {
-    let (real, upstream) = (rig::real(people()), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, "")]);
+    let (real, upstream) = (fixture::real(people()), Upstream::start());
+    let gateway = fixture::gateway(&upstream, &[certified(&real, "")]);
     member(&gateway, "acme", "bob@example.com", &[]);
     for (name, status, word) in [("bob", 403, "verified"), ("eve", 403, "no organization")] {
-        let mut visitor = Visitor::new(&gateway);
+        let mut visitor = GatewayBrowser::new(&gateway);
         let answer = visitor.sign_in_as("real", name);
-        rig::assert_refused(&answer, status);
+        fixture::assert_refused(&answer, status);
         assert!(text(&answer).contains(word), "{name}: {}", text(&answer));
         assert!(!is_signed_in(&mut visitor));
     }
-    assert!(rig::sessions(&gateway).is_empty());
+    assert!(fixture::sessions(&gateway).is_empty());
 }
 
 #[test]
 fn declined_sign_in_is_refused() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     let url = ada.begin("real", "");
     let page = ada.elsewhere.get(&url);
     let page = ada.elsewhere.follow(page).unwrap();
     let page = ada.elsewhere.get(&format!("{}/abort", page.url).parse().unwrap());
     let back = ada.elsewhere.follow(page).unwrap_err();
-    rig::assert_refused(&ada.arrive(&path_here(&back)), 403);
+    fixture::assert_refused(&ada.arrive(&path_here(&back)), 403);
 }
 
 #[test]
 fn previous_session_ends_with_a_new_sign_in() {
     let (_real, _upstream, gateway, _) = setup();
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     let first = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();
     let second = given(&ada.sign_in_as("real", "ada")).unwrap().to_owned();
     assert_ne!(first, second);
-    eventually("there is one session", || rig::sessions(&gateway).len() == 1);
+    eventually("there is one session", || fixture::sessions(&gateway).len() == 1);
     ada.plant(SESSION, &first);
     assert!(!is_admitted(&mut ada));
     ada.plant(SESSION, &second);

@@ -6,14 +6,14 @@ use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
 use keygate::session::Token;
 
-use super::rig::{self, PERSON, hostile, member, signed_in};
-use super::visitor::{SESSION, SIGN_IN, Visitor};
+use super::fixture::{self, PERSON, hostile, member, signed_in};
+use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream, over_http2};
 
 fn setup(upstream: &Upstream) -> (Hostile, Gateway) {
     let provider = Hostile::start();
-    let gateway = rig::gateway(upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", PERSON, &[]);
     (provider, gateway)
 }
@@ -48,7 +48,7 @@ fn cookies_of_others_are_forwarded_and_the_gateways_are_not() {
     ] {
         let what = format!("{fields:?}");
         let fields: Vec<(&str, &str)> = fields.iter().map(|field| ("Cookie", field.as_str())).collect();
-        let answer = Visitor::new(&gateway).send("GET", "/x", &fields, "");
+        let answer = GatewayBrowser::new(&gateway).send("GET", "/x", &fields, "");
         assert_eq!(answer.status, 200, "{what}: {answer:?}");
         assert_clean(&upstream, &session, left, &what);
     }
@@ -87,7 +87,7 @@ fn cookies_beside_a_key_are_filtered() {
     let bearer = format!("Bearer {}", key.text);
     let cookie = format!("a=1; {SESSION}={}; {SIGN_IN}={}", token.expose(), token.expose());
     let fields = [("Authorization", bearer.as_str()), ("Cookie", &cookie)];
-    assert_eq!(Visitor::new(&gateway).send("GET", "/x", &fields, "").status, 200);
+    assert_eq!(GatewayBrowser::new(&gateway).send("GET", "/x", &fields, "").status, 200);
     let received = upstream.last();
     assert_eq!((received.header("cookie"), received.header("x-auth-method")), (Some("a=1"), Some("api-key")));
 }

@@ -4,8 +4,8 @@ use keygate::admin::{Operation, Reply};
 use keygate::identity::OrgId;
 use serde_json::{Value, json};
 
-use super::rig::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};
-use super::visitor::{Visitor, text};
+use super::fixture::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
 
@@ -28,7 +28,7 @@ fn permissions(gateway: &Gateway, org: OrgId, email: &str) -> Vec<String> {
 }
 
 /// Switches to an organization by the button on the page.
-fn switch(visitor: &mut Visitor, org: OrgId) {
+fn switch(visitor: &mut GatewayBrowser, org: OrgId) {
     let page = text(&visitor.open("/settings/keys"));
     assert!(page.contains(&format!("name=\"org\" value=\"{org}\"")), "{page}");
     let answer = visitor.submit("/settings/org", &[("org", &org.to_string())]);
@@ -38,7 +38,7 @@ fn switch(visitor: &mut Visitor, org: OrgId) {
 #[test]
 fn user_of_two_organizations_acts_in_the_chosen_one() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let acme = member(&gateway, "acme", PERSON, &["queries:read"]);
     let bolt = member(&gateway, "bolt", PERSON, &["queries:write"]);
     let other = member(&gateway, "other", "other@example.com", &[]);
@@ -63,10 +63,10 @@ fn user_of_two_organizations_acts_in_the_chosen_one() {
 fn provider_may_grant_organizations_and_permissions() {
     let account =
         |groups: Value| json!({"ada": {"email": "ada@example.com", "email_verified": true, "groups": groups}});
-    let (real, upstream) = (rig::real(account(json!(["acme-people", "bosses"]))), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[certified(&real, BY_GROUPS)]);
+    let (real, upstream) = (fixture::real(account(json!(["acme-people", "bosses"]))), Upstream::start());
+    let gateway = fixture::gateway(&upstream, &[certified(&real, BY_GROUPS)]);
     let [acme, other] = [org(&gateway, "acme"), org(&gateway, "other")];
-    let mut ada = Visitor::new(&gateway);
+    let mut ada = GatewayBrowser::new(&gateway);
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["org:admin", "queries:read"]);
     assert!(
@@ -82,13 +82,13 @@ fn provider_may_grant_organizations_and_permissions() {
     assert_eq!(ada.sign_in_as("real", "ada").status, 303);
     assert_eq!(permissions(&gateway, acme, "ada@example.com"), ["queries:read"]);
     assert_eq!(permissions(&gateway, other, "ada@example.com"), ["queries:read"]);
-    let actions: Vec<_> = rig::changes(&gateway).into_iter().map(|change| change.action).collect();
+    let actions: Vec<_> = fixture::changes(&gateway).into_iter().map(|change| change.action).collect();
     let count = |action: &str| actions.iter().filter(|did| *did == action).count();
     assert_eq!((count("user.create"), count("user.permit"), count("session.start")), (2, 1, 2), "{actions:?}");
 
     // Without any organization.
     real.set_accounts(&account(json!(["readers"])));
-    rig::assert_refused(&ada.sign_in_as("real", "ada"), 403);
+    fixture::assert_refused(&ada.sign_in_as("real", "ada"), 403);
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn provider_grants_only_its_organizations() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme", "bolt"])));
     let people = "organization: { claim: groups }, permissions: { claim: groups, map: [] }, only: [acme]";
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, people)]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, people)]);
     let [acme, bolt] = [member(&gateway, "acme", PERSON, &[]), member(&gateway, "bolt", PERSON, &[])];
     signed_in(&gateway, "corp");
-    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    let [session] = fixture::sessions(&gateway).try_into().unwrap();
     assert_eq!(session.orgs, [acme.org]);
     assert!(permissions(&gateway, bolt.org, PERSON).is_empty(), "the provider changed a user of another organization");
 }
@@ -109,10 +109,10 @@ fn address_of_another_claim_is_not_verified() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     // At some providers, users choose the value of this claim themselves.
     provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!("boss@example.com")));
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "email: upn")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "email: upn")]);
     member(&gateway, "acme", "boss@example.com", &["org:admin"]);
-    let mut visitor = Visitor::new(&gateway);
-    rig::assert_refused(&visitor.sign_in("corp"), 403);
+    let mut visitor = GatewayBrowser::new(&gateway);
+    fixture::assert_refused(&visitor.sign_in("corp"), 403);
     provider.behave(|now| now.claims = Box::new(|claims| claims["upn"] = json!(PERSON)));
     member(&gateway, "bolt", PERSON, &[]);
     assert_eq!(visitor.sign_in("corp").status, 303, "the claim has the verified address");
@@ -121,9 +121,9 @@ fn address_of_another_claim_is_not_verified() {
 #[test]
 fn address_that_looks_like_another_is_not_that_one() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
     member(&gateway, "acme", "mark@example.com", &["org:admin"]);
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     for (email, status) in
         [("mar\u{212a}@example.com", 400), ("mark@example.com.evil.test", 403), ("Mark@Example.COM", 303)]
     {
@@ -135,7 +135,7 @@ fn address_that_looks_like_another_is_not_that_one() {
 #[test]
 fn removed_user_is_refused_in_the_next_request_and_keeps_the_other_organization() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let [acme, bolt] = [member(&gateway, "acme", PERSON, &[]), member(&gateway, "bolt", PERSON, &[])];
     let mut visitor = signed_in(&gateway, "corp");
     switch(&mut visitor, bolt.org);
@@ -147,5 +147,5 @@ fn removed_user_is_refused_in_the_next_request_and_keeps_the_other_organization(
     assert_eq!(upstream.last().header("x-org-id"), Some(&*acme.org.to_string()));
     gateway.perform(Operation::RemoveUser { org: "acme".into(), user: acme.user.to_string() });
     assert!(!is_admitted(&mut visitor) && !is_signed_in(&mut visitor));
-    rig::assert_refused(&visitor.sign_in("corp"), 403);
+    fixture::assert_refused(&visitor.sign_in("corp"), 403);
 }

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use keygate::admin::{Operation, Reply};
 use serde_json::json;
 
-use super::rig::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};
-use super::visitor::{Visitor, text};
+use super::fixture::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};
+use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream};
 
@@ -19,11 +19,11 @@ fn link(gateway: &Gateway, person: Member) -> String {
 #[test]
 fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let session = rig::session(&[hostile("corp", &provider, "")], "");
+    let session = fixture::session(&[hostile("corp", &provider, "")], "");
     let limits = "limits: { bad_keys: { requests: 4, per: 1h, burst: 4 } }\n";
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
     let person = member(&gateway, "acme", PERSON, &["org:admin"]);
-    let (mut inside, mut outside) = (signed_in(&gateway, "corp"), Visitor::new(&gateway));
+    let (mut inside, mut outside) = (signed_in(&gateway, "corp"), GatewayBrowser::new(&gateway));
     let mut statuses: Vec<u16> = Vec::new();
     for _ in 0..2 {
         statuses.push(outside.submit("/settings/sign-in/corp", &[]).status);
@@ -51,7 +51,7 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
             .unwrap();
     });
     let provider = Hostile::start();
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
     let person = member(&gateway, "acme", PERSON, &[]);
     let mut visitor = signed_in(&gateway, "corp");
     let plain = visitor.fetch("GET", "/x");
@@ -69,14 +69,14 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
 fn removed_user_does_not_come_back_by_a_claim() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme"])));
-    let gateway = rig::gateway(&upstream, &[hostile("corp", &provider, "organization: { claim: groups }")]);
+    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "organization: { claim: groups }")]);
     let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
         panic!("not an org")
     };
     let mut visitor = signed_in(&gateway, "corp");
     let remove = Operation::RemoveUser { org: org.id.to_string(), user: PERSON.into() };
     gateway.perform(remove);
-    rig::assert_refused(&visitor.sign_in("corp"), 403);
+    fixture::assert_refused(&visitor.sign_in("corp"), 403);
     let Reply::User { .. } = gateway.perform(Operation::CreateUser {
         org: org.id.to_string(),
         email: PERSON.into(),
@@ -90,9 +90,9 @@ fn removed_user_does_not_come_back_by_a_claim() {
 #[test]
 fn keys_of_a_user_are_limited_and_records_name_the_sign_in_method() {
     let upstream = Upstream::start();
-    let gateway = rig::gateway(&upstream, &[]);
+    let gateway = fixture::gateway(&upstream, &[]);
     let person = member(&gateway, "acme", PERSON, &[]);
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     assert_eq!(visitor.submit(&link(&gateway, person), &[]).status, 303);
     for n in 0..100 {
         let made = visitor.submit("/settings/keys/new", &[("name", &format!("key {n}"))]);
@@ -100,7 +100,7 @@ fn keys_of_a_user_are_limited_and_records_name_the_sign_in_method() {
     }
     let refused = visitor.submit("/settings/keys/new", &[("name", "one more")]);
     assert!(refused.status == 409 && text(&refused).contains("100 keys"), "{}", text(&refused));
-    let [session] = rig::sessions(&gateway).try_into().unwrap();
+    let [session] = fixture::sessions(&gateway).try_into().unwrap();
     visitor.submit("/settings/sign-out", &[]);
     let paths: Vec<String> = changes(&gateway).into_iter().map(|change| change.path).collect();
     assert!(paths.contains(&"session.start/link".to_owned()));

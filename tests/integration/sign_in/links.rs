@@ -6,8 +6,8 @@ use keygate::admin::{Operation, Reply};
 use keygate::clock;
 use openidconnect::url::Url;
 
-use super::rig::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};
-use super::visitor::{AGENT, SESSION, Visitor, path_here, text};
+use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};
+use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
 
@@ -21,7 +21,7 @@ fn ask(member: Member) -> Operation {
 }
 
 fn setup(upstream: &Upstream) -> (Gateway, Member) {
-    let gateway = rig::gateway(upstream, &[]);
+    let gateway = fixture::gateway(upstream, &[]);
     let person = member(&gateway, "acme", PERSON, &[]);
     (gateway, person)
 }
@@ -31,7 +31,7 @@ fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
     let link = link_of(gateway.perform(ask(person)));
-    let mut visitor = Visitor::new(&gateway);
+    let mut visitor = GatewayBrowser::new(&gateway);
     // Opening the link, as mail scanners do, does not use it up.
     for _ in 0..3 {
         let page = visitor.arrive(&link);
@@ -40,9 +40,9 @@ fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let answer = visitor.submit(&link, &[]);
     assert_eq!((answer.status, answer.header("location")), (303, Some("/settings/keys")));
     assert!(is_signed_in(&mut visitor) && is_admitted(&mut visitor));
-    let mut late = Visitor::new(&gateway);
-    rig::assert_refused(&late.arrive(&link), 403);
-    rig::assert_refused(&late.submit(&link, &[]), 403);
+    let mut late = GatewayBrowser::new(&gateway);
+    fixture::assert_refused(&late.arrive(&link), 403);
+    fixture::assert_refused(&late.submit(&link, &[]), 403);
     visitor.submit("/settings/sign-out", &[]);
     assert!(!is_signed_in(&mut visitor));
 
@@ -67,7 +67,7 @@ fn link_redeemed_twice_at_once_works_once() {
         let link = link_of(gateway.perform(ask(person)));
         let mut answers = std::thread::scope(|scope| {
             let racers = [(); 2].map(|()| {
-                let (mut racer, link) = (Visitor::new(&gateway), &link);
+                let (mut racer, link) = (GatewayBrowser::new(&gateway), &link);
                 scope.spawn(move || racer.submit(link, &[]))
             });
             racers.map(|racer| racer.join().unwrap())
@@ -75,8 +75,8 @@ fn link_redeemed_twice_at_once_works_once() {
         answers.sort_by_key(|answer| answer.status);
         let [first, second] = answers;
         assert!(first.status == 303 && given(&first).is_some(), "{}", text(&first));
-        rig::assert_refused(&second, 403);
-        assert_eq!(rig::sessions(&gateway).len(), round);
+        fixture::assert_refused(&second, 403);
+        assert_eq!(fixture::sessions(&gateway).len(), round);
     }
 }
 
@@ -87,7 +87,7 @@ fn link_is_valid_for_five_minutes() {
     let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
     for (seconds, status) in [(290, 303), (301, 403)] {
         let link = link_of(gateway.perform_at(ask(person), ago(seconds)));
-        assert_eq!(Visitor::new(&gateway).submit(&link, &[]).status, status, "after {seconds} s");
+        assert_eq!(GatewayBrowser::new(&gateway).submit(&link, &[]).status, status, "after {seconds} s");
     }
 }
 
@@ -97,39 +97,39 @@ fn link_of_a_removed_user_is_refused() {
     let (gateway, person) = setup(&upstream);
     let link = link_of(gateway.perform(ask(person)));
     gateway.perform(Operation::RemoveUser { org: "acme".into(), user: person.user.to_string() });
-    rig::assert_refused(&Visitor::new(&gateway).submit(&link, &[]), 403);
-    assert!(rig::sessions(&gateway).is_empty());
+    fixture::assert_refused(&GatewayBrowser::new(&gateway).submit(&link, &[]), 403);
+    assert!(fixture::sessions(&gateway).is_empty());
 }
 
 #[test]
 fn link_ends_the_previous_session_and_is_refused_from_other_sites() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
-    let mut attacker = Visitor::new(&gateway);
+    let mut attacker = GatewayBrowser::new(&gateway);
     attacker.submit(&link_of(gateway.perform(ask(person))), &[]);
-    let mut victim = Visitor::new(&gateway);
+    let mut victim = GatewayBrowser::new(&gateway);
     victim.plant(SESSION, &attacker.session());
     victim.submit(&link_of(gateway.perform(ask(person))), &[]);
     assert!(is_signed_in(&mut victim) && !is_signed_in(&mut attacker));
     // A form of another site cannot redeem it.
     let link = link_of(gateway.perform(ask(person)));
-    let mut other = Visitor::new(&gateway);
+    let mut other = GatewayBrowser::new(&gateway);
     let evil = [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test")];
-    rig::assert_refused(&other.send("POST", &link, &evil, ""), 403);
+    fixture::assert_refused(&other.send("POST", &link, &evil, ""), 403);
     assert_eq!(other.submit(&link, &[]).status, 303);
 }
 
 #[test]
 fn links_when_disabled_are_neither_created_nor_accepted() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let session = rig::session(&[hostile("corp", &provider, "")], "  links: true\n");
+    let session = fixture::session(&[hostile("corp", &provider, "")], "  links: true\n");
     let mut gateway = Gateway::with(&[upstream.address], &session);
     let person = member(&gateway, "acme", PERSON, &[]);
     let link = link_of(gateway.perform(ask(person)));
     gateway.restart_with(|text| text.replace("links: true", "links: false"));
-    let mut visitor = Visitor::new(&gateway);
-    rig::assert_refused(&visitor.arrive(&link), 409);
-    rig::assert_refused(&visitor.submit(&link, &[]), 409);
+    let mut visitor = GatewayBrowser::new(&gateway);
+    fixture::assert_refused(&visitor.arrive(&link), 409);
+    fixture::assert_refused(&visitor.submit(&link, &[]), 409);
     assert_eq!(gateway.refused(ask(person)), "no_links");
     assert!(!text(&visitor.open("/settings/sign-in")).contains("sign-in link"));
     assert_eq!(visitor.sign_in("corp").status, 303);

@@ -1,11 +1,11 @@
 //! Signing in by identity providers and links, and web sessions, end to end through running gateways.
 //!
 //! Gateways listen without TLS on a local port, and are configured with [`ORIGIN`], as behind a load balancer.
-//! [`visitor::Visitor`] simulates a browser at that origin.
+//! [`gateway_browser::GatewayBrowser`] simulates a browser at that origin.
 
-mod rig;
+mod fixture;
 mod process;
-mod visitor;
+mod gateway_browser;
 
 mod certified;
 mod entitlements;

@@ -4,9 +4,9 @@
 use keygate::clock;
 use serde_json::{Value, json};
 
+use super::fixture::{self, PERSON, given, hostile};
+use super::gateway_browser::{GatewayBrowser, path_here, text};
 use super::process::GatewayProcess;
-use super::rig::{self, PERSON, given, hostile};
-use super::visitor::{Visitor, path_here, text};
 use crate::oidc::hostile::{Behaviour, Hostile, Raw, SECRET, Signing};
 use crate::oidc::signing::SigningKey;
 use crate::support::Upstream;
@@ -17,7 +17,7 @@ type Bad = (&'static str, Box<dyn Fn(&mut Behaviour)>, u16, &'static str);
 /// Starts a gateway with these providers, by name, and one user whom they sign in.
 fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess {
     let providers: Vec<String> = providers.iter().map(|(name, provider)| hostile(name, provider, "")).collect();
-    let gateway = GatewayProcess::start(upstream, &rig::session(&providers, ""));
+    let gateway = GatewayProcess::start(upstream, &fixture::session(&providers, ""));
     gateway.keygate(&["org", "create", "acme"]);
     gateway.keygate(&["user", "create", "--org", "acme", PERSON]);
     gateway
@@ -25,11 +25,11 @@ fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess 
 
 /// Checks that a callback from a provider is refused with this status and reason.
 fn assert_refused(gateway: &GatewayProcess, provider: &str, what: &str, status: u16, reason: &str) {
-    let mut visitor = Visitor::at(gateway.address);
+    let mut visitor = GatewayBrowser::at(gateway.address);
     let back = visitor.begin_and_come_back(provider);
     let answer = visitor.arrive(&back);
     assert_eq!(answer.status, status, "{what}: {}", text(&answer));
-    let id = rig::assert_refused(&answer, status);
+    let id = fixture::assert_refused(&answer, status);
     let line = gateway.refusal(&id);
     for part in [format!("reason=\"{reason}\""), format!("provider=\"{provider}\""), "cause=".into()] {
         assert!(line.contains(&part), "{what}: no {part} in {line}");
@@ -117,7 +117,7 @@ fn bad_provider_responses_have_an_error_page_and_a_log_line() {
         assert_refused(&gateway, "corp", what, status, reason);
     }
     provider.behave(behave_well);
-    let mut visitor = Visitor::at(gateway.address);
+    let mut visitor = GatewayBrowser::at(gateway.address);
     assert_eq!(visitor.sign_in("corp").status, 303, "a good response is accepted afterwards");
 }
 
@@ -131,7 +131,7 @@ fn userinfo_of_another_subject_is_refused() {
     });
     assert_refused(&gateway, "corp", "userinfo of another", 502, "userinfo_subject");
     provider.behave(|now| now.userinfo = Box::new(|_| {}));
-    assert_eq!(Visitor::at(gateway.address).sign_in("corp").status, 303);
+    assert_eq!(GatewayBrowser::at(gateway.address).sign_in("corp").status, 303);
 }
 
 #[test]
@@ -145,32 +145,32 @@ fn misconfigured_providers_are_refused() {
     for (name, status, reason) in
         [("other", 502, "issuer_mismatch"), ("garbage", 502, "discovery_invalid"), ("away", 503, "unreachable")]
     {
-        let mut visitor = Visitor::at(gateway.address);
+        let mut visitor = GatewayBrowser::at(gateway.address);
         let answer = visitor.submit(&format!("/settings/sign-in/{name}"), &[]);
-        let id = rig::assert_refused(&answer, status);
+        let id = fixture::assert_refused(&answer, status);
         assert!(gateway.refusal(&id).contains(&format!("reason=\"{reason}\"")), "{name}");
         assert_eq!(answer.header("retry-after").is_some(), status == 503, "{name}");
         // Signing in by another provider still works.
         assert_eq!(visitor.sign_in("good").status, 303);
     }
     away.come_back();
-    assert_eq!(Visitor::at(gateway.address).sign_in("away").status, 303, "the provider is asked again");
+    assert_eq!(GatewayBrowser::at(gateway.address).sign_in("away").status, 303, "the provider is asked again");
 }
 
 #[test]
 fn provider_may_become_unavailable_and_change_its_keys_during_a_sign_in() {
     let (mut provider, upstream) = (Hostile::start(), Upstream::start());
     let gateway = start(&upstream, &[("corp", &provider)]);
-    let mut visitor = Visitor::at(gateway.address);
+    let mut visitor = GatewayBrowser::at(gateway.address);
     let back = visitor.begin_and_come_back("corp");
     provider.go_away();
     let answer = visitor.arrive(&back);
-    let id = rig::assert_refused(&answer, 503);
+    let id = fixture::assert_refused(&answer, 503);
     assert!(gateway.refusal(&id).contains("reason=\"unreachable\""));
     provider.come_back();
     assert_eq!(visitor.sign_in("corp").status, 303, "the next sign-in works");
 
-    let mut other = Visitor::at(gateway.address);
+    let mut other = GatewayBrowser::at(gateway.address);
     let url = other.begin("corp", "");
     provider.behave(|now| now.keys = vec![SigningKey::generate()]);
     let back = other.elsewhere.get(&url).redirect().unwrap();

@@ -7,9 +7,9 @@ use hyper::client::conn::http2::SendRequest;
 use openidconnect::url::Url;
 use serde_json::json;
 
+use super::fixture::{self, certified};
+use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, refresh, text};
 use super::process::GatewayProcess;
-use super::rig::{self, certified};
-use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, refresh, text};
 use crate::support::{Client, Upstream, over_http2};
 
 /// Names and values of secrets.
@@ -18,8 +18,8 @@ type Secrets = Vec<(&'static str, String)>;
 #[test]
 fn secrets_are_in_no_log_metric_or_audit_record() {
     let accounts = json!({"ada": {"email": "ada@example.com", "email_verified": true}});
-    let (real, upstream) = (rig::real(accounts), Upstream::start());
-    let gateway = GatewayProcess::start(&upstream, &rig::session(&[certified(&real, "")], ""));
+    let (real, upstream) = (fixture::real(accounts), Upstream::start());
+    let gateway = GatewayProcess::start(&upstream, &fixture::session(&[certified(&real, "")], ""));
     gateway.keygate(&["org", "create", "acme"]);
     gateway.keygate(&["user", "create", "--org", "acme", "--permission", "org:admin", "ada@example.com"]);
     let key = gateway.keygate(&["key", "create", "--org", "acme", "--user", "ada@example.com", "laptop"]);
@@ -49,15 +49,15 @@ fn secrets_are_in_no_log_metric_or_audit_record() {
 }
 
 /// Signs in by the provider: in the browser that began the sign-in, or in another, which is refused.
-fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -> Visitor {
-    let mut ada = Visitor::at(gateway.address);
+fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -> GatewayBrowser {
+    let mut ada = GatewayBrowser::at(gateway.address);
     let url = ada.begin("real", "");
     let browser = ada.cookie(SIGN_IN).unwrap();
     let asked = |name: &str| url.query_pairs().find(|(given, _)| given == name).unwrap().1.into_owned();
     let back = ada.elsewhere.sign_in(url.as_str(), "ada");
     let code = back.query_pairs().find(|(name, _)| name == "code").unwrap().1.into_owned();
     if !in_the_same {
-        ada = Visitor::at(gateway.address);
+        ada = GatewayBrowser::at(gateway.address);
     }
     let answer = ada.arrive(&path_here(&back));
     assert_eq!(answer.status, if in_the_same { 303 } else { 400 }, "{}", text(&answer));
@@ -68,7 +68,7 @@ fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -
 }
 
 /// Opens pages, uses both APIs, creates a key, and sends an invalid request.
-fn work(gateway: &GatewayProcess, ada: &mut Visitor, key: &str, secrets: &mut Secrets) {
+fn work(gateway: &GatewayProcess, ada: &mut GatewayBrowser, key: &str, secrets: &mut Secrets) {
     for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
         assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
     }
@@ -77,11 +77,11 @@ fn work(gateway: &GatewayProcess, ada: &mut Visitor, key: &str, secrets: &mut Se
     secrets.push(("the key of the page", made.expect("the page shows the key")));
     assert_eq!(Client::connect(gateway.address).get("/api/x", key).status, 200);
     let both = format!("{SESSION}={}; {SESSION}=other", ada.session());
-    let twice = Visitor::at(gateway.address).send("GET", "/settings/keys", &[("Cookie", &both)], "");
+    let twice = GatewayBrowser::at(gateway.address).send("GET", "/settings/keys", &[("Cookie", &both)], "");
     assert_eq!(twice.status, 400);
 }
 
-fn sign_out(ada: &mut Visitor, secrets: &mut Secrets) {
+fn sign_out(ada: &mut GatewayBrowser, secrets: &mut Secrets) {
     let leaving = ada.submit("/settings/sign-out", &[]);
     let out = refresh(&leaving).expect("the page leads to the provider");
     let id_token = out.query_pairs().find(|(name, _)| name == "id_token_hint").unwrap().1.into_owned();
@@ -92,7 +92,7 @@ fn sign_out(ada: &mut Visitor, secrets: &mut Secrets) {
 fn sign_in_by_link(gateway: &GatewayProcess, secrets: &mut Secrets) {
     let said = gateway.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
     let link: Url = said.split_whitespace().find(|word| word.starts_with("https://")).unwrap().parse().unwrap();
-    let mut visitor = Visitor::at(gateway.address);
+    let mut visitor = GatewayBrowser::at(gateway.address);
     assert_eq!(visitor.open(link.path()).status, 200);
     assert_eq!(visitor.submit(link.path(), &[]).status, 303);
     assert_eq!(visitor.submit(link.path(), &[]).status, 403);

@@ -2,9 +2,9 @@
 
 use keygate::admin::{Operation, Reply};
 
+use super::fixture::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
+use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, text};
 use super::process::GatewayProcess;
-use super::rig::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
-use super::visitor::{SESSION, SIGN_IN, Visitor, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::redis::Redis;
 use crate::support::{Gateway, Upstream, eventually, until};
@@ -21,7 +21,7 @@ impl Setup {
     }
 
     fn gateway(&self, more: &str) -> Gateway {
-        let session = rig::session(&[hostile("corp", &self.provider, "")], more);
+        let session = fixture::session(&[hostile("corp", &self.provider, "")], more);
         let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms }} }}\n", self.redis.url());
         Gateway::with(&[self.upstream.address], &format!("{session}{state}"))
     }
@@ -34,7 +34,7 @@ impl Setup {
 }
 
 /// Returns, for each of these gateways, whether pages and API accept a session.
-fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
+fn is_good(visitor: &mut GatewayBrowser, gateways: &[Gateway]) -> Vec<bool> {
     let mut good = Vec::new();
     for gateway in gateways {
         visitor.move_to(gateway.address);
@@ -48,7 +48,7 @@ fn is_good(visitor: &mut Visitor, gateways: &[Gateway]) -> Vec<bool> {
 fn sign_in_begins_at_one_gateway_and_finishes_at_another() {
     let setup = Setup::new();
     let [one, other] = setup.two("");
-    let mut visitor = Visitor::new(&one);
+    let mut visitor = GatewayBrowser::new(&one);
     let back = visitor.begin_and_come_back("corp");
     visitor.move_to(other.address);
     assert_eq!(visitor.arrive(&back).status, 303);
@@ -62,7 +62,7 @@ fn links_and_callbacks_work_once_at_one_of_all_gateways() {
     // The gateways must refuse the second callback themselves, even if the provider accepts the code again.
     setup.provider.behave(|now| now.codes_last = true);
     for _ in 0..5 {
-        let mut visitor = Visitor::new(&two[0]);
+        let mut visitor = GatewayBrowser::new(&two[0]);
         let back = visitor.begin_and_come_back("corp");
         let browser = visitor.cookie(SIGN_IN).unwrap();
         let statuses = race(&two, |racer| {
@@ -78,10 +78,10 @@ fn links_and_callbacks_work_once_at_one_of_all_gateways() {
 }
 
 /// Responses to browsers that do the same at once, one at each gateway.
-fn race(gateways: &[Gateway; 2], act: impl Fn(&mut Visitor) -> u16 + Sync) -> [u16; 2] {
+fn race(gateways: &[Gateway; 2], act: impl Fn(&mut GatewayBrowser) -> u16 + Sync) -> [u16; 2] {
     let mut statuses = std::thread::scope(|scope| {
         let racers = gateways.each_ref().map(|gateway| {
-            let (mut racer, act) = (Visitor::new(gateway), &act);
+            let (mut racer, act) = (GatewayBrowser::new(gateway), &act);
             scope.spawn(move || act(&mut racer))
         });
         racers.map(|racer| racer.join().unwrap())
@@ -97,7 +97,7 @@ fn session_is_valid_and_ends_at_all_gateways_at_once() {
     for end in ["sign-out", "operator", "removal"] {
         let mut visitor = signed_in(&two[0], "corp");
         assert_eq!(is_good(&mut visitor, &two), [true; 4], "{end}");
-        let mut copy = Visitor::new(&two[1]);
+        let mut copy = GatewayBrowser::new(&two[1]);
         copy.plant(SESSION, &visitor.session());
         match end {
             "sign-out" => {
@@ -143,12 +143,12 @@ fn session_in_use_ends_at_its_lifetime() {
 fn session_survives_the_restart_of_its_gateway() {
     let setup = Setup::new();
     let over_redis = setup.gateway("");
-    let embedded = rig::gateway(&setup.upstream, &[hostile("corp", &setup.provider, "")]);
+    let embedded = fixture::gateway(&setup.upstream, &[hostile("corp", &setup.provider, "")]);
     for mut gateway in [over_redis, embedded] {
         member(&gateway, "acme", PERSON, &[]);
         let mut visitor = signed_in(&gateway, "corp");
         let mut ended = signed_in(&gateway, "corp");
-        let mut under_way = Visitor::new(&gateway);
+        let mut under_way = GatewayBrowser::new(&gateway);
         let back = under_way.begin_and_come_back("corp");
         let old = ended.session();
         ended.submit("/settings/sign-out", &[]);
@@ -166,10 +166,10 @@ fn session_survives_the_restart_of_its_gateway() {
 #[test]
 fn acknowledged_changes_survive_a_kill_of_the_gateway() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let mut gateway = GatewayProcess::start(&upstream, &rig::session(&[hostile("corp", &provider, "")], ""));
+    let mut gateway = GatewayProcess::start(&upstream, &fixture::session(&[hostile("corp", &provider, "")], ""));
     gateway.keygate(&["org", "create", "acme"]);
     gateway.keygate(&["user", "create", "--org", "acme", PERSON]);
-    let [mut lasting, mut ended, mut under_way] = [(); 3].map(|()| Visitor::at(gateway.address));
+    let [mut lasting, mut ended, mut under_way] = [(); 3].map(|()| GatewayBrowser::at(gateway.address));
     assert_eq!((lasting.sign_in("corp").status, ended.sign_in("corp").status), (303, 303));
     let old = ended.session();
     assert!(ended.submit("/settings/sign-out", &[]).status < 400);
@@ -187,25 +187,25 @@ fn pages_report_an_unavailable_redis_and_recover() {
     let gateway = setup.gateway("");
     member(&gateway, "acme", PERSON, &["org:admin"]);
     let mut visitor = signed_in(&gateway, "corp");
-    let mut stranger = Visitor::new(&gateway);
+    let mut stranger = GatewayBrowser::new(&gateway);
     let back = stranger.begin_and_come_back("corp");
     setup.redis.kill();
     for path in ["/settings", "/settings/keys", "/settings/keys/new", "/settings/sessions", "/settings/sign-in"] {
         let page = visitor.open(path);
-        rig::assert_refused(&page, 503);
+        fixture::assert_refused(&page, 503);
         assert!(page.header("retry-after").is_some() && text(&page).contains("state is unavailable"), "{path}");
     }
     for path in ["/settings/sign-out", "/settings/org", "/settings/keys/new", "/settings/sign-in/corp"] {
-        rig::assert_refused(&visitor.submit(path, &[("name", "x")]), 503);
+        fixture::assert_refused(&visitor.submit(path, &[("name", "x")]), 503);
     }
-    rig::assert_refused(&stranger.arrive(&back), 503);
+    fixture::assert_refused(&stranger.arrive(&back), 503);
     for path in ["/x", "/settings/api/v1/session", "/settings/api/v1/keys"] {
         let answer = visitor.fetch("GET", path);
         assert_eq!((answer.status, answer.code().as_str()), (503, "state_unavailable"), "{path}");
         assert!(answer.header("retry-after").is_some(), "{path}");
     }
     // The sign-in page and the assets need no state.
-    let mut signed_out = Visitor::new(&gateway);
+    let mut signed_out = GatewayBrowser::new(&gateway);
     assert_eq!(signed_out.open("/settings/sign-in").status, 200);
     assert_eq!(signed_out.open("/settings/assets/keygate.css").status, 200);
     assert!(visitor.cookie(SESSION).is_some(), "the browser lost its session");

@@ -10,21 +10,21 @@ use crate::oidc::browser::Browser;
 use crate::support::{Client, Gateway, Response};
 
 /// Its user agent.
-pub const AGENT: &str = "Visitor/1.0 (test)";
+pub const AGENT: &str = "Browser/1.0 (test)";
 /// Name of the session cookie.
 pub const SESSION: &str = "__Host-keygate";
 /// Name of the cookie of a pending sign-in.
 pub const SIGN_IN: &str = "__Host-keygate-sign-in";
 
 /// A simulated browser.
-pub struct Visitor {
+pub struct GatewayBrowser {
     address: SocketAddr,
     cookies: Vec<(String, String)>,
     /// The same browser at identity providers.
     pub elsewhere: Browser,
 }
 
-impl Visitor {
+impl GatewayBrowser {
     /// A browser without cookies.
     pub fn new(gateway: &Gateway) -> Self {
         Self::at(gateway.address)

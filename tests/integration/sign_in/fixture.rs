@@ -7,7 +7,7 @@ use keygate::management::Session;
 use serde_json::{Value, json};
 
 use super::ORIGIN;
-use super::visitor::{SESSION, Visitor, text};
+use super::gateway_browser::{GatewayBrowser, SESSION, text};
 use crate::oidc::certified_provider::Real;
 use crate::oidc::hostile::{Hostile, SECRET};
 use crate::support::{Gateway, Response, Upstream, eventually};
@@ -92,15 +92,15 @@ pub fn changes(gateway: &Gateway) -> Vec<Record> {
 }
 
 /// Signs in a new visitor, which must succeed.
-pub fn signed_in(gateway: &Gateway, provider: &str) -> Visitor {
-    let mut visitor = Visitor::new(gateway);
+pub fn signed_in(gateway: &Gateway, provider: &str) -> GatewayBrowser {
+    let mut visitor = GatewayBrowser::new(gateway);
     let answer = visitor.sign_in(provider);
     assert_eq!(answer.status, 303, "{}", text(&answer));
     visitor
 }
 
 /// Returns `true` if the pages accept the visitor's session.
-pub fn is_signed_in(visitor: &mut Visitor) -> bool {
+pub fn is_signed_in(visitor: &mut GatewayBrowser) -> bool {
     let page = visitor.open("/settings/keys");
     match (page.status, page.header("location")) {
         (200, None) => true,
@@ -110,7 +110,7 @@ pub fn is_signed_in(visitor: &mut Visitor) -> bool {
 }
 
 /// Returns `true` if the API accepts the visitor's session.
-pub fn is_admitted(visitor: &mut Visitor) -> bool {
+pub fn is_admitted(visitor: &mut GatewayBrowser) -> bool {
     let answer = visitor.fetch("GET", "/x");
     match answer.status {
         200 => true,
