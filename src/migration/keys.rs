@@ -1,5 +1,5 @@
 //! Keys: the digests of a batch are claimed first, then its keys are written, each with its bucket and its place in the
-//! list. A copied key gets the permissions that its user has on the target.
+//! list. A copied key has the permissions that its user has on the target.
 
 use std::collections::HashMap;
 
@@ -113,14 +113,12 @@ async fn write_keys(
     let incomplete = || keys.iter().zip(existing).filter_map(|(key, found)| Some((key, found.missing()?)));
     let claims = incomplete().flat_map(|(_, missing)| &missing.claims).map(|claim| Ok(*claim));
     stream::iter(claims).try_for_each_concurrent(BATCH, async |claim| target.claim_digest(claim).await).await?;
-    // Read again: a key is written with the permissions that its user has now, and the commit fails when they changed.
-    let users = read_users(target, keys).await?;
     let writes = incomplete().filter_map(|(export, missing)| match missing.record {
         RecordGap::Nothing => None,
         RecordGap::Everything => Some(KeyWrite::Create(export)),
         RecordGap::Uses(version, last_used) => Some(KeyWrite::CatchUp { export, version, last_used }),
     });
-    target.write_keys(tag, &writes.collect::<Vec<_>>(), &users).await
+    target.write_keys(tag, &writes.collect::<Vec<_>>()).await
 }
 
 fn count(report: &mut Report, key: &KeyExport, first: &Existing<MissingKeyParts>) {

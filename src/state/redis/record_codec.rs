@@ -19,6 +19,10 @@ use crate::state::{Key, Org, Session, User};
 /// version never comes back with another content, not even when data was lost and written again.
 pub(crate) type Version = [u8; 8];
 
+/// The version of a user's record that has none, because an earlier version of keygate wrote it. Its next change gives it
+/// one.
+pub(crate) const NO_VERSION: Version = [0; 8];
+
 /// Fields of a hash.
 pub(crate) struct Fields(HashMap<String, Vec<u8>>);
 
@@ -28,16 +32,26 @@ pub(crate) struct StoredOrg {
     pub(crate) version: Version,
 }
 
+/// Record of a user.
+pub(crate) struct StoredUser {
+    pub(crate) user: User,
+    pub(crate) version: Version,
+}
+
+/// The records that a decision is made from, as of one moment.
+pub(crate) struct StoredRecords {
+    pub(crate) key: StoredKey,
+    pub(crate) org: StoredOrg,
+    /// The key's user; none when Redis has no record of it.
+    pub(crate) user: Option<StoredUser>,
+}
+
 /// Record of a key.
 pub(crate) struct StoredKey {
     pub(crate) key: Key,
     pub(crate) digest: KeyDigest,
     /// The digest before the last rotation, if that had an overlap.
     pub(crate) previous: Option<KeyDigest>,
-    /// Permissions of its user.
-    pub(crate) permissions: Vec<Permission>,
-    /// True when its user was removed.
-    pub(crate) user_removed: bool,
     pub(crate) live: Live,
 }
 
@@ -101,15 +115,17 @@ impl Fields {
         Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
     }
 
-    pub(crate) fn user(&self) -> Result<User, CommandError> {
-        Ok(User {
+    pub(crate) fn user(&self) -> Result<StoredUser, CommandError> {
+        let user = User {
             id: self.required("id")?,
             org: self.required("org")?,
             email: self.required("email")?,
             permissions: self.permissions()?,
             created: Micros(self.required("created")?),
             removed: self.time("removed")?,
-        })
+        };
+        let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
+        Ok(StoredUser { user, version: version.unwrap_or(NO_VERSION) })
     }
 
     pub(crate) fn key(&self) -> Result<StoredKey, CommandError> {
@@ -133,8 +149,6 @@ impl Fields {
             key,
             digest: self.digest("digest")?.ok_or(CommandError::UnexpectedReply)?,
             previous: self.digest("previous")?,
-            permissions: self.permissions()?,
-            user_removed: self.time("removed")?.is_some(),
             live,
         })
     }

@@ -159,12 +159,13 @@ async fn send_decide(
     uses_name: Option<[u8; 8]>,
 ) -> Result<Value, CommandError> {
     let (slot, decide, gateway_id) = (key.lease.hash_slot, &shared.scripts.decide, &shared.slots.gateway_id);
-    let (key_record, org_record): (&[u8], &[u8]) = (&key.record, &key.lease.org_record);
+    let (key_record, org_record, user_record): (&[u8], &[u8], &[u8]) =
+        (&key.record, &key.lease.org_record, &key.user_record);
     match uses_name {
-        None => client.run(slot, decide, &[key_record, org_record], &[gateway_id, request]).await,
+        None => client.run(slot, decide, &[key_record, org_record, user_record], &[gateway_id, request]).await,
         Some(name) => {
             let reported = shared.names.reported_uses(key.tag());
-            let keys = [key_record, org_record, reported.as_bytes()];
+            let keys = [key_record, org_record, user_record, reported.as_bytes()];
             client.run(slot, decide, &keys, &[gateway_id, request, &name]).await
         }
     }
@@ -181,9 +182,8 @@ fn apply_reply(
         // The script returned before it applied the report, so its releases are still to be reported.
         DecideReply::Stale(records) => {
             report.into_iter().for_each(PendingReport::not_sent);
-            let (new, org) = *records;
             let usage = Some(Arc::clone(&key.usage));
-            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &new, &org, usage))))
+            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records, usage))))
         }
         DecideReply::Unknown => {
             report.into_iter().for_each(PendingReport::not_sent);

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::packed::{pack, unpack};
-use crate::state::redis::record_codec::{Fields, StoredKey, StoredOrg};
+use crate::state::redis::record_codec::{Fields, StoredRecords};
 use crate::state::redis::settings::Settings;
 use crate::state::redis::slots::PendingReport;
 
@@ -19,8 +19,8 @@ const ADMITTED: u64 = 0;
 const UNREGISTERED: u64 = 9;
 /// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
 const STATUS_ONLY: u64 = 10;
-/// Length of the packed argument: two versions and twelve numbers.
-const REQUEST_LENGTH: usize = 8 * 14;
+/// Length of the packed argument: three versions and twelve numbers.
+const REQUEST_LENGTH: usize = 8 * 15;
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ pub(super) enum DecideReply {
     /// A decision, based on the versions in the request.
     Decided(Decided),
     /// The records have other versions than those in the request; these are the current records.
-    Stale(Box<(StoredKey, StoredOrg)>),
+    Stale(Box<StoredRecords>),
     /// There is no such key.
     Unknown,
     /// Redis has no lease entry of this gateway in this generation.
@@ -87,6 +87,7 @@ pub(super) fn encode_request(
     let mut packed = Vec::with_capacity(REQUEST_LENGTH);
     packed.extend_from_slice(&key.key_version);
     packed.extend_from_slice(&key.org_version);
+    packed.extend_from_slice(&key.user_version);
     let numbers = [
         code,
         key.valid_until().0,
@@ -106,15 +107,16 @@ pub(super) fn encode_request(
 }
 
 impl DecideReply {
-    /// Decodes a reply: packed numbers for a decision, the two records for stale versions.
+    /// Decodes a reply: packed numbers for a decision, the three records for stale versions.
     pub(super) fn decode(reply: Value) -> Result<Self, CommandError> {
         match reply {
             Value::BulkString(packed) => Self::decode_packed(&packed),
             Value::Array(records) => {
-                let [key, org]: [Value; 2] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
+                let [key, org, user]: [Value; 3] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
                 let key = Fields::decode(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
                 let org = Fields::decode(org)?.ok_or(CommandError::UnexpectedReply)?.org()?;
-                Ok(Self::Stale(Box::new((key, org))))
+                let user = Fields::decode(user)?.map(|fields| fields.user()).transpose()?;
+                Ok(Self::Stale(Box::new(StoredRecords { key, org, user })))
             }
             _ => Err(CommandError::UnexpectedReply),
         }

@@ -17,7 +17,7 @@ use crate::quota::RateLimitStatus;
 use crate::refusal::Refusal;
 use crate::state::redis::client::{CommandError, RedisClient};
 use crate::state::redis::digest_index::find_key;
-use crate::state::redis::record_codec::{StoredKey, StoredOrg};
+use crate::state::redis::record_codec::StoredRecords;
 use crate::state::redis::record_names::org_slot;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::{OnUnavailable, Settings};
@@ -122,23 +122,23 @@ impl Decider {
 
     /// Reads the key of a digest into the cache: by the id that the presented key contains, else by the digest index.
     async fn read_key(&self, request: &DecideRequest<'_>) -> Result<Option<Arc<CachedKey>>, CommandError> {
-        let insert = |key: StoredKey, org: StoredOrg| {
-            let cached = self.shared.cached_key(request.digest, &key, &org, None);
+        let insert = |records: StoredRecords| {
+            let cached = self.shared.cached_key(request.digest, &records, None);
             self.shared.cache.insert(request.digest, cached)
         };
         // The id is not authenticated: only the digest says that the presented key is this one.
         if let Some(id) = request.id
-            && let Some((key, org)) = self.read_records(id).await?
-            && (key.digest == *request.digest || key.previous == Some(*request.digest))
+            && let Some(records) = self.read_records(id).await?
+            && (records.key.digest == *request.digest || records.key.previous == Some(*request.digest))
         {
-            return Ok(Some(insert(key, org)));
+            return Ok(Some(insert(records)));
         }
         let Some(id) = find_key(&self.client, &self.shared.names, request.digest).await? else { return Ok(None) };
-        Ok(self.read_records(id).await?.map(|(key, org)| insert(key, org)))
+        Ok(self.read_records(id).await?.map(insert))
     }
 
-    /// Reads the records of a key and its organization, in one round trip.
-    async fn read_records(&self, id: KeyId) -> Result<Option<(StoredKey, StoredOrg)>, CommandError> {
+    /// Reads the records of a key, its organization and its user, in one round trip.
+    async fn read_records(&self, id: KeyId) -> Result<Option<StoredRecords>, CommandError> {
         let shared = &self.shared;
         let (key, org) = (shared.names.key(id), shared.names.org(id.tag()));
         let request = encode_read();
@@ -158,8 +158,8 @@ impl Decider {
         id: KeyId,
         now: Micros,
     ) -> Result<Option<RateLimitStatus>, DecideError> {
-        let Some((key, org)) = self.read_records(id).await? else { return Ok(None) };
-        let cached = self.shared.cached_key(&key.digest, &key, &org, None);
+        let Some(records) = self.read_records(id).await? else { return Ok(None) };
+        let cached = self.shared.cached_key(&records.key.digest, &records, None);
         self.read_status(Arc::new(cached), now).await
     }
 

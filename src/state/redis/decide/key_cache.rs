@@ -12,7 +12,8 @@ use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::{EXACT, Quota};
 use crate::refusal::Refusal;
-use crate::state::redis::record_codec::{StoredKey, StoredOrg, Version};
+use crate::state::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
+use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::slots::SlotLease;
 use crate::state::{DecideRequest, Defaults};
 
@@ -28,7 +29,7 @@ pub(super) struct KeyCache {
     defaults: Arc<ArcSwap<Defaults>>,
 }
 
-/// A key with its organization, as of these versions of their records.
+/// A key with its organization and its user, as of these versions of their records.
 pub(super) struct CachedKey {
     /// The digest that led here: the current one, or a replaced one.
     pub(super) digest: KeyDigest,
@@ -36,6 +37,9 @@ pub(super) struct CachedKey {
     pub(super) record: Box<[u8]>,
     pub(super) key_version: Version,
     pub(super) org_version: Version,
+    /// Name of the record of the key's user.
+    pub(super) user_record: Box<[u8]>,
+    pub(super) user_version: Version,
     pub(super) principal: Arc<Principal>,
     permissions: Box<[Permission]>,
     secret: PresentedSecret,
@@ -99,9 +103,9 @@ impl CachedKey {
     /// An entry for a presented digest. `usage` is the one of the entry that it replaces.
     pub(super) fn new(
         defaults: Defaults,
-        record: String,
+        names: &RecordNames,
         digest: &KeyDigest,
-        (key, org): (&StoredKey, &StoredOrg),
+        StoredRecords { key, org, user }: &StoredRecords,
         lease: Arc<SlotLease>,
         usage: Option<Arc<CachedUsage>>,
     ) -> Self {
@@ -110,18 +114,22 @@ impl CachedKey {
         let key_id = (!is_session).then_some(key.key.id);
         let method = if is_session { AuthMethod::Session } else { AuthMethod::ApiKey };
         let quota = key.key.quota.unwrap_or(defaults.quota);
-        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &key.permissions);
+        let permissions = user.as_ref().map_or(&[][..], |user| &user.user.permissions);
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
         let principal = Principal { key_id, user_id, org_id, method, headers };
         Self {
             digest: *digest,
-            record: record.into_bytes().into(),
+            record: names.key(key.key.id).into_bytes().into(),
             key_version: key.live.version,
             org_version: org.version,
+            user_record: names.user(org.org.tag, user_id).into_bytes().into(),
+            user_version: user.as_ref().map_or(NO_VERSION, |user| user.version),
             principal: Arc::new(principal),
-            permissions: key.permissions.clone().into(),
+            permissions: permissions.into(),
             secret: PresentedSecret::new(digest, key),
             revoked: key.key.revoked.is_some(),
-            user_removed: key.user_removed,
+            // A user without a record has gone the same way.
+            user_removed: user.as_ref().is_none_or(|user| user.user.removed.is_some()),
             suspended: org.org.suspended,
             defaults,
             quota,

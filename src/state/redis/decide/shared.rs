@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
 use crate::key::KeyDigest;
-use crate::state::redis::record_codec::{StoredKey, StoredOrg, new_version};
+use crate::state::redis::record_codec::{StoredRecords, new_version};
 use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::Settings;
@@ -32,12 +32,11 @@ impl DeciderShared {
     pub(super) fn cached_key(
         &self,
         digest: &KeyDigest,
-        key: &StoredKey,
-        org: &StoredOrg,
+        records: &StoredRecords,
         usage: Option<Arc<CachedUsage>>,
     ) -> CachedKey {
-        let lease = self.slots.lease_of(org.org.tag);
-        CachedKey::new(self.cache.defaults(), self.names.key(key.key.id), digest, (key, org), lease, usage)
+        let lease = self.slots.lease_of(records.org.org.tag);
+        CachedKey::new(self.cache.defaults(), &self.names, digest, records, lease, usage)
     }
 
     /// Records a use that was admitted offline, to be reported.

@@ -1,7 +1,7 @@
 //! Changes of keys.
 
 use super::commit_error::CommitError;
-use super::record_fields::{joined, key_fields, quota_fields, quota_numbers};
+use super::record_fields::{key_fields, quota_fields, quota_numbers};
 use super::records::Directory;
 use super::revocations::Revocation;
 use super::transaction::{Check, CommitResult, Record, Transaction};
@@ -16,7 +16,6 @@ use crate::state::{ChangeError, Key, User};
 /// Check of a new key.
 enum NewKeyCheck {
     UserExists,
-    PermissionsUnchanged,
     IdFree,
 }
 
@@ -43,20 +42,17 @@ impl Directory {
         let quota = key.quota.unwrap_or(self.default_quota());
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default().0;
-        let permissions = joined(&user.permissions);
         let mut transaction = self.transaction();
         let [owner, record, keys, keys_of] = records.map(|name| transaction.record(name));
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
-        transaction.check(Check::Equal(owner, "permissions", &permissions), NewKeyCheck::PermissionsUnchanged);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.init_key(record, (full.level, full.at.0, quota.per_micros(), key.uses, used))?;
-        transaction.set(record, &key_fields(key, digest, &user.permissions));
+        transaction.set(record, &key_fields(key, digest));
         transaction.append(keys, key.id.as_str());
         transaction.add(keys_of, key.id.as_str());
         match self.commit(org_slot(tag), transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(NewKeyCheck::UserExists) => Err(ChangeError::NoUser(user.id).into()),
-            CommitResult::Failed(NewKeyCheck::PermissionsUnchanged) => Err(CommitError::Conflict),
             CommitResult::Failed(NewKeyCheck::IdFree) => match self.read_key(key.id).await? {
                 // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
                 Some(same) if same.digest == *digest && same.key.created == key.created => {
@@ -75,7 +71,7 @@ impl Directory {
             transaction.set_field(record, "revoked", &at.0.to_string());
         };
         let replicas = self.change_key(id, &stored, write).await?;
-        self.shared.revocations.add(Revocation::Key { key: id, field: "revoked", at });
+        self.shared.revocations.add(Revocation::Key { key: id, at });
         Ok(replicas)
     }
 

@@ -27,7 +27,7 @@ mod transaction;
 
 pub(super) use commit_error::CommitError;
 pub(super) use digest_claim::CLAIM_LIFETIME;
-pub(super) use record_fields::{joined, key_fields, org_fields, user_fields};
+pub(super) use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use records::{Directory, DirectoryShared};
 pub(super) use revocations::Revocations;
 pub(super) use transaction::{Check, CommitResult, Transaction};

@@ -35,11 +35,7 @@ pub(in crate::state::redis) fn user_fields(user: &User) -> Vec<(&'static str, St
 }
 
 /// Fields of a key's record, but for its live part.
-pub(in crate::state::redis) fn key_fields(
-    key: &Key,
-    digest: &KeyDigest,
-    permissions: &[Permission],
-) -> Vec<(&'static str, String)> {
+pub(in crate::state::redis) fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", key.id.as_str().to_owned()),
         ("org", key.org.to_string()),
@@ -48,7 +44,6 @@ pub(in crate::state::redis) fn key_fields(
         ("imported", u8::from(key.imported).to_string()),
         ("created", key.created.0.to_string()),
         ("digest", hex(digest.as_bytes())),
-        ("permissions", joined(permissions)),
     ];
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));

@@ -161,7 +161,7 @@ impl Directory {
         user: UserId,
     ) -> Result<Option<User>, CommandError> {
         let fields = self.read_fields(org_slot(tag), &self.shared.names.user(tag, user)).await?;
-        fields.map(|fields| fields.user()).transpose()
+        fields.map(|fields| fields.user().map(|stored| stored.user)).transpose()
     }
 
     pub(in crate::state::redis) async fn read_key(&self, key: KeyId) -> Result<Option<StoredKey>, CommandError> {
@@ -198,13 +198,6 @@ impl Directory {
         let mut query = cmd("LRANGE");
         query.arg(name).arg(0).arg(-1);
         parse_ids(self.client.send(slot, &query).await?)
-    }
-
-    /// The keys of a user.
-    pub(super) async fn read_keys_of(&self, tag: OrgTag, user: UserId) -> Result<Vec<KeyId>, CommandError> {
-        let mut query = cmd("SMEMBERS");
-        query.arg(self.shared.names.keys_of(tag, user));
-        parse_ids(self.client.send(org_slot(tag), &query).await?)
     }
 
     /// An empty transaction at this time.

@@ -14,9 +14,11 @@ use redis::{Pipeline, RedisError};
 
 use super::transaction::{Check, Transaction};
 use crate::clock::Micros;
-use crate::key::KeyId;
+use crate::identity::UserId;
+use crate::key::{KeyId, OrgTag};
 use crate::session::TokenDigest;
 use crate::state::redis::client::OnConnect;
+use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::scripts::Scripts;
 
@@ -42,12 +44,9 @@ pub(in crate::state::redis) struct Revocations {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Revocation {
     /// Of a key.
-    Key {
-        key: KeyId,
-        /// The field that refuses it: `revoked`, or `removed` for its user.
-        field: &'static str,
-        at: Micros,
-    },
+    Key { key: KeyId, at: Micros },
+    /// Of a user, and so of all keys of the user.
+    User { tag: OrgTag, user: UserId, at: Micros },
     /// Of a session.
     Session(TokenDigest),
 }
@@ -92,12 +91,18 @@ impl Revocations {
     fn transaction(&self, revocation: Revocation) -> Option<Transaction<()>> {
         let mut transaction = Transaction::new(0);
         match revocation {
-            Revocation::Key { key, field, at } => {
+            Revocation::Key { key, at } => {
                 let record = transaction.record(self.names.key(key));
                 transaction.check(Check::Present(record), ());
-                transaction.check(Check::NoField(record, field), ());
-                transaction.set_field(record, field, &at.0.to_string());
+                transaction.check(Check::NoField(record, "revoked"), ());
+                transaction.set_field(record, "revoked", &at.0.to_string());
                 transaction.replace_version(record).ok()?;
+            }
+            Revocation::User { tag, user, at } => {
+                let record = transaction.record(self.names.user(tag, user));
+                transaction.check(Check::Present(record), ());
+                transaction.check(Check::NoField(record, "removed"), ());
+                transaction.set(record, &[("removed", at.0.to_string()), ("version", new_version().ok()?)]);
             }
             Revocation::Session(digest) => {
                 let record = transaction.record(self.names.session(&digest));

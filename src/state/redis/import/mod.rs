@@ -16,7 +16,7 @@ use super::directory::{CLAIM_LIFETIME, Directory};
 use super::record_codec::{StoredKey, Version};
 use super::record_names::{org_slot, orgs_slot};
 use crate::clock::{self, Micros};
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
@@ -48,10 +48,6 @@ pub struct ImportedKey {
     pub digest: KeyDigest,
     /// The digest before the last rotation; none when there was no overlap.
     pub previous: Option<KeyDigest>,
-    /// The permissions copied from its user.
-    pub permissions: Vec<Permission>,
-    /// True when its user was removed.
-    pub user_removed: bool,
     /// Its bucket.
     pub bucket: Bucket,
     /// The `per` that the bucket's level is measured in, in microseconds.
@@ -176,8 +172,6 @@ impl From<StoredKey> for ImportedKey {
             key: stored.key,
             digest: stored.digest,
             previous: stored.previous,
-            permissions: stored.permissions,
-            user_removed: stored.user_removed,
             bucket: stored.live.bucket,
             per_us: stored.live.per_us,
             version: KeyVersion(stored.live.version),

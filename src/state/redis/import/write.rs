@@ -1,13 +1,11 @@
 //! Writes of an import: whole batches, each by one script.
 
-use std::collections::HashMap;
-
-use super::{ImportError, Importer, KeyVersion, Users};
+use super::{ImportError, Importer, KeyVersion};
 use crate::clock::{self, Micros};
-use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::redis::client::hash_slot;
-use crate::state::redis::directory::{Check, CommitError, Transaction, joined, key_fields, org_fields, user_fields};
+use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
+use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::state::{KeyExport, Org, User};
 
@@ -25,7 +23,7 @@ pub struct DigestClaim {
 /// A write to a key's record.
 #[derive(Clone, Copy)]
 pub enum KeyWrite<'a> {
-    /// Creates the record, with the permissions of its user, and adds it to the lists.
+    /// Creates the record, and adds it to the lists.
     Create(&'a KeyExport),
     /// Replaces uses and bucket, when the record has this version and fewer uses still.
     CatchUp {
@@ -81,6 +79,7 @@ impl Importer<'_> {
                 transaction.set_field(emails, &user.email, &id);
             }
             transaction.set(record, &user_fields(user));
+            transaction.set_field(record, "version", &new_version()?);
             transaction.append(list, &id);
         }
         self.commit(org_slot(tag), transaction).await
@@ -102,15 +101,13 @@ impl Importer<'_> {
         self.commit(slot, transaction).await
     }
 
-    /// Writes keys of one organization, when the users of the new ones are as in `users` still.
-    pub async fn write_keys(&self, tag: OrgTag, writes: &[KeyWrite<'_>], users: &Users) -> Result<(), ImportError> {
+    /// Writes keys of one organization, whose users exist.
+    pub async fn write_keys(&self, tag: OrgTag, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
         let mut transaction = self.0.transaction();
-        self.check_users(&mut transaction, writes, users);
         for write in writes {
             match *write {
                 KeyWrite::Create(export) => {
-                    let user = users.get(&export.key.user).ok_or(ImportError::Conflict)?;
-                    self.create_key(&mut transaction, export, user)?;
+                    self.create_key(&mut transaction, export)?;
                 }
                 KeyWrite::CatchUp { export, version, last_used } => {
                     self.catch_up(&mut transaction, export, version, last_used)?;
@@ -123,39 +120,18 @@ impl Importer<'_> {
         self.commit(org_slot(tag), transaction).await
     }
 
-    fn check_users(&self, transaction: &mut Transaction<CommitError>, writes: &[KeyWrite<'_>], users: &Users) {
-        let new = writes.iter().filter_map(|write| match write {
-            KeyWrite::Create(export) => Some((export.key.user, export.key.id)),
-            KeyWrite::CatchUp { .. } => None,
-        });
-        let owners: HashMap<UserId, KeyId> = new.collect();
-        for (id, key) in owners {
-            let Some(user) = users.get(&id) else { continue };
-            let record = transaction.record(self.0.shared.names.user(key.tag(), id));
-            transaction.check(Check::Equal(record, "permissions", &joined(&user.permissions)), CommitError::Conflict);
-            match user.removed {
-                None => transaction.check(Check::NoField(record, "removed"), CommitError::Conflict),
-                Some(at) => {
-                    transaction.check(Check::Equal(record, "removed", &at.0.to_string()), CommitError::Conflict)
-                }
-            }
-        }
-    }
-
     fn create_key(
         &self,
         transaction: &mut Transaction<CommitError>,
         export: &KeyExport,
-        user: &User,
     ) -> Result<(), ImportError> {
         let KeyExport { key, digest, previous, bucket, per_us, .. } = export;
         let (all, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
-        let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, user.id)];
+        let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, key.user)];
         let [record, list, keys_of] = names.map(|name| transaction.record(name));
         let used = key.last_used.unwrap_or_default().0;
-        let mut fields = key_fields(key, digest, &user.permissions);
+        let mut fields = key_fields(key, digest);
         fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
-        fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
         transaction.check(Check::Absent(record), CommitError::Conflict);
         transaction.init_key(record, (bucket.level, bucket.at.0, *per_us, key.uses, used))?;
         transaction.set(record, &fields);

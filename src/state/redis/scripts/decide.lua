@@ -2,19 +2,22 @@
 --
 -- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use)
 -- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease); and the leases
--- KEYS[3]  only with unreported uses: the reported ones, a hash that expires a day after the last report
+-- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
+--          records leaves it out, because it does not know the user yet
+-- KEYS[4]  only with unreported uses: the reported ones, a hash that expires a day after the last report
 -- ARGV[1]  the gateway's field in KEYS[2]
--- ARGV[2]  the request: two versions and twelve integers, packed as the `unpack` below names them
+-- ARGV[2]  the request: three versions and twelve integers, packed as the `unpack` below names them
 -- ARGV[3]  only with unreported uses: the name under which they are reported
 --
--- The gateway has read both records before and sends their versions. What never changes within a version (digests,
+-- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
 -- revocation, user, permissions, suspension, limits) it has evaluated itself, and the result is part of the request. So
 -- none of it is parsed here, and yet it is current at this very moment, or the reply is `stale`.
 --
 -- A code other than `admitted` in the request is a refusal by the records, or a read of the status (10): no slot is
 -- taken, and none needs a valid lease.
 --
--- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), or, for `stale`, both records.
+-- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), or, for `stale` and for a read, the
+-- three records.
 --
 -- Guarantee: everything is checked, then everything is written. A refusal writes only
 --   - what the gateway reports with the request: released slots, and uses that it admitted offline;
@@ -22,13 +25,15 @@
 --   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
 -- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
-assert((#KEYS == 2 or #KEYS == 3) and #ARGV == #KEYS, 'decide takes 2 keys and 2 arguments, or 3 and 3 with uses to report')
+assert(#KEYS >= 2 and #KEYS <= 4 and #ARGV == math.max(2, #KEYS - 1), 'decide takes 2 or 3 keys and 2 arguments, or 4 and 3 with uses to report')
 
+-- The version of a user's record that has none, because an earlier version of keygate wrote it.
+local NO_VERSION = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
-local key_version, org_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
-  generation, may_register, chosen = unpack('<c8c8dddddddddddd', ARGV[2])
+local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
+  generation, may_register, chosen = unpack('<c8c8c8dddddddddddd', ARGV[2])
 
 local live = call('HGET', KEYS[1], 'live')
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
@@ -36,8 +41,10 @@ if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
 local version, level, at, was, uses, used = unpack('<c8ddddd', live)
 local its_version, taken, first_end = unpack('<c8dd', org[1])
-if version ~= key_version or its_version ~= org_version then
-  return { call('HGETALL', KEYS[1]), call('HGETALL', KEYS[2]) }
+-- The user's record is in the hash slot of the other two, and its name follows from them.
+local user = KEYS[3] or KEYS[2]:sub(1, -4) .. 'user:' .. (call('HGET', KEYS[1], 'user') or '')
+if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_VERSION) ~= user_version then
+  return { call('HGETALL', KEYS[1]), call('HGETALL', KEYS[2]), call('HGETALL', user) }
 end
 
 -- The lease of this gateway. One of another generation is fenced: this command was sent before a resync.
@@ -57,10 +64,10 @@ level, at = refilled(level, at, requests, capacity, now)
 local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
 if unreported > 0 then
   local total = unreported
-  unreported = math.max(0, total - (call('HGET', KEYS[3], ARGV[3]) or 0))
+  unreported = math.max(0, total - (call('HGET', KEYS[4], ARGV[3]) or 0))
   if unreported > 0 then
-    call('HSET', KEYS[3], ARGV[3], string.format('%.0f', total))
-    call('EXPIRE', KEYS[3], 86400)
+    call('HSET', KEYS[4], ARGV[3], string.format('%.0f', total))
+    call('EXPIRE', KEYS[4], 86400)
   end
   level, uses, used = math.max(0, level - unreported * per), uses + unreported, math.max(used, now)
 end
