@@ -17,19 +17,20 @@ const SCRIPT: &str = concat!(
 pub(crate) struct Bare {
     port: u16,
     digest: String,
-    keys: [String; 2],
+    keys: [String; 3],
 }
 
 impl Bare {
     pub(crate) fn new(server: &Redis, directory: &Directory) -> Self {
-        let id = directory.key().id;
-        let tag = id.tag();
-        let keys =
-            [format!("keygate:{{{}}}:key:{}", tag.as_str(), id.as_str()), format!("keygate:{{{}}}:org", tag.as_str())];
+        let (id, tag) = (directory.key().id, directory.key().id.tag());
+        let tag = tag.as_str();
+        let key = format!("keygate:{{{tag}}}:key:{}", id.as_str());
+        let user: String = server.cli(&["HGET", &key, "user"]);
+        let keys = [key, format!("keygate:{{{tag}}}:org"), format!("keygate:{{{tag}}}:user:{user}")];
         let mut question = Vec::new();
-        for record in &keys {
-            let live: Vec<u8> = server.cli(&["HGET", record, "live"]);
-            question.extend_from_slice(&live[..8]);
+        for (record, field) in keys.iter().zip(["live", "live", "version"]) {
+            let version: Vec<u8> = server.cli(&["HGET", record, field]);
+            question.extend_from_slice(&version[..8]);
         }
         let per = f64::from(u32::try_from(PLENTY.per.as_micros()).unwrap());
         let (requests, capacity) = (f64::from(PLENTY.requests), f64::from(PLENTY.burst) * per);
@@ -47,7 +48,7 @@ impl Bare {
             [usize::from(self.port), clients, pipeline, decisions].map(|number| number.to_string());
         let output = Command::new("redis-benchmark")
             .args(["-p", &port, "-c", &clients, "-P", &pipeline, "-n", &decisions, "--csv"])
-            .args(["EVALSHA", &self.digest, "2", &self.keys[0], &self.keys[1], "h:benchmark"])
+            .args(["EVALSHA", &self.digest, "3", &self.keys[0], &self.keys[1], &self.keys[2], "h:benchmark"])
             .stdin(Stdio::null())
             .output()
             .expect("redis-benchmark is there (package redis-tools)");
