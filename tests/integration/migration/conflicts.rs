@@ -93,10 +93,12 @@ fn user_with_the_same_address_is_a_conflict_for_user_and_keys() {
         ),
     ];
     assert_eq!(told, wanted);
-    // The keys of the first are there, with what it may do there; that of the second is not.
+    // The keys of the first are there, and may do there what it may do there; that of the second is not.
     assert_eq!((&report["left_out"]["keys"], &report["keys"]["copied"]), (&1.into(), &8.into()));
     let key: KeyId = held[0].2[0].id;
     let name = format!("keygate:{{{}}}:key:{key}", org.tag.as_str());
+    assert_eq!(redis.cli::<String>(&["HGET", &name, "user"]), users[0].id.to_string());
+    let name = format!("keygate:{{{}}}:user:{}", org.tag.as_str(), users[0].id);
     assert_eq!(redis.cli::<String>(&["HGET", &name, "permissions"]), "other");
 }
 

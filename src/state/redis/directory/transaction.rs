@@ -38,8 +38,6 @@ pub(in crate::state::redis) enum Check<'a> {
     NoField(Record, &'a str),
     /// The field does not exist, or has this value.
     Free(Record, &'a str, &'a str),
-    /// The set has so many members.
-    Size(Record, usize),
     /// The live part has this version.
     Version(Record, &'a Version),
     /// The key has fewer uses.
@@ -208,7 +206,6 @@ impl Check<'_> {
             Self::Equal(record, field, value) => json!(("equal", record, field, value)),
             Self::NoField(record, field) => json!(("none", record, field)),
             Self::Free(record, field, value) => json!(("free", record, field, value)),
-            Self::Size(record, count) => json!(("size", record, count)),
             Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
             Self::FewerUses(record, uses) => json!(("behind", record, uses)),
         }

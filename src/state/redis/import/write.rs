@@ -120,11 +120,7 @@ impl Importer<'_> {
         self.commit(org_slot(tag), transaction).await
     }
 
-    fn create_key(
-        &self,
-        transaction: &mut Transaction<CommitError>,
-        export: &KeyExport,
-    ) -> Result<(), ImportError> {
+    fn create_key(&self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
         let KeyExport { key, digest, previous, bucket, per_us, .. } = export;
         let (all, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
         let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, key.user)];

@@ -4,7 +4,7 @@
 -- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}, where a key is
 --          an index into KEYS
 --
--- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "size" key count (of a set)
+-- Checks: "present" key | "absent" key | "equal" key field value | "none" key field
 --         "free" key field value     the field is absent, or has this value already
 --         "version" key version      of its live part
 --         "behind" key uses          the key has fewer uses
@@ -32,7 +32,6 @@ local checks = {
   equal = function(key, field, value) return call('HGET', key, field) == value end,
   none = function(key, field) return call('HEXISTS', key, field) == 0 end,
   free = function(key, field, value) return (call('HGET', key, field) or value) == value end,
-  size = function(key, count) return call('SCARD', key) == count end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
   behind = function(key, uses) return select(5, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < uses end,
 }
