@@ -62,8 +62,7 @@ CREATE INDEX tickets_expires ON tickets (expires);
 /// The exclusive right to a state file, released on drop.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// Held open: the lock lives as long as the descriptor.
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -76,9 +75,18 @@ impl Lock {
         create_directory(state).map_err(failed)?;
         let file = private_file().truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Locked(state.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the descriptor alone would keep the lock while a child process that is being started still has a copy.
+        if let Err(error) = self.file.unlock() {
+            tracing::debug!(%error, "cannot unlock the state file; closing it does");
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::authority::{Authority, Issued};
 use super::client::TlsClient;
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway, Upstream, eventually};
 
 /// A gateway with a certificate for `a.test`, and the certificate's files.
 pub struct Encrypted {
@@ -220,5 +220,6 @@ fn handshake_that_does_not_end_is_closed_and_counted() {
         silent.send(bytes);
         assert!(silent.is_closed(), "{bytes:?}");
     }
-    assert_eq!(gateway.metric("keygate_timeouts_total{kind=\"handshake\"}"), 2.0);
+    // Counted after the connection is closed.
+    eventually("both are counted", || gateway.metric("keygate_timeouts_total{kind=\"handshake\"}") == 2.0);
 }
