@@ -37,10 +37,7 @@ fn answer(mut stream: TcpStream) {
 pub(crate) fn run(proxy: SocketAddr, key: &str, requests: usize) {
     let mut stream = TcpStream::connect(proxy).unwrap();
     stream.set_nodelay(true).unwrap();
-    let request = format!(
-        "GET /api/queries?limit=20 HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench/1\r\nAccept: */*\r\n\
-         Authorization: Bearer {key}\r\n\r\n"
-    );
+    let request = request(key);
     let mut buffer = [0; 4096];
     for _ in 0..requests {
         stream.write_all(request.as_bytes()).unwrap();
@@ -52,4 +49,21 @@ pub(crate) fn run(proxy: SocketAddr, key: &str, requests: usize) {
         }
         assert!(buffer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&buffer[..filled]));
     }
+}
+
+/// The same on several connections at once, in threads that begin together; each takes its part of the requests.
+pub(crate) fn run_many(proxy: SocketAddr, key: &str, connections: usize, requests: usize) {
+    std::thread::scope(|scope| {
+        for number in 0..connections {
+            let own = requests / connections + usize::from(number < requests % connections);
+            scope.spawn(move || run(proxy, key, own));
+        }
+    });
+}
+
+pub(crate) fn request(key: &str) -> String {
+    format!(
+        "GET /api/queries?limit=20 HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench/1\r\nAccept: */*\r\n\
+         Authorization: Bearer {key}\r\n\r\n"
+    )
 }

@@ -40,9 +40,11 @@ fn main() {
     }
     let upstream = load::upstream();
     let job = Job::new(size.keys, upstream);
-    let mut proxies =
-        vec![Proxy::keygate(&job, "keygate", "written"), Proxy::keygate(&job, "keygate, synced audit", "synced")];
-    match Proxy::haproxy(&job) {
+    let mut proxies = vec![
+        Proxy::keygate(&job, "keygate", "written", &[]),
+        Proxy::keygate(&job, "keygate, synced audit", "synced", &[]),
+    ];
+    match Proxy::haproxy(&job, &[]) {
         Some(haproxy) if measure => proxies.push(haproxy),
         Some(_) => {}
         None => println!("haproxy is not installed, so there is nothing to compare with: apt-get install haproxy"),

@@ -2,7 +2,7 @@
 //! among all keys, a rate per key, a concurrency per organization, identity headers, one log line or record per request.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub(crate) struct Job {
 pub(crate) struct Proxy {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
+    /// Directory of its journal, or its log.
+    pub(crate) journal: PathBuf,
     child: Child,
 }
 
@@ -87,10 +89,10 @@ fn key(id: KeyId, org: OrgId, user: UserId, created: Micros) -> Key {
 }
 
 impl Proxy {
-    /// The gateway, with one worker, on a copy of the directory.
-    pub(crate) fn keygate(job: &Job, name: &'static str, durability: &str) -> Self {
-        let dir = job.dir.path().join(durability);
-        std::fs::create_dir(&dir).unwrap();
+    /// The gateway, with one worker, on a new copy of the directory. It is run by the command `wrapper`, if that is not
+    /// empty.
+    pub(crate) fn keygate(job: &Job, name: &'static str, durability: &str, wrapper: &[String]) -> Self {
+        let dir = tempfile::tempdir_in(&job.dir).unwrap().keep();
         std::fs::copy(job.dir.path().join("state.db"), dir.join("state.db")).unwrap();
         let (address, admin, upstream) = (free_address(), free_address(), job.upstream);
         let text = format!(
@@ -103,14 +105,16 @@ impl Proxy {
              routes: [{{ name: queries.list, methods: [GET], path: /api/queries, permission: 'queries:read' }}]\n"
         );
         std::fs::write(dir.join("keygate.yaml"), text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+        // Another build, to compare it with this one by the same load.
+        let binary = std::env::var("KEYGATE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keygate").to_owned());
+        let mut command = wrapped(wrapper, &binary);
         command.args(["serve", "--config"]).arg(dir.join("keygate.yaml")).stderr(Stdio::null());
-        Self::start(name, address, command)
+        Self::start(name, address, dir.join("audit"), command)
     }
 
-    /// HAProxy with one thread; none when it is not installed.
-    pub(crate) fn haproxy(job: &Job) -> Option<Self> {
-        Command::new("haproxy").arg("-v").stdout(Stdio::null()).status().ok()?;
+    /// HAProxy with one thread; none when it is not installed. It is run by the command `wrapper`, if that is not empty.
+    pub(crate) fn haproxy(job: &Job, wrapper: &[String]) -> Option<Self> {
+        is_haproxy_installed().then_some(())?;
         let address = free_address();
         let text = include_str!("haproxy.cfg")
             .replace("@DIR@", job.dir.path().to_str().unwrap())
@@ -118,19 +122,26 @@ impl Proxy {
             .replace("@UPSTREAM@", &job.upstream.to_string());
         let config = job.dir.path().join("haproxy.cfg");
         std::fs::write(&config, text).unwrap();
-        let log = std::fs::File::create(job.dir.path().join("haproxy.log")).unwrap();
-        let mut command = Command::new("haproxy");
+        let path = job.dir.path().join("haproxy.log");
+        let log = std::fs::File::create(&path).unwrap();
+        let mut command = wrapped(wrapper, "haproxy");
         command.arg("-db").arg("-f").arg(config).stdout(log).stderr(Stdio::null());
-        Some(Self::start("HAProxy", address, command))
+        Some(Self::start("HAProxy", address, path, command))
     }
 
-    fn start(name: &'static str, address: SocketAddr, mut command: Command) -> Self {
-        let proxy = Self { name, address, child: command.stdin(Stdio::null()).spawn().unwrap() };
-        let deadline = Instant::now() + Duration::from_secs(20);
+    fn start(name: &'static str, address: SocketAddr, journal: PathBuf, mut command: Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let proxy = Self { name, address, journal, child };
+        let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address).is_err() {
             assert!(Instant::now() < deadline, "{name} does not start");
         }
         proxy
+    }
+
+    /// Number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU seconds of all its threads so far.
@@ -142,6 +153,18 @@ impl Proxy {
         };
         tasks.map(|task| nanoseconds(task.unwrap())).sum::<f64>() / 1e9
     }
+}
+
+pub(crate) fn is_haproxy_installed() -> bool {
+    Command::new("haproxy").arg("-v").stdout(Stdio::null()).status().is_ok()
+}
+
+/// Command that runs `program` by the command `wrapper`, or itself when that is empty.
+fn wrapped(wrapper: &[String], program: &str) -> Command {
+    let Some((first, rest)) = wrapper.split_first() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(rest).arg(program);
+    command
 }
 
 impl Drop for Proxy {
