@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test strict lint doc deny dist bench fuzz screenshots check
+.PHONY: setup test strict lint doc deny dist bench cost fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -35,6 +35,12 @@ dist:
 # The bench profile has the same settings as `dist`.
 bench:
 	cargo bench --locked
+
+# Counts instructions, system calls and bytes for each request; counts repeat where times scatter.
+cost:
+	@for tool in valgrind strace haproxy; do command -v $$tool >/dev/null 2>&1 || missing="$$missing $$tool"; done; \
+	  [ -z "$$missing" ] || env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $$missing
+	cargo bench --locked --bench cost
 
 # Takes the screenshots of the documentation: the pages of a demo, in Chromium.
 screenshots: setup

@@ -12,7 +12,9 @@
 #[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
 mod ports;
 
+#[allow(dead_code, reason = "the other benchmarks need more of it")]
 mod load;
+#[allow(dead_code, reason = "the other benchmarks need more of it")]
 mod proxies;
 
 use std::process::Command;
