@@ -1,4 +1,5 @@
-//! The background task of the process: heartbeat, and reports of uses that were admitted offline.
+//! The background tasks of the process: heartbeat with reports of uses that were admitted offline, and assertion of
+//! revocations.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,15 +14,21 @@ use super::slots::{Heartbeat, SlotLeases};
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The background task. All threads share it.
+/// The background tasks. All threads share them.
 #[derive(Clone)]
-pub(super) struct Maintenance(Arc<Mutex<Option<JoinHandle<()>>>>);
+pub(super) struct Maintenance(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
 impl Maintenance {
-    /// Starts the task on the current runtime. `decider` has a client of its own, so that no decision waits behind a
-    /// report.
-    pub(super) fn start(slots: Arc<SlotLeases>, decider: Decider, client: RedisClient, lease: Duration) -> Self {
-        let task = tokio::spawn(async move {
+    /// Starts the tasks on the current runtime. `decider` has a client of its own, so that no decision waits behind a
+    /// report; `assertion` is a task apart, so that it delays no heartbeat.
+    pub(super) fn start(
+        slots: Arc<SlotLeases>,
+        decider: Decider,
+        client: RedisClient,
+        lease: Duration,
+        assertion: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let heartbeat = tokio::spawn(async move {
             let mut heartbeat = Heartbeat::new(lease);
             loop {
                 heartbeat.renew_registration(&slots, &client).await;
@@ -29,13 +36,14 @@ impl Maintenance {
                 heartbeat.run_round(&slots, &client).await;
             }
         });
-        Self(Arc::new(Mutex::new(Some(task))))
+        Self(Arc::new(Mutex::new(vec![heartbeat, tokio::spawn(assertion)])))
     }
 
-    /// Ends the task. Returns false if it was ended before.
+    /// Ends the tasks. Returns false if they were ended before.
     pub(super) fn stop(&self) -> bool {
-        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        task.inspect(JoinHandle::abort).is_some()
+        let tasks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(JoinHandle::abort);
+        !tasks.is_empty()
     }
 }
 

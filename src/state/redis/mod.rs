@@ -1,10 +1,11 @@
 //! The shared state on Redis: any number of gateways with one set of records.
 //!
 //! Read in this order: `record_names` (the records), `scripts/decide.lua` and `decide` (a decision), `slots` (the lease
-//! on slots, which cannot leak), `directory` (records and their changes), `client` (connections, and how they fail).
+//! on slots, which cannot leak), `directory` (records and their changes), `revocations` (how they outlast a failover),
+//! `client` (connections, and how they fail).
 //!
 //! ```text
-//! Redis > import, maintenance > decide, directory > slots > record_codec, record_names, scripts > client
+//! Redis > import, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts > client
 //! ```
 //!
 //! # Guarantees
@@ -28,11 +29,10 @@
 //! - slots are reported again, the absolute number of them, by every gateway before it admits anything on the new
 //!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
 //!   limit, by what the others have not reported yet;
-//! - revocations of keys, also those that came with the removal of a user, are written to the new primary by the
-//!   gateways that acknowledged them, before a first connection to it serves anything else (the last 10,000 of each
-//!   process). They are undone only when the gateway dies together with the primary. A removed user's own record does
-//!   come back: remove it again;
-//! - ends of sessions likewise; a ticket may be taken once more;
+//! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the gateway
+//!   that acknowledged them, and written to the new primary by it, so that the others obey them, too (`revocations`).
+//!   They are undone only when the gateway dies together with the primary;
+//! - a ticket may be taken once more;
 //! - other changes (a new key, a new session, a rotation, a suspension, permissions, limits) are undone.
 //!
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
@@ -80,6 +80,7 @@ mod packed;
 mod scripts;
 mod decide;
 pub(super) mod slots;
+mod revocations;
 mod directory;
 mod digest_index;
 mod lookup;
@@ -90,10 +91,11 @@ pub mod import;
 
 use client::{ClientShared, RedisClient};
 use decide::Decider;
-use directory::{Directory, DirectoryShared, Revocations};
+use directory::{Directory, DirectoryShared};
 use import::Importer;
 use maintenance::Maintenance;
 use record_names::RecordNames;
+use revocations::{KeptRevocations, assert_revocations};
 use scripts::Scripts;
 use slots::SlotLeases;
 
@@ -139,9 +141,8 @@ impl Redis {
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let (settings, scripts) = (Arc::new(settings), Arc::new(Scripts::new()));
         let defaults = Arc::new(ArcSwap::from_pointee(settings.defaults()));
-        let revocations = Arc::new(Revocations::new(RecordNames::new(&settings.prefix), Arc::clone(&scripts)));
-        let client_shared =
-            Arc::new(ClientShared::new(settings.connections(), Arc::<Revocations>::clone(&revocations))?);
+        let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
+        let client_shared = Arc::new(ClientShared::new(settings.connections())?);
         let gateway_id = format!("h:{}", record_codec::new_version()?).into_bytes().into();
         let failovers = Arc::clone(client_shared.failovers());
         let slots = Arc::new(SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), gateway_id, failovers));
@@ -157,14 +158,17 @@ impl Redis {
             Arc::clone(&scripts),
             Arc::clone(&slots),
             Arc::clone(&defaults),
+            Arc::clone(&revocations),
             client.clone(),
         );
         let background = RedisClient::start(&client_shared);
         let background_decider = decider.with_client(background.clone());
-        let maintenance = Maintenance::start(Arc::clone(&slots), background_decider, background, settings.lease);
+        let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
+        let maintenance =
+            Maintenance::start(Arc::clone(&slots), background_decider, background, settings.lease, assertion);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;
-        let commit_client = if waits { RedisClient::start(&client_shared) } else { client.clone() };
+        let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
         let directory = Directory::new(Arc::new(directory_shared), client.clone(), commit_client);
         Ok(Self { client, client_shared, decider, slots, directory, maintenance })

@@ -10,6 +10,8 @@ pub(super) struct Scripts {
     pub(super) slot_report: Script,
     /// An optimistic transaction on records of one hash slot.
     pub(super) commit: Script,
+    /// Writes final refusals again.
+    pub(super) assert_revocations: Script,
     /// The heartbeat of a gateway.
     pub(super) heartbeat: Script,
     /// Redemption of a ticket.
@@ -24,6 +26,7 @@ impl Scripts {
             decide: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/decide.lua")]),
             slot_report: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/slot_report.lua")]),
             commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
+            assert_revocations: Script::new(&[include_str!("scripts/assert_revocations.lua")]),
             heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }

@@ -31,6 +31,7 @@ mod redis_sessions;
 mod redis_outages;
 mod redis_load;
 mod redis_deployments;
+mod redis_failovers;
 mod gateways;
 
 /// The configured quota of all cases: a token each second, five at once.

@@ -36,7 +36,8 @@ pub struct Proxy {
 }
 
 struct Shared {
-    server: SocketAddr,
+    /// The server of new connections.
+    server: Mutex<SocketAddr>,
     network: Mutex<Network>,
     /// Notified of every change of the network.
     changed: Condvar,
@@ -70,7 +71,8 @@ impl Proxy {
     pub fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { server, network: Mutex::default(), changed: Condvar::new() });
+        let shared =
+            Arc::new(Shared { server: Mutex::new(server), network: Mutex::default(), changed: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || shared.accept(&listener))
@@ -105,6 +107,11 @@ impl Proxy {
     /// Delivers everything again; first what was held.
     pub fn heal(&self) {
         self.shared.change(|network| (network.requests, network.answers) = (None, None));
+    }
+
+    /// Leads new connections to another server, as a virtual address does after a failover. Those that there are stay.
+    pub fn redirect(&self, server: SocketAddr) {
+        *self.shared.server.lock().unwrap() = server;
     }
 
     /// Closes all connections; what was on its way is lost.
@@ -198,7 +205,8 @@ impl Shared {
 
     /// Carries a connection until it is over.
     fn connect(&self, id: u64, client: TcpStream) {
-        let server = TcpStream::connect_timeout(&self.server, CONNECT).ok();
+        let server = *self.server.lock().unwrap();
+        let server = TcpStream::connect_timeout(&server, CONNECT).ok();
         if let Some(server) = server.filter(|server| self.network().keep(id, server).is_some()) {
             // The delays are ours, not those of waiting for a chunk to fill up.
             client.set_nodelay(true).ok();

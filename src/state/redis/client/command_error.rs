@@ -42,7 +42,7 @@ impl CommandError {
 
     /// Returns whether the server does not have the script that `EVALSHA` named.
     pub(super) fn is_no_script(&self) -> bool {
-        matches!(self, Self::Refused(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
+        matches!(self, Self::Refused(error) if is_no_script(error))
     }
 
     /// The redirection in this error, if it is one.
@@ -59,6 +59,11 @@ impl CommandError {
         let moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
         Some(if moved { Redirect::Moved(address) } else { Redirect::Ask(address) })
     }
+}
+
+/// Returns whether the server does not have the script that `EVALSHA` named.
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// Returns whether the server cannot serve this client any more: a replica, still loading, or a replica without its primary.

@@ -1,4 +1,4 @@
-//! Connecting to a server that can be used: opened, primary, suitable, fast enough, and prepared by the hook.
+//! Connecting to a server that can be used: opened, primary, suitable, and fast enough.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +27,10 @@ pub(super) enum Target {
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: Driver,
+    /// The address that it leads to, also where Sentinel reported it.
+    pub(super) address: Address,
+    /// The id of the server process.
+    pub(super) run_id: Arc<str>,
     /// The server process with its replication history ([`ServerInfo::incarnation`]).
     pub(super) incarnation: String,
 }
@@ -37,18 +41,20 @@ pub(super) struct Connector {
     pub(super) shared: Arc<ClientShared>,
     /// Lookups of the primary so far: each begins with another sentinel.
     lookups: AtomicUsize,
+    /// True when commands may have to wait on the connection for the replicas of others.
+    pub(super) may_block: bool,
 }
 
 impl Connector {
-    pub(super) fn new(target: Target, shared: Arc<ClientShared>) -> Self {
-        Self { target, shared, lookups: AtomicUsize::new(0) }
+    pub(super) fn new(target: Target, shared: Arc<ClientShared>, may_block: bool) -> Self {
+        Self { target, shared, lookups: AtomicUsize::new(0), may_block }
     }
 
     pub(super) fn settings(&self) -> &ConnectionSettings {
         &self.shared.settings
     }
 
-    /// Opens, checks and prepares a connection.
+    /// Opens and checks a connection.
     pub(super) async fn connect(&self) -> Result<Connected, ConnectError> {
         let settings = self.settings();
         let address = match (&self.target, &settings.servers) {
@@ -62,15 +68,15 @@ impl Connector {
         let prepare = async {
             let login = connection_info(&settings.login, settings.database);
             let (mut connection, driver) = dial(&self.shared, &address, &login).await?;
-            let incarnation = self.check_server(&mut connection).await?;
-            self.shared.on_connect.on_connect(&incarnation, &mut connection).await?;
-            Ok(Connected { connection, driver, incarnation })
+            let info = self.check_server(&mut connection).await?;
+            let (run_id, incarnation) = (info.run_id().into(), info.incarnation());
+            Ok(Connected { connection, driver, address, run_id, incarnation })
         };
         timeout(CONNECT_TIMEOUT, prepare).await.unwrap_or(Err(ConnectError::Silent(CONNECT_TIMEOUT)))
     }
 
-    /// Checks that the server is a loaded primary, can hold the state, and is fast enough. Returns its incarnation.
-    async fn check_server(&self, connection: &mut MultiplexedConnection) -> Result<String, ConnectError> {
+    /// Checks that the server is a loaded primary, can hold the state, and is fast enough.
+    async fn check_server(&self, connection: &mut MultiplexedConnection) -> Result<ServerInfo, ConnectError> {
         let info: String = cmd("INFO").query_async(connection).await?;
         let info = ServerInfo::parse(&info);
         if info.is_cluster() {
@@ -86,7 +92,7 @@ impl Connector {
         }
         info.check_suitable()?;
         self.check_latency(connection, info.is_cluster()).await?;
-        Ok(info.incarnation())
+        Ok(info)
     }
 
     /// Checks that a write completes within the deadline. A Cluster node accepts only keys of its own hash slots, so

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use super::command_error::{CommandError, is_routing, is_wrong_server, rejects_writes, suggests_new_topology};
 use super::connect::{Connector, Target};
 use super::dial::{ConnectError, Driver};
+use super::live_links::Registration;
 use super::request::CommandRequest;
 
 /// Commands in flight on one link. At 100,000 decisions a second and the default deadline: all that can be answered in
@@ -48,6 +49,7 @@ pub(super) struct LiveConnection {
     /// Replies in time.
     pub(super) replies: u64,
     pub(super) _driver: Driver,
+    pub(super) _registration: Registration,
 }
 
 /// State of a link.

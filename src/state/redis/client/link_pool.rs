@@ -18,6 +18,8 @@ use super::shared::ClientShared;
 /// Links to all servers, for one thread.
 pub(super) struct LinkPool {
     pub(super) shared: Arc<ClientShared>,
+    /// True when commands that wait for replicas are sent over these links, and block what is behind them.
+    may_block: bool,
     links: Mutex<HashMap<Target, (Arc<ServerLink>, AbortHandle)>>,
     pub(super) slots: ArcSwap<HashSlotMap>,
     /// Refreshes of the slot map so far: each begins with another node.
@@ -28,9 +30,10 @@ pub(super) struct LinkPool {
 
 impl LinkPool {
     /// Links to the configured servers; they connect on the current runtime.
-    pub(super) fn new(shared: Arc<ClientShared>) -> Self {
+    pub(super) fn new(shared: Arc<ClientShared>, may_block: bool) -> Self {
         let pool = Self {
             shared,
+            may_block,
             links: Mutex::default(),
             slots: ArcSwap::from_pointee(HashSlotMap::default()),
             refreshes: AtomicUsize::new(0),
@@ -107,7 +110,7 @@ impl LinkPool {
     fn link_to(&self, target: Target) -> Arc<ServerLink> {
         let mut links = self.links();
         let link = links.entry(target).or_insert_with_key(|target| {
-            let connector = Connector::new(target.clone(), Arc::clone(&self.shared));
+            let connector = Connector::new(target.clone(), Arc::clone(&self.shared), self.may_block);
             let link = Arc::new(ServerLink::new(connector));
             let task = self.spawn(Arc::clone(&link).run());
             (link, task)

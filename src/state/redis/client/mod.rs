@@ -4,12 +4,14 @@
 //! - A command is sent again only when it certainly did not run (`MOVED`, `ASK`, `NOSCRIPT`, `TRYAGAIN`).
 //! - Each thread has its own [`RedisClient`] with its own links: no command hops between threads.
 //! - On a Cluster every node has its own link and its own breaker: a node that is away takes only its hash slots along.
-//! - Every new connection runs the hook [`OnConnect`] before it serves commands.
+//! - Every connected link is in a list of the process (`live_links`), by which background work reaches each server that
+//!   may serve commands.
 //!
-//! Layers, top-down: `redis_client` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `link` > `connect` >
-//! `sentinel` > `dial` > `shared`.
+//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `link` >
+//! `connect` > `sentinel` > `dial` > `shared` > `live_links`.
 
 mod redis_client;
+mod server;
 mod topology;
 mod link_pool;
 mod hash_slots;
@@ -21,6 +23,7 @@ mod sentinel;
 mod dial;
 mod server_info;
 mod shared;
+mod live_links;
 mod command_error;
 mod script;
 mod backoff;
@@ -29,13 +32,15 @@ mod url;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use command_error::CommandError;
+pub(crate) use command_error::{CommandError, is_no_script};
 pub use dial::ConnectError;
 pub(crate) use hash_slots::hash_slot;
 pub(crate) use redis_client::RedisClient;
 pub(crate) use script::Script;
+pub(crate) use server::{Server, ServerStatus};
+pub(crate) use server_info::Replication;
 pub use server_info::Unsuitable;
 pub(crate) use settings::ConnectionSettings;
 pub use settings::{Address, Durability, Login, Servers};
-pub(crate) use shared::{ClientShared, OnConnect};
+pub(crate) use shared::ClientShared;
 pub use url::{InvalidUrl, Url};

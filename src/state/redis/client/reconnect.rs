@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::backoff::jittered;
 use super::connect::Connected;
 use super::link::{LinkStatus, LiveConnection, ServerLink};
+use super::live_links::LiveLink;
 
 /// Silence on a connection after which its liveness is checked: about as soon as an operator wants to know.
 const IDLE_BEFORE_PING: Duration = Duration::from_secs(1);
@@ -24,13 +25,24 @@ impl ServerLink {
     pub(super) async fn run(self: Arc<Self>) {
         let mut last = None;
         for number in 1.. {
-            let Connected { connection, driver, incarnation } = self.connect_with_backoff().await;
+            let Connected { connection, driver, address, run_id, incarnation } = self.connect_with_backoff().await;
             // Another process, or another history: writes that the previous one had acknowledged may be missing.
             if last.replace(incarnation.clone()).is_some_and(|last| last != incarnation) {
                 self.connector.shared.count_failover();
             }
             let ended = driver.ended();
-            *self.current() = Some(LiveConnection { connection, number, late: 0, replies: 0, _driver: driver });
+            let (shared, may_block) = (&self.connector.shared, self.connector.may_block);
+            // Registered before the first command can be sent.
+            let link = LiveLink { server: run_id, address, connection: connection.clone(), may_block };
+            let registration = shared.live_links().register(link);
+            *self.current() = Some(LiveConnection {
+                connection,
+                number,
+                late: 0,
+                replies: 0,
+                _driver: driver,
+                _registration: registration,
+            });
             self.status.send_replace(LinkStatus::Up);
             tracing::debug!(server = %self, "connected to Redis");
             self.connector.shared.topology_changed();

@@ -30,7 +30,16 @@ pub(crate) struct RedisClient(Arc<LinkPool>);
 impl RedisClient {
     /// Starts to connect, on the current runtime.
     pub(crate) fn start(shared: &Arc<ClientShared>) -> Self {
-        let pool = Arc::new(LinkPool::new(Arc::clone(shared)));
+        Self::start_pool(shared, false)
+    }
+
+    /// The same, for commands that wait for replicas: they block all that is behind them on a connection.
+    pub(crate) fn start_for_waits(shared: &Arc<ClientShared>) -> Self {
+        Self::start_pool(shared, true)
+    }
+
+    fn start_pool(shared: &Arc<ClientShared>, may_block: bool) -> Self {
+        let pool = Arc::new(LinkPool::new(Arc::clone(shared), may_block));
         pool.spawn(follow_topology(Arc::downgrade(&pool), Arc::clone(shared)));
         Self(pool)
     }

@@ -1,6 +1,7 @@
 //! The reply to `INFO`, and the checks that decide whether a server can hold the state.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The oldest major version that has the commands that the scripts use.
 const MIN_MAJOR: u32 = 7;
@@ -17,6 +18,24 @@ pub enum Unsuitable {
     /// Its version is too old.
     #[error("Redis {0} is too old; keygate needs 7.0 or newer")]
     TooOld(String),
+}
+
+/// Replication and persistence of a server, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replication {
+    /// Identifies the server process with its replication history ([`ServerInfo::incarnation`]).
+    pub(crate) history: Arc<str>,
+    /// True for a primary that has loaded its data.
+    pub(crate) is_primary: bool,
+    /// Bytes that it has sent to its replicas so far, in this history.
+    pub(crate) offset: u64,
+    /// Bytes that each replica has confirmed; 0 for one that is not in step yet.
+    pub(crate) replicas: Vec<u64>,
+    /// The server's clock, in seconds since the Unix epoch.
+    pub(crate) time: u64,
+    /// Time before which everything is on disk, as far as the server writes to disk at all. With an append-only file,
+    /// that is the present.
+    pub(crate) saved: u64,
 }
 
 /// Fields of the reply to `INFO`.
@@ -42,6 +61,35 @@ impl ServerInfo {
     /// primary.
     pub(super) fn incarnation(&self) -> String {
         format!("{} {}", self.field("run_id"), self.field("master_replid"))
+    }
+
+    /// The parts about replication and persistence, from the sections `server`, `replication` and `persistence`.
+    pub(super) fn replication(&self) -> Replication {
+        let number = |name| self.field(name).parse::<u64>().unwrap_or_default();
+        // slave0:ip=127.0.0.1,port=6380,state=online,offset=1234,lag=0
+        let replica = |number| self.0.get(&format!("slave{number}"));
+        let confirmed = |fields: &String| {
+            let field = |name| fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+            let offset = field("offset").and_then(|offset| offset.parse().ok());
+            offset.filter(|_| field("state") == Some("online")).unwrap_or_default()
+        };
+        let time = number("server_time_usec") / 1_000_000;
+        // The time at which the snapshot was complete; it has what there was when it began.
+        let snapshot = number("rdb_last_save_time").saturating_sub(number("rdb_last_bgsave_time_sec"));
+        let is_logged = self.field("aof_enabled") == "1" && self.field("aof_last_write_status") == "ok";
+        Replication {
+            history: self.incarnation().into(),
+            is_primary: self.is_primary() && !self.is_loading(),
+            offset: number("master_repl_offset"),
+            replicas: (0..number("connected_slaves")).map_while(replica).map(confirmed).collect(),
+            time,
+            saved: if is_logged { time } else { snapshot },
+        }
+    }
+
+    /// The id of the server process.
+    pub(super) fn run_id(&self) -> &str {
+        self.field("run_id")
     }
 
     pub(super) fn is_primary(&self) -> bool {
@@ -76,6 +124,28 @@ mod tests {
     fn info(version: &str, policy: &str) -> ServerInfo {
         let text = format!("# Server\r\nredis_version:{version}\r\n\r\n# Memory\r\nmaxmemory_policy:{policy}\r\n");
         ServerInfo::parse(&text)
+    }
+
+    #[test]
+    fn replication_is_parsed() {
+        let text = "run_id:a\r\nserver_time_usec:7000001\r\nrole:master\r\nconnected_slaves:2\r\n\
+                    slave0:ip=10.0.0.1,port=1,state=online,offset=90,lag=1\r\n\
+                    slave1:ip=10.0.0.2,port=1,state=wait_bgsave,offset=0,lag=0\r\nmaster_replid:b\r\n\
+                    master_repl_offset:100\r\nloading:0\r\naof_enabled:0\r\nrdb_last_save_time:6\r\n\
+                    rdb_last_bgsave_time_sec:1\r\n";
+        let expected = Replication {
+            history: "a b".into(),
+            is_primary: true,
+            offset: 100,
+            replicas: vec![90, 0],
+            time: 7,
+            saved: 5,
+        };
+        assert_eq!(ServerInfo::parse(text).replication(), expected);
+        let logged = format!("{text}aof_enabled:1\r\naof_last_write_status:ok\r\n");
+        assert_eq!(ServerInfo::parse(&logged).replication(), Replication { saved: 7, ..expected });
+        let loading = format!("{text}loading:1\r\n");
+        assert!(!ServerInfo::parse(&loading).replication().is_primary);
     }
 
     #[test]

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, Value, cmd};
+use redis::{Value, cmd};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -37,7 +35,11 @@ impl FakeServer {
         Self { address, commands }
     }
 
-    fn client(&self, hook: Hook) -> RedisClient {
+    fn client(&self) -> RedisClient {
+        RedisClient::start(&self.shared())
+    }
+
+    fn shared(&self) -> Arc<ClientShared> {
         let address = Address { host: self.address.ip().to_string(), port: self.address.port() };
         let settings = ConnectionSettings {
             servers: Servers::Single(address),
@@ -49,7 +51,7 @@ impl FakeServer {
             late_reply_timeout: Duration::from_secs(5),
             probe_key: "probe".into(),
         };
-        RedisClient::start(&Arc::new(ClientShared::new(settings, Arc::new(hook)).unwrap()))
+        Arc::new(ClientShared::new(settings).unwrap())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -93,46 +95,32 @@ async fn read_length(reader: &mut (impl tokio::io::AsyncBufRead + Unpin)) -> Opt
     line.get(1..)?.trim_end().parse().ok()
 }
 
-/// A hook that sends a command, or fails.
-enum Hook {
-    Sends(&'static str),
-    Fails,
-}
-
-impl OnConnect for Hook {
-    fn on_connect<'a>(
-        &'a self,
-        incarnation: &'a str,
-        connection: &'a mut MultiplexedConnection,
-    ) -> BoxFuture<'a, Result<(), RedisError>> {
-        assert_eq!(incarnation, "a ");
-        Box::pin(async move {
-            match self {
-                Self::Sends(command) => connection.send_packed_command(&cmd(command)).await.map(drop),
-                Self::Fails => Err((ErrorKind::Client, "the hook fails").into()),
-            }
-        })
-    }
-}
-
 #[tokio::test]
-async fn hook_runs_before_any_command() {
-    let server = FakeServer::start(|_| Some("+OK\r\n".into())).await;
-    let client = server.client(Hook::Sends("HOOK"));
+async fn connected_link_is_listed_until_its_connection_ends() {
+    let server = FakeServer::start(|words| (words[0] != "BREAK").then(|| "+OK\r\n".into())).await;
+    let shared = server.shared();
+    let mut changes = shared.live_links().subscribe();
+    let client = RedisClient::start(&shared);
     client.wait_connected().await.unwrap();
-    client.send(0, &cmd("COMMAND")).await.unwrap();
-    let commands = server.commands();
-    let position = |name| commands.iter().position(|command| command == name).unwrap();
-    assert!(position("INFO") < position("HOOK") && position("HOOK") < position("COMMAND"), "{commands:?}");
+    assert!(shared.live_links().servers().contains("a"));
+    changes.mark_unchanged();
+    client.send(0, &cmd("BREAK")).await.unwrap_err();
+    assert!(changes.has_changed().unwrap(), "the link is not listed any more");
 }
 
 #[tokio::test]
-async fn failing_hook_keeps_the_link_down() {
-    let server = FakeServer::start(|_| Some("+OK\r\n".into())).await;
-    let client = server.client(Hook::Fails);
-    assert!(matches!(&*client.wait_connected().await.unwrap_err(), ConnectError::Refused(_)));
-    assert!(!client.is_up());
-    assert!(matches!(client.send(0, &cmd("COMMAND")).await, Err(CommandError::Unreachable)));
+async fn server_replies_by_command_within_one_history() {
+    let server = FakeServer::start(|words| Some(if words[0] == "BAD" { "-OOM no\r\n" } else { ":7\r\n" }.into())).await;
+    let shared = server.shared();
+    let client = RedisClient::start(&shared);
+    client.wait_connected().await.unwrap();
+    let server = Server::new("a".into(), Arc::clone(&shared));
+    assert!(server.status().await.unwrap().serves(1));
+    let (replies, replication) = server.run_all([cmd("GOOD"), cmd("BAD"), cmd("GOOD")]).await.unwrap();
+    assert_eq!(&*replication.history, "a ");
+    assert_eq!(replies.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+    let gone = Server::new("b".into(), shared).status().await;
+    assert!(matches!(gone, Err(CommandError::Unreachable)));
 }
 
 #[tokio::test]
@@ -142,7 +130,7 @@ async fn unknown_script_is_sent_once_more_by_its_text() {
         _ => Some(":7\r\n".into()),
     };
     let server = FakeServer::start(reply).await;
-    let client = server.client(Hook::Sends("HOOK"));
+    let client = server.client();
     client.wait_connected().await.unwrap();
     let script = Script::new(&["return ", "7"]);
     assert_eq!(client.run(0, &script, &[b"key"], &[b"argument"]).await.unwrap(), Value::Int(7));
@@ -152,7 +140,7 @@ async fn unknown_script_is_sent_once_more_by_its_text() {
 #[tokio::test]
 async fn broken_connection_loses_the_reply_and_takes_the_link_down() {
     let server = FakeServer::start(|words| (words[0] != "BREAK").then(|| "+OK\r\n".into())).await;
-    let client = server.client(Hook::Sends("HOOK"));
+    let client = server.client();
     client.wait_connected().await.unwrap();
     let error = client.send(0, &cmd("BREAK")).await.unwrap_err();
     assert!(matches!(error, CommandError::Lost(_)) && !error.did_not_run(), "{error}");
@@ -162,7 +150,7 @@ async fn broken_connection_loses_the_reply_and_takes_the_link_down() {
 async fn error_reply_means_that_the_command_did_not_run() {
     let server =
         FakeServer::start(|words| Some(if words[0] == "BAD" { "-ERR no\r\n" } else { "+OK\r\n" }.into())).await;
-    let client = server.client(Hook::Sends("HOOK"));
+    let client = server.client();
     client.wait_connected().await.unwrap();
     let error = client.send(0, &cmd("BAD")).await.unwrap_err();
     assert!(matches!(error, CommandError::Refused(_)) && error.did_not_run(), "{error}");
@@ -172,7 +160,7 @@ async fn error_reply_means_that_the_command_did_not_run() {
 #[tokio::test]
 async fn durable_command_is_followed_by_wait_and_returns_its_replicas() {
     let server = FakeServer::start(|words| Some(if words[0] == "WAIT" { ":2\r\n" } else { ":7\r\n" }.into())).await;
-    let client = server.client(Hook::Sends("HOOK"));
+    let client = server.client();
     client.wait_connected().await.unwrap();
     let durability = Durability { replicas: 3, timeout: Duration::from_millis(20) };
     let reply = client.run_durably(0, &Script::new(&["return 7"]), &[], &[], durability).await.unwrap();

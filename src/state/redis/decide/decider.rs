@@ -19,6 +19,7 @@ use crate::state::redis::client::{CommandError, RedisClient};
 use crate::state::redis::digest_index::find_key;
 use crate::state::redis::record_codec::StoredRecords;
 use crate::state::redis::record_names::org_slot;
+use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::{OnUnavailable, Settings};
 use crate::state::redis::slots::{Permit, SlotLeases};
@@ -42,9 +43,10 @@ impl Decider {
         scripts: Arc<Scripts>,
         slots: Arc<SlotLeases>,
         defaults: Arc<ArcSwap<Defaults>>,
+        revocations: Arc<KeptRevocations>,
         client: RedisClient,
     ) -> Self {
-        let shared = DeciderShared::new(settings, scripts, slots, KeyCache::new(defaults));
+        let shared = DeciderShared::new(settings, scripts, slots, KeyCache::new(defaults, revocations));
         Self { shared: Arc::new(shared), client }
     }
 

@@ -2,6 +2,7 @@
 //! ones.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
@@ -14,6 +15,7 @@ use crate::quota::{EXACT, Quota};
 use crate::refusal::Refusal;
 use crate::state::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
 use crate::state::redis::record_names::RecordNames;
+use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::slots::SlotLease;
 use crate::state::{DecideRequest, Defaults};
 
@@ -27,6 +29,8 @@ pub(super) struct KeyCache {
     entries: Cache<KeyDigest, Arc<CachedKey>>,
     /// Limits of keys and organizations without limits of their own; they can change while the gateway runs.
     defaults: Arc<ArcSwap<Defaults>>,
+    /// Revocations that hold whatever the records say.
+    revocations: Arc<KeptRevocations>,
 }
 
 /// A key with its organization and its user, as of these versions of their records.
@@ -43,8 +47,10 @@ pub(super) struct CachedKey {
     pub(super) principal: Arc<Principal>,
     permissions: Box<[Permission]>,
     secret: PresentedSecret,
-    revoked: bool,
-    user_removed: bool,
+    revoked: AtomicBool,
+    user_removed: AtomicBool,
+    /// Generation of the revocations that the two were last compared with.
+    revocations_seen: AtomicU64,
     suspended: bool,
     /// The default limits that `quota` and `concurrent` were computed with.
     defaults: Defaults,
@@ -68,8 +74,8 @@ enum PresentedSecret {
 }
 
 impl KeyCache {
-    pub(super) fn new(defaults: Arc<ArcSwap<Defaults>>) -> Self {
-        Self { entries: Cache::new(CAPACITY), defaults }
+    pub(super) fn new(defaults: Arc<ArcSwap<Defaults>>, revocations: Arc<KeptRevocations>) -> Self {
+        Self { entries: Cache::new(CAPACITY), defaults, revocations }
     }
 
     /// The default limits in force.
@@ -79,17 +85,19 @@ impl KeyCache {
 
     /// The entry of a digest, if it was computed with the default limits in force.
     pub(super) fn lookup(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
-        self.entries.get(digest).filter(|key| key.defaults == self.defaults())
+        self.lookup_offline(digest).filter(|key| key.defaults == self.defaults())
     }
 
     /// The entry of a digest, even if the default limits have changed: Redis is not there to read the record again.
     pub(super) fn lookup_offline(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
-        self.entries.get(digest)
+        self.entries.get(digest).inspect(|key| key.apply_revocations(&self.revocations))
     }
 
     /// Adds an entry, or replaces the one of this digest.
     pub(super) fn insert(&self, digest: &KeyDigest, key: CachedKey) -> Arc<CachedKey> {
         let key = Arc::new(key);
+        // The records may come from a new primary that lacks a revocation.
+        key.apply_revocations(&self.revocations);
         self.entries.insert(*digest, Arc::clone(&key));
         key
     }
@@ -127,9 +135,10 @@ impl CachedKey {
             principal: Arc::new(principal),
             permissions: permissions.into(),
             secret: PresentedSecret::new(digest, key),
-            revoked: key.key.revoked.is_some(),
+            revoked: AtomicBool::new(key.key.revoked.is_some()),
             // A user without a record has gone the same way.
-            user_removed: user.as_ref().is_none_or(|user| user.user.removed.is_some()),
+            user_removed: AtomicBool::new(user.as_ref().is_none_or(|user| user.user.removed.is_some())),
+            revocations_seen: AtomicU64::new(0),
             suspended: org.org.suspended,
             defaults,
             quota,
@@ -144,13 +153,28 @@ impl CachedKey {
         self.lease.tag
     }
 
+    /// Notes the revocations that this process keeps, if there are new ones.
+    fn apply_revocations(&self, revocations: &KeptRevocations) {
+        let generation = revocations.generation();
+        if self.revocations_seen.load(Ordering::Acquire) == generation {
+            return;
+        }
+        if self.principal.key_id.is_some_and(|key| revocations.has_key(key)) {
+            self.revoked.store(true, Ordering::Relaxed);
+        }
+        if revocations.has_user(self.principal.user_id) {
+            self.user_removed.store(true, Ordering::Relaxed);
+        }
+        self.revocations_seen.store(generation, Ordering::Release);
+    }
+
     /// The refusal that follows from the records alone. Redis checks time and counters.
     pub(super) fn refusal(&self, request: &DecideRequest<'_>) -> Option<Refusal> {
-        if self.revoked {
+        if self.revoked.load(Ordering::Relaxed) {
             Some(Refusal::Revoked)
         } else if self.secret == PresentedSecret::Replaced {
             Some(Refusal::Expired)
-        } else if self.user_removed {
+        } else if self.user_removed.load(Ordering::Relaxed) {
             Some(Refusal::UserRemoved)
         } else if self.suspended {
             Some(Refusal::OrgSuspended)

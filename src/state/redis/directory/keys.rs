@@ -3,7 +3,6 @@
 use super::commit_error::CommitError;
 use super::record_fields::{key_fields, quota_fields, quota_numbers};
 use super::records::Directory;
-use super::revocations::Revocation;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::clock::Micros;
 use crate::key::{KeyDigest, KeyId};
@@ -11,6 +10,7 @@ use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::redis::record_codec::StoredKey;
 use crate::state::redis::record_names::{hex, org_slot};
+use crate::state::redis::revocations::Revocation;
 use crate::state::{ChangeError, Key, User};
 
 /// Check of a new key.

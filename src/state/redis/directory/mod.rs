@@ -21,7 +21,6 @@ mod session_lookup;
 mod tickets;
 mod records;
 mod record_fields;
-mod revocations;
 mod commit_error;
 mod transaction;
 
@@ -29,5 +28,4 @@ pub(super) use commit_error::CommitError;
 pub(super) use digest_claim::CLAIM_LIFETIME;
 pub(super) use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use records::{Directory, DirectoryShared};
-pub(super) use revocations::Revocations;
 pub(super) use transaction::{Check, CommitResult, Transaction};

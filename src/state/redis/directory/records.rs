@@ -8,7 +8,6 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, Value, cmd};
 
 use super::commit_error::CommitError;
-use super::revocations::Revocations;
 use super::transaction::{CommitResult, Transaction};
 use crate::clock;
 use crate::identity::{OrgId, UserId};
@@ -17,6 +16,7 @@ use crate::state::redis::client::{CommandError, RedisClient, Script};
 use crate::state::redis::digest_index;
 use crate::state::redis::record_codec::{Fields, StoredKey};
 use crate::state::redis::record_names::{RecordNames, org_slot, orgs_slot};
+use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::Settings;
 use crate::state::{ChangeError, Defaults, Key, Org, User};
@@ -39,7 +39,7 @@ pub(in crate::state::redis) struct DirectoryShared {
     pub(in crate::state::redis) settings: Arc<Settings>,
     pub(in crate::state::redis) names: RecordNames,
     scripts: Arc<Scripts>,
-    pub(super) revocations: Arc<Revocations>,
+    pub(super) revocations: Arc<KeptRevocations>,
     pub(in crate::state::redis) defaults: Arc<ArcSwap<Defaults>>,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
@@ -49,7 +49,7 @@ impl DirectoryShared {
     pub(in crate::state::redis) fn new(
         settings: Arc<Settings>,
         scripts: Arc<Scripts>,
-        revocations: Arc<Revocations>,
+        revocations: Arc<KeptRevocations>,
         defaults: Arc<ArcSwap<Defaults>>,
     ) -> Self {
         let names = RecordNames::new(&settings.prefix);

@@ -78,10 +78,12 @@ impl Directory {
         Ok(live)
     }
 
-    /// The session with this digest, live or not.
+    /// The session with this digest, live or not; `None` once this process knows that it has ended, even where a failover
+    /// has brought its record back.
     pub(super) async fn read_session(&self, digest: &TokenDigest) -> Result<Option<Session>, CommandError> {
         let name = self.shared.names.session(digest);
         let fields = self.read_fields(hash_slot(&name), &name).await?;
+        let fields = fields.filter(|_| !self.shared.revocations.has_session(digest));
         fields.map(|fields| fields.session()).transpose()
     }
 

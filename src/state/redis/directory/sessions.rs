@@ -6,13 +6,13 @@
 use super::commit_error::CommitError;
 use super::record_fields::session_fields;
 use super::records::Directory;
-use super::revocations::Revocation;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::redis::client::hash_slot;
 use crate::state::redis::record_names::{hex, sessions_slot};
+use crate::state::redis::revocations::Revocation;
 use crate::state::{ChangeError, Session};
 
 /// Index entries that one sign-in removes at most: more than it adds, and few enough to take no time.

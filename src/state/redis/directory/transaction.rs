@@ -1,11 +1,11 @@
 //! An optimistic transaction on records of one hash slot, as `commit.lua` executes it: everything is checked, then
 //! everything is written, or nothing.
 
-use redis::{Cmd, Value};
+use redis::Value;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::state::redis::client::{CommandError, Script};
+use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::{Version, new_version};
 
 /// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
@@ -166,11 +166,6 @@ impl<F> Transaction<F> {
 
     fn write(&mut self, write: impl Serialize) {
         self.writes.push(json!(write));
-    }
-
-    /// The call of the script, for a server that has loaded it.
-    pub(super) fn by_digest(&self, commit: &Script) -> Cmd {
-        commit.by_digest(&self.keys(), &[self.json().as_bytes()])
     }
 
     /// The names of the records, as the keys of the script.

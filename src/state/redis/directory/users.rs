@@ -6,13 +6,13 @@
 use super::commit_error::CommitError;
 use super::record_fields::{joined, user_fields};
 use super::records::Directory;
-use super::revocations::Revocation;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
 use crate::key::OrgTag;
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::org_slot;
+use crate::state::redis::revocations::Revocation;
 use crate::state::{ChangeError, User};
 
 /// Check of a new user.
@@ -86,7 +86,7 @@ impl Directory {
             };
             self.change_user(org, user, write).await?
         };
-        self.shared.revocations.add(Revocation::User { tag, user, at });
+        self.shared.revocations.add(Revocation::User { tag, user, email: stored.email, at });
         Ok(replicas)
     }
 

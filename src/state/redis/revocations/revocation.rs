@@ -1,0 +1,61 @@
+//! A final refusal, and how it is written to Redis.
+
+use crate::clock::Micros;
+use crate::identity::UserId;
+use crate::key::{KeyId, OrgTag};
+use crate::session::TokenDigest;
+use crate::state::redis::client::hash_slot;
+use crate::state::redis::record_names::{RecordNames, org_slot};
+
+/// A final refusal. Repeating it undoes nothing that was changed since.
+#[derive(Clone, Debug)]
+pub(in crate::state::redis) enum Revocation {
+    /// Revocation of a key.
+    Key { key: KeyId, at: Micros },
+    /// Removal of a user, and so of all keys of the user.
+    User { tag: OrgTag, user: UserId, email: String, at: Micros },
+    /// End of a session.
+    Session(TokenDigest),
+}
+
+/// The subject of a revocation: two revocations of the same subject are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    Key(KeyId),
+    User(UserId),
+    Session([u8; 32]),
+}
+
+/// A write of `assert_revocations.lua`: a record, and what to write to it.
+pub(super) type Write = (String, String);
+
+impl Revocation {
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Self::Key { key, .. } => Subject::Key(*key),
+            Self::User { user, .. } => Subject::User(*user),
+            Self::Session(digest) => Subject::Session(*digest.as_bytes()),
+        }
+    }
+
+    /// The hash slot of its records.
+    pub(super) fn slot(&self, names: &RecordNames) -> u16 {
+        match self {
+            Self::Key { key, .. } => org_slot(key.tag()),
+            Self::User { tag, .. } => org_slot(*tag),
+            Self::Session(digest) => hash_slot(&names.session(digest)),
+        }
+    }
+
+    pub(super) fn writes(&self, names: &RecordNames) -> Vec<Write> {
+        match self {
+            Self::Key { key, at } => vec![(names.key(*key), format!("set revoked {}", at.0))],
+            Self::User { tag, user, email, at } => vec![
+                (names.user(*tag, *user), format!("set removed {}", at.0)),
+                // As in the removal: the address is free for another user.
+                (names.emails(*tag), format!("free {user} {email}")),
+            ],
+            Self::Session(digest) => vec![(names.session(digest), "delete".to_owned())],
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Failovers and restarts of Redis that lose acknowledged revocations: of keys, of the keys of removed users, and ends
+//! of sessions.
+//!
+//! Every test has two gateways at least. The one that acknowledged the revocations never obeys anything else; the other
+//! one knows nothing of them, and obeys them as soon as the new primary has confirmed them.
+
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::session::TokenDigest;
+use keygate::state::redis::{Address, Clock, Servers, Settings};
+use keygate::state::{Change, DecideRequest, Decision, Redis as RedisState, RouteAccess, Session, State, Unavailable};
+
+use super::cases_sessions;
+use super::fixture::{Fixture, HeldKey, fixture_with_key, revoke};
+use super::redis::{at, settings};
+use super::redis_load::PLENTY;
+use super::runtime::{block_on, enter};
+use crate::support::redis::{Cluster, Proxy, Redis};
+use crate::support::until;
+
+mod many;
+
+fn gateway_settings(servers: Servers) -> Settings {
+    let deadline = Duration::from_millis(500);
+    let lease = Duration::from_secs(4);
+    Settings { quota: PLENTY, concurrent: 1_000_000, deadline, lease, clock: Clock::Server, ..settings(servers) }
+}
+
+fn open(servers: &Servers) -> State {
+    State::Redis(block_on(RedisState::open(gateway_settings(servers.clone()))).unwrap())
+}
+
+/// The same gateway with the connections of another thread.
+async fn worker_of(gateway: &State) -> State {
+    let State::Redis(redis) = gateway else { panic!("on Redis") };
+    State::Redis(redis.for_thread().await)
+}
+
+/// A key, a key of another user, and a session, all to be revoked; and a key that stays.
+struct Subjects {
+    fixture: Fixture,
+    key: HeldKey,
+    user_key: HeldKey,
+    session: Session,
+    digest: TokenDigest,
+    good: HeldKey,
+}
+
+/// Which of the revoked subjects are still admitted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Admitted {
+    key: bool,
+    user_key: bool,
+    session: bool,
+}
+
+const NONE: Admitted = Admitted { key: false, user_key: false, session: false };
+const ALL: Admitted = Admitted { key: true, user_key: true, session: true };
+
+impl Subjects {
+    async fn create(state: &State) -> Self {
+        let (fixture, good) = fixture_with_key(state).await;
+        let key = fixture.key(state).await;
+        let user = fixture.user(state, "gone@example.com").await;
+        let user_key = fixture.key_of(state, user).await;
+        let (session, digest) = cases_sessions::created(state).await;
+        Self { fixture, key, user_key, session, digest, good }
+    }
+
+    async fn revoke(&self, state: &State) {
+        revoke(state, &self.key).await;
+        let user = state.key(self.user_key.id).await.unwrap().unwrap().user;
+        state.change(Change::RemoveUser { org: self.fixture.org, user, at: clock::now() }).await.unwrap();
+        cases_sessions::end(state, self.session.id).await;
+    }
+
+    async fn admitted(&self, state: &State) -> Result<Admitted, Unavailable> {
+        Ok(Admitted {
+            key: is_admitted(state, &self.key).await?,
+            user_key: is_admitted(state, &self.user_key).await?,
+            session: state.session(&self.digest, self.session.created).await?.is_some(),
+        })
+    }
+
+    /// Waits until this gateway serves again, and checks that it admits nothing revoked on the way.
+    fn until_back(&self, knows: &State) {
+        until("the service is back", || {
+            let refused = block_on(self.admitted(knows));
+            assert!(matches!(refused, Err(_) | Ok(NONE)), "the gateway that acknowledged them: {refused:?}");
+            block_on(is_admitted(knows, &self.good)).is_ok_and(|admitted| admitted).then_some(())
+        });
+    }
+
+    /// Waits until a gateway that did not know the revocations obeys them, and checks that it serves.
+    fn until_obeyed(&self, by: &State) {
+        until("the revocations hold again", || (block_on(self.admitted(by)) == Ok(NONE)).then_some(()));
+        until("the gateway serves", || block_on(is_admitted(by, &self.good)).ok().filter(|admitted| *admitted));
+    }
+}
+
+/// Uses a key.
+async fn is_admitted(state: &State, key: &HeldKey) -> Result<bool, Unavailable> {
+    let request =
+        DecideRequest { digest: &key.digest, id: Some(key.id), access: RouteAccess::Everyone, now: clock::now() };
+    Ok(matches!(state.decide(request).await?, Decision::Admitted(_)))
+}
+
+/// Closes the gateways, so that no task of theirs outlasts the servers.
+fn close(gateways: &[&State]) {
+    gateways.iter().for_each(|gateway| block_on(gateway.close()));
+}
+
+/// A primary with one replica, both listed as nodes, so that links to both exist from the start.
+fn primary_with_replica() -> (Cluster, Servers) {
+    let options = Redis::options().arg("cluster-replica-validity-factor", "0");
+    let cluster = Cluster::start_with(options, 1, 1);
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    (cluster, servers)
+}
+
+/// Cuts replication off: the replica runs on, with what it has. Its links stay.
+fn cut_replication(primary: &Redis, replica: &Redis) {
+    primary.cli::<u64>(&["WAIT", "1", "0"]);
+    replica.cli::<()>(&["CONFIG", "SET", "masterauth", "wrong"]);
+    primary.cli::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]);
+    until("the replica is cut off", || (replica.info("replication", "master_link_status") == "down").then_some(()));
+}
+
+/// A replica in `url` is promoted while the links to it exist.
+#[test]
+fn revocations_survive_the_promotion_of_a_listed_cluster_replica() {
+    let _entered = enter();
+    let (cluster, servers) = primary_with_replica();
+    let [primary, replica] = cluster.nodes() else { panic!("two nodes") };
+    let [knows, other] = [open(&servers), open(&servers)];
+    let subjects = block_on(Subjects::create(&knows));
+    assert_eq!(block_on(subjects.admitted(&other)), Ok(ALL));
+    cut_replication(primary, replica);
+    block_on(subjects.revoke(&knows));
+    assert_eq!(block_on(subjects.admitted(&other)), Ok(NONE));
+    primary.kill();
+    replica.cli::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    subjects.until_back(&knows);
+    subjects.until_obeyed(&other);
+    close(&[&knows, &other]);
+}
+
+/// Errors of the new primary are no confirmations.
+#[test]
+fn revocations_are_asserted_until_a_promoted_node_accepts_them() {
+    let _entered = enter();
+    let (cluster, servers) = primary_with_replica();
+    let [primary, replica] = cluster.nodes() else { panic!("two nodes") };
+    let [knows, other] = [open(&servers), open(&servers)];
+    let subjects = block_on(Subjects::create(&knows));
+    cut_replication(primary, replica);
+    block_on(subjects.revoke(&knows));
+    replica.cli::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    primary.kill();
+    replica.cli::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    // The assertion is among those that are refused.
+    let refused = || replica.cli::<String>(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS");
+    until("the new primary refuses writes", || refused().then_some(()));
+    until("the gateway is told so", || {
+        assert_eq!(block_on(is_admitted(&knows, &subjects.key)).unwrap_or_default(), false);
+        matches!(block_on(is_admitted(&knows, &subjects.good)), Err(Unavailable::ErrorReply)).then_some(())
+    });
+    replica.cli::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    subjects.until_back(&knows);
+    subjects.until_obeyed(&other);
+    close(&[&knows, &other]);
+}
+
+/// The same with a primary that comes back itself, with an older snapshot and without memory for a while.
+#[test]
+fn revocations_are_asserted_until_a_restarted_node_accepts_them() {
+    let _entered = enter();
+    let cluster = Cluster::start(1, 0);
+    let [server] = cluster.nodes() else { panic!("one node") };
+    let servers = Servers::Cluster(vec![at(server)]);
+    let [knows, other] = [open(&servers), open(&servers)];
+    let subjects = block_on(Subjects::create(&knows));
+    server.cli::<()>(&["SAVE"]);
+    block_on(subjects.revoke(&knows));
+    // Links that connect again find a server that accepts `PING` and no writes.
+    server.restart();
+    server.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    until("the gateways reach the server again", || {
+        let told = |state| matches!(block_on(is_admitted(state, &subjects.good)), Err(Unavailable::ErrorReply));
+        (told(&knows) && told(&other)).then_some(())
+    });
+    server.cli::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    subjects.until_back(&knows);
+    subjects.until_obeyed(&other);
+    close(&[&knows, &other]);
+}
+
+/// Links move to the new primary one after another: what one of them is told by the old primary, the new one learns.
+#[test]
+fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
+    let _entered = enter();
+    let servers = Redis::options().start_many(2);
+    let [old, new] = &*servers else { panic!("two") };
+    let proxies = [old, old].map(|server| Proxy::to(server.address()));
+    let [knows, other] = proxies.each_ref().map(|proxy| {
+        let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+        open(&Servers::Single(address))
+    });
+    let subjects = block_on(Subjects::create(&knows));
+    new.cli::<()>(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    until("the replica follows", || (new.info("replication", "master_link_status") == "up").then_some(()));
+    old.cli::<u64>(&["WAIT", "1", "0"]);
+    new.cli::<()>(&["REPLICAOF", "NO", "ONE"]);
+    // From here on new connections lead to the new primary: those of the second worker, and of the other gateway.
+    proxies.iter().for_each(|proxy| proxy.redirect(new.address()));
+    let moved = block_on(worker_of(&knows));
+    proxies[1].cut();
+    until("the other gateway has moved", || block_on(is_admitted(&other, &subjects.good)).ok());
+    // The old primary acknowledges it.
+    block_on(subjects.revoke(&knows));
+    assert!(old.cli::<String>(&["INFO", "commandstats"]).contains("cmdstat_evalsha"));
+    assert_eq!(block_on(subjects.admitted(&moved)), Ok(NONE));
+    subjects.until_obeyed(&other);
+    proxies[0].cut();
+    subjects.until_back(&knows);
+    assert_eq!(block_on(subjects.admitted(&moved)), Ok(NONE));
+    close(&[&knows, &other]);
+}
+
+/// No confirmation is needed for that: here the records come back behind the back of the gateways.
+#[test]
+fn gateway_refuses_what_it_has_revoked_whatever_the_server_says() {
+    let _entered = enter();
+    let server = Redis::start();
+    let servers = Servers::Single(at(&server));
+    let [knows, other] = [open(&servers), open(&servers)];
+    let subjects = block_on(Subjects::create(&knows));
+    assert_eq!(block_on(subjects.admitted(&knows)), Ok(ALL));
+    let mut records: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+    let tag = subjects.fixture.tag.as_str();
+    let user = block_on(knows.key(subjects.user_key.id)).unwrap().unwrap().user;
+    records.extend([format!("keygate:{{{tag}}}:key:{}", subjects.key.id), format!("keygate:{{{tag}}}:user:{user}")]);
+    let old: Vec<(Vec<u8>, String)> = records.into_iter().map(|name| (server.cli(&["DUMP", &name]), name)).collect();
+    block_on(subjects.revoke(&knows));
+    until("the other gateway admits them again", || {
+        for (dump, record) in &old {
+            let mut restore = ::redis::cmd("RESTORE");
+            restore.arg(record).arg(0).arg(dump).arg("REPLACE");
+            server.query::<()>(&restore).unwrap();
+        }
+        assert_eq!(block_on(subjects.admitted(&knows)), Ok(NONE));
+        (block_on(subjects.admitted(&other)) == Ok(ALL)).then_some(())
+    });
+    assert_eq!(block_on(subjects.admitted(&knows)), Ok(NONE));
+    close(&[&knows, &other]);
+}
