@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use keygate::forward::{
-    AllowedFeatures, Client, ForwardContext, TrustedProxies, UpstreamRequest, ValidatedHead, rewrite_request,
+    AllowedFeatures, Client, ForwardContext, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
+    rewrite_request,
 };
 use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use keygate::transport::head::{BodyFraming, HeadLimits, HeadScanner};
@@ -59,8 +60,15 @@ pub fn sanitizer(bytes: &[u8]) {
     let request_id = HeaderValue::from_static("0190-id");
     let Ok(received) = ValidatedHead::validate(head) else { return };
     let allowed = AllowedFeatures::default();
-    let context =
-        ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id, allowed };
+    let passed = &PassedFields::default();
+    let context = ForwardContext {
+        peer: &peer,
+        client: &client,
+        principal: &principal,
+        request_id: &request_id,
+        allowed,
+        passed,
+    };
     let UpstreamRequest { request, .. } = rewrite_request(received, BODY_LENGTH, context);
     let text = serialized(&request);
 
@@ -83,7 +91,15 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
     let client = Client::find(&peer, &HeaderMap::new(), &TrustedProxies::default());
     let (principal, request_id) = (principal(), HeaderValue::from_static("0190-id"));
     let allowed = AllowedFeatures::default();
-    act(ForwardContext { peer: &peer, client: &client, principal: &principal, request_id: &request_id, allowed })
+    let passed = &PassedFields::default();
+    act(ForwardContext {
+        peer: &peer,
+        client: &client,
+        principal: &principal,
+        request_id: &request_id,
+        allowed,
+        passed,
+    })
 }
 
 /// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.
@@ -110,6 +126,7 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
         "content-length",
         "expect",
         "host",
+        "http2-settings",
         "keep-alive",
         "proxy-authorization",
         "proxy-connection",
@@ -117,6 +134,9 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "x-http-method-override",
+        "x-original-url",
+        "x-real-ip",
     ] {
         assert!(values(never).is_empty(), "{never}");
     }

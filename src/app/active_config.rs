@@ -12,8 +12,8 @@ use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{Listener, ListenerRole};
-use crate::dashboard::{CurlExample, CurlExamples, Dashboard};
-use crate::forward::TrustedProxies;
+use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use crate::forward::{ResponseOrigin, TrustedProxies};
 use crate::gateway::{EarlyRejection, Gateway};
 use crate::request_body::BodyLimits;
 use crate::transport::{ServeOptions, Settings};
@@ -38,6 +38,8 @@ struct WorkerServices {
     serving: Vec<Rc<ServeOptions>>,
     /// Role of each listener, in the same order.
     roles: Vec<ListenerRole>,
+    /// Origins on which browsers see responses of the upstream, in the same order.
+    origins: Vec<ResponseOrigin>,
 }
 
 impl ActiveConfig {
@@ -55,6 +57,7 @@ impl ActiveConfig {
             gateway: Rc::clone(&services.gateway),
             dashboard: services.dashboard.clone(),
             role: services.roles[listener],
+            origin: services.origins[listener],
         }
     }
 
@@ -79,9 +82,11 @@ impl SharedHandles {
         let gateway = Rc::new(self.build_gateway(snapshot, pool));
         let listeners = snapshot.config.listen.iter().enumerate();
         let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
-        let roles = snapshot.config.listen.iter().map(|listener| listener.role).collect();
+        let roles: Vec<ListenerRole> = snapshot.config.listen.iter().map(|listener| listener.role).collect();
+        let session = snapshot.config.session.as_ref();
         WorkerServices {
             serving: serving.collect(),
+            origins: roles.iter().map(|role| response_origin(*role, session)).collect(),
             roles,
             dashboard: self.build_dashboard(snapshot).map(Rc::new),
             gateway,
@@ -111,6 +116,7 @@ impl SharedHandles {
             failed_auth: snapshot.failed_auth.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
+            passed_fields: snapshot.config.passed_fields.clone(),
             settings: snapshot.config.transport.clone(),
             long_lived_limits: Rc::new(BodyLimits {
                 idle_timeout: snapshot.config.tunnel_idle,
@@ -147,6 +153,16 @@ impl SharedHandles {
             connections: self.metrics.connections.clone(),
             timeouts: self.metrics.timeouts.clone(),
         }
+    }
+}
+
+/// Origin on which browsers see what the upstream sends through a listener. A listener of the API alone shares the
+/// dashboard's origin when a proxy in front joins both, which is so unless the API's own origin is configured.
+fn response_origin(role: ListenerRole, session: Option<&dashboard::Settings>) -> ResponseOrigin {
+    match session {
+        None => ResponseOrigin::Api,
+        Some(session) if role == ListenerRole::Api && session.has_api_origin() => ResponseOrigin::Api,
+        Some(_) => ResponseOrigin::Dashboard,
     }
 }
 

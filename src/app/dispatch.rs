@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
+use crate::forward::ResponseOrigin;
 use crate::gateway::{Gateway, GuardedBody};
 use crate::identity::Peer;
 use crate::transport::UpgradeSlot;
@@ -20,6 +21,8 @@ pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
     pub(super) role: ListenerRole,
+    /// Origin on which browsers see responses of the upstream.
+    pub(super) origin: ResponseOrigin,
 }
 
 impl ListenerRouter {
@@ -30,13 +33,17 @@ impl ListenerRouter {
         upgrade_slot: &UpgradeSlot,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
-        let Some(dashboard) = &self.dashboard else { return self.gateway.handle(peer, upgrade_slot, request).await };
+        let Some(dashboard) = &self.dashboard else {
+            return self.gateway.handle(peer, upgrade_slot, self.origin, request).await;
+        };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         match (self.role, is_dashboard_path) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
             (ListenerRole::Api, true) => own(dashboard.not_found()),
-            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(peer, upgrade_slot, request).await,
+            (ListenerRole::All | ListenerRole::Api, false) => {
+                self.gateway.handle(peer, upgrade_slot, self.origin, request).await
+            }
         }
     }
 }

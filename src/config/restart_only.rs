@@ -27,6 +27,7 @@ impl Config {
             max_connections_per_address: _,
             transport: _,
             upstream: _,
+            passed_fields: _,
             copy_from: _,
             routes: _,
             bad_keys: _,

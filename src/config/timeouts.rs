@@ -42,7 +42,7 @@ impl Timeouts {
     }
 
     /// The upstream's settings: these time-outs, and the block `upstream`.
-    pub(super) fn with_upstream(&self, Upstream { endpoints, protocol, tls }: Upstream) -> upstream::Settings {
+    pub(super) fn with_upstream(&self, Upstream { endpoints, protocol, tls, .. }: Upstream) -> upstream::Settings {
         upstream::Settings {
             endpoints,
             protocol,

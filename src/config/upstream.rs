@@ -3,6 +3,7 @@
 use rustls::pki_types::ServerName;
 
 use super::tls;
+use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
 use crate::upstream::{Endpoint, Protocol};
@@ -12,6 +13,7 @@ pub(super) struct Upstream {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) protocol: Protocol,
     pub(super) tls: ClientSettings,
+    pub(super) passed_fields: PassedFields,
 }
 
 /// Reads the block `upstream`.
@@ -19,6 +21,7 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
     let endpoints = endpoints(section);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
+    let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let tls = section.section("tls", |block| Ok((tls::client(block), block.optional("server_name", tls::server_name))));
     let ((tls, server_name), mut endpoints) = (tls?, endpoints?);
     // The name that each encrypted endpoint's certificate is checked for: its host, unless `server_name` replaces it.
@@ -34,7 +37,12 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
     if let Ok(Some(server_name)) = server_name {
         encrypted.for_each(|name| *name = server_name.clone());
     }
-    Ok(Upstream { endpoints, protocol, tls })
+    Ok(Upstream { endpoints, protocol, tls, passed_fields: PassedFields::new(&passed_fields) })
+}
+
+fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {
+    let name = value.text()?;
+    name.parse().or_else(|error| value.reject(format_args!("`{name}` {error}")))
 }
 
 fn endpoints(section: &mut Section<'_>) -> Result<Vec<Endpoint>, Reported> {

@@ -40,6 +40,11 @@ impl Settings {
         format!("{}{}", self.origin, self.path)
     }
 
+    /// Returns `true` if the API has an origin other than the dashboard's.
+    pub fn has_api_origin(&self) -> bool {
+        self.api_origin.as_ref().is_some_and(|api| *api != self.origin)
+    }
+
     /// Settings of web sessions.
     pub fn sessions(&self) -> SessionSettings {
         SessionSettings { url: self.url(), idle: self.idle, lifetime: self.lifetime, links: self.links }

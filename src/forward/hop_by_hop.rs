@@ -32,6 +32,11 @@ pub(super) fn remove(headers: &mut HeaderMap) {
     }
 }
 
+/// Returns whether a field is removed whether `Connection` names it or not.
+pub(super) fn contains(name: &HeaderName) -> bool {
+    FIELDS.contains(name)
+}
+
 /// Names in all `Connection` fields. An option that is not a valid name cannot name a field.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let options =

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 
 use super::client::Client;
 use super::features::{AllowedFeatures, RequestFeatures};
+use super::passed_fields::PassedFields;
 use super::validated_head::ValidatedHead;
 use super::{cookies, field_names, hop_by_hop};
 use crate::identity::{
@@ -25,6 +26,8 @@ pub struct ForwardContext<'a> {
     pub request_id: &'a HeaderValue,
     /// Features that the route allows.
     pub allowed: AllowedFeatures<'a>,
+    /// Claims of the client that the configuration lets through.
+    pub passed: &'a PassedFields,
 }
 
 /// Head to send upstream.
@@ -46,7 +49,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let proto = context.client.proto(context.peer, &head.headers);
     let via = via(head.version);
     let mut headers = head.headers;
-    let dropped_fields = remove_fields(&mut headers);
+    let dropped_fields = remove_fields(&mut headers, context.passed);
     set_identity(&mut headers, &context);
     set_origin(&mut headers, &context, host, proto);
     headers.insert(VIA, via);
@@ -56,11 +59,11 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
 }
 
 /// Removes what must not be forwarded. Returns how many names some server could misread.
-fn remove_fields(headers: &mut HeaderMap) -> usize {
+fn remove_fields(headers: &mut HeaderMap, passed: &PassedFields) -> usize {
     hop_by_hop::remove(headers);
     headers.remove(CONTENT_LENGTH);
     headers.remove(HOST);
-    let dropped = field_names::remove_reserved(headers);
+    let dropped = field_names::remove_untrusted(headers, passed.names());
     cookies::clean_request(headers);
     dropped
 }
@@ -157,6 +160,7 @@ mod tests {
             principal: &principal,
             request_id: &request_id,
             allowed: AllowedFeatures::default(),
+            passed: &PassedFields::default(),
         };
         let sent = rewrite_request(ValidatedHead::validate(parts).unwrap(), Some(length), context).request;
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]

@@ -36,11 +36,29 @@ pub enum InvalidResponse {
     TwoFramings,
 }
 
+/// Origin on which browsers see a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseOrigin {
+    /// One of the API alone.
+    Api,
+    /// That of the dashboard. There the upstream may neither delete what browsers keep for it, and so sign its users out, nor
+    /// widen the scope of its service workers to the dashboard's pages.
+    Dashboard,
+}
+
+/// Fields that act on a whole origin in browsers (W3C Clear Site Data, section 3.1; Service Workers, section 3.1.2).
+const ORIGIN_WIDE: [HeaderName; 2] =
+    [HeaderName::from_static("clear-site-data"), HeaderName::from_static("service-worker-allowed")];
+
 /// Rewrites a head for the client. Returns how many fields were dropped for their names.
 ///
 /// # Errors
 /// [`InvalidResponse`]: the response must not be forwarded.
-pub fn rewrite_response(head: &mut Parts, features: &RequestFeatures) -> Result<u64, InvalidResponse> {
+pub fn rewrite_response(
+    head: &mut Parts,
+    features: &RequestFeatures,
+    origin: ResponseOrigin,
+) -> Result<u64, InvalidResponse> {
     let protocol = check_status(head, features)?;
     let chunked = check_transfer_encoding(head)?;
     let length = check_content_length(&head.headers)?;
@@ -68,7 +86,7 @@ pub fn rewrite_response(head: &mut Parts, features: &RequestFeatures) -> Result<
         headers.insert(UPGRADE, protocol.clone());
     }
     cookies::clean_response(headers);
-    let dropped = drop_odd_names(headers);
+    let dropped = drop_names(headers, origin);
     // The library keeps the reason phrase there, which is for one connection only.
     head.extensions.clear();
     // The version is that of the gateway, not that of the upstream (RFC 9110, section 6.2).
@@ -118,11 +136,15 @@ fn check_content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidRespo
     }
 }
 
-/// Drops the fields whose names are not plain. Returns their number.
-fn drop_odd_names(headers: &mut HeaderMap) -> u64 {
-    let odd: Vec<HeaderName> = headers.keys().filter(|name| !field_names::is_plain(name)).cloned().collect();
-    let fields: usize = odd.iter().map(|name| headers.get_all(name).iter().count()).sum();
-    for name in odd {
+/// Drops the fields whose names are not plain, and those that would act on the dashboard. Returns the number of the former.
+fn drop_names(headers: &mut HeaderMap, origin: ResponseOrigin) -> u64 {
+    let acts_on_dashboard = |name| origin == ResponseOrigin::Dashboard && ORIGIN_WIDE.contains(name);
+    let is_odd = |name: &HeaderName| !field_names::is_plain(name);
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| is_odd(name) || acts_on_dashboard(name)).cloned().collect();
+    let odd = names.iter().filter(|name| is_odd(name));
+    let fields: usize = odd.map(|name| headers.get_all(name).iter().count()).sum();
+    for name in names {
         headers.remove(name);
     }
     fields as u64
@@ -156,7 +178,7 @@ mod tests {
             response = response.header(*name, *value);
         }
         let (mut head, ()) = response.body(()).unwrap().into_parts();
-        rewrite_response(&mut head, features)?;
+        rewrite_response(&mut head, features, ResponseOrigin::Api)?;
         Ok(head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
 
@@ -172,7 +194,10 @@ mod tests {
         assert_eq!(rewrite(200, &[(te, "chunked"), (te, "chunked")], false), Err(InvalidResponse::TransferEncoding));
         let (mut head, ()) = Response::builder().header(te, "chunked").body(()).unwrap().into_parts();
         head.version = Version::HTTP_10;
-        assert_eq!(rewrite_response(&mut head, &features_of("POST")), Err(InvalidResponse::TransferEncoding));
+        assert_eq!(
+            rewrite_response(&mut head, &features_of("POST"), ResponseOrigin::Api),
+            Err(InvalidResponse::TransferEncoding)
+        );
     }
 
     #[test]

@@ -48,7 +48,8 @@ use crate::admission::{Admission, Authorization, Route};
 use crate::audit::{AuditEntry, Journal, Unavailable, Use};
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::{
-    self, AllowedFeatures, ForwardContext, RequestFeatures, TrustedProxies, UpstreamRequest, ValidatedHead,
+    self, AllowedFeatures, ForwardContext, PassedFields, RequestFeatures, ResponseOrigin, TrustedProxies,
+    UpstreamRequest, ValidatedHead,
 };
 use crate::identity::{Peer, Principal, X_REQUEST_ID};
 use crate::metrics::Metrics;
@@ -79,6 +80,8 @@ pub struct Gateway {
     pub journal: Journal,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
+    /// Claims of clients that reach the upstream.
+    pub passed_fields: PassedFields,
     /// Sizes of heads and bodies.
     pub settings: Settings,
     /// Limits of request bodies.
@@ -98,15 +101,17 @@ pub struct Gateway {
 impl Gateway {
     /// Answers one request. Never fails: every refusal is a response, and so is a panic.
     ///
-    /// A response that switches protocols puts its tunnel into `upgrade_slot`.
+    /// A response that switches protocols puts its tunnel into `upgrade_slot`. `origin` is the one on which browsers see
+    /// the response.
     pub async fn handle(
         &self,
         peer: &Peer,
         upgrade_slot: &UpgradeSlot,
+        origin: ResponseOrigin,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival::new(peer, upgrade_slot, &head, &self.trusted_proxies, &self.ids);
+        let arrival = Arrival { origin, ..Arrival::new(peer, upgrade_slot, &head, &self.trusted_proxies, &self.ids) };
         let expects_continue = head.headers.contains_key(EXPECT);
         // Taken when the request goes to the upstream; a body that is left here is still unread.
         let mut body = Some(body);
@@ -202,6 +207,7 @@ impl Gateway {
             principal,
             request_id: &arrival.id_header,
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
+            passed: &self.passed_fields,
         };
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
@@ -223,7 +229,7 @@ impl Gateway {
         self.metrics.overhead.observe(arrival.seconds());
         let long_lived = features.long_lived.then_some(self.tunnel_idle);
         let received = match self.upstream.send(request, long_lived).await {
-            Ok(response) => self.rewrite_response(response, features),
+            Ok(response) => self.rewrite_response(response, features, arrival.origin),
             Err(error) => {
                 tracing::debug!(%error, "no response from the upstream");
                 Err(Refusal::from(&error))
@@ -243,8 +249,9 @@ impl Gateway {
         &self,
         mut response: UpstreamResponse,
         features: &RequestFeatures,
+        origin: ResponseOrigin,
     ) -> Result<Response<ResponseBody>, Refusal> {
-        match forward::rewrite_response(&mut response.head, features) {
+        match forward::rewrite_response(&mut response.head, features, origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
                 Ok(response.accept())

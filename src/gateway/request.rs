@@ -11,7 +11,7 @@ use uuid::{ContextV7, Timestamp, Uuid};
 use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
-use crate::forward::{Client, TrustedProxies};
+use crate::forward::{Client, ResponseOrigin, TrustedProxies};
 use crate::identity::{AuthMethod, Peer, Principal};
 use crate::transport::UpgradeSlot;
 
@@ -33,6 +33,8 @@ pub(super) struct Arrival<'a> {
     pub(super) client: Client,
     /// True if the method is HEAD.
     pub(super) is_head: bool,
+    /// Origin on which browsers see the response.
+    pub(super) origin: ResponseOrigin,
 }
 
 impl<'a> Arrival<'a> {
@@ -53,6 +55,7 @@ impl<'a> Arrival<'a> {
             version: head.version,
             client: Client::find(peer, &head.headers, trusted),
             is_head: head.method == Method::HEAD,
+            origin: ResponseOrigin::Api,
         }
     }
 

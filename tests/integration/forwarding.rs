@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::support::{Client, Gateway, Upstream, head};
+use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 /// Names of fields that only the gateway sets, in the spelling of the contract.
 const RESERVED: [&str; 12] = [
@@ -55,6 +55,73 @@ fn identity_headers_of_clients_are_removed_in_every_spelling() {
             assert_eq!(received.header("x-key-id"), Some(key.id.as_str()), "{spelling}");
         }
     }
+}
+
+/// Claims that upstreams are known to believe, each with the field's spelling in its source.
+const CLAIMS: [&str; 22] = [
+    "X-Real-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
+    "Fastly-Client-IP",
+    "X-Envoy-External-Address",
+    "X-Envoy-Original-Path",
+    "x-envoy-anything",
+    "X-Original-URL",
+    "X-Original-Host",
+    "X-Rewrite-URL",
+    "X-HTTP-Method-Override",
+    "X-HTTP-Method",
+    "X-Method-Override",
+    "X-ProxyUser-Ip",
+    "X-Host",
+    "Proxy",
+    "Front-End-Https",
+    "Remote-User",
+    "Client-Cert",
+    "HTTP2-Settings",
+];
+
+#[test]
+fn claims_of_clients_do_not_arrive() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    for claim in CLAIMS {
+        let upgrades: [&[(&str, &str)]; 3] =
+            [&[], &[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c")], &[("Connection", "Upgrade")]];
+        for upgrade in upgrades {
+            let fields: Vec<_> = [(claim, "claimed")].into_iter().chain(upgrade.iter().copied()).collect();
+            assert_eq!(client.request("GET", "/", &key.text, &fields, b"").status, 200, "{claim}");
+            let received = upstream.last();
+            assert!(!received.headers.iter().any(|(_, value)| value.contains("claimed")), "{claim}: {received:?}");
+        }
+    }
+    client.request("GET", "/", &key.text, &[("X-Trace", "kept"), ("Accept", "x/y"), ("X-Api-Version", "2")], b"");
+    let received = upstream.last();
+    let seen = ["x-trace", "accept", "x-api-version"].map(|name| received.header(name));
+    assert_eq!(seen, [Some("kept"), Some("x/y"), Some("2")]);
+}
+
+#[test]
+fn claims_of_clients_pass_by_name() {
+    let upstream = Upstream::start();
+    let endpoint = format!("upstream: {{ endpoints: ['http://{}'], pass_fields: [X-Real-IP] }}", upstream.address);
+    let gateway = Gateway::with(&[], &endpoint);
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    let mut arrives = |expected: [Option<&str>; 3]| {
+        let fields = [("X-Real-IP", "a"), ("X-Client-IP", "b"), ("X-User-Id", "c")];
+        assert_eq!(client.request("GET", "/", &key.text, &fields, b"").status, 200);
+        let received = upstream.last();
+        ["x-real-ip", "x-client-ip", "x-user-id"].map(|name| received.header(name)) == expected
+    };
+    let user = key.user.to_string();
+    assert!(arrives([Some("a"), None, Some(&user)]));
+    gateway.reconfigure(|text| text.replace("[X-Real-IP]", "[x-client-ip]"));
+    eventually("the reload applies", || arrives([None, Some("b"), Some(&user)]));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Listeners that serve the API, the dashboard, or both.
 
+use std::io::Write as _;
+
 use super::fixture;
 use super::gateway_browser::GatewayBrowser;
 use crate::support::{Client, Gateway, Upstream};
@@ -23,4 +25,28 @@ fn listeners_serve_their_configured_role() {
     assert_eq!(seen, [[200, 200, 401], [200, 404, 401], [404, 200, 303]]);
     assert_eq!(upstream.count(), 2, "no request to the dashboard's listener is forwarded");
     assert!(upstream.received().iter().all(|received| received.path() == "/x"));
+}
+
+#[test]
+fn upstream_does_not_act_on_the_dashboards_origin() {
+    let upstream = Upstream::answering(|_, stream| {
+        let fields = "Clear-Site-Data: \"*\"\r\nService-Worker-Allowed: /\r\nX-Kept: 1\r\nContent-Length: 0";
+        write!(stream, "HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").unwrap();
+    });
+    let listen = "listen:\n  - address: 127.0.0.1:0\n  - { address: '127.0.0.1:0', serves: api }\n";
+    let seen = |session: &str| {
+        let gateway = Gateway::with(&[upstream.address], &format!("{listen}{session}"));
+        let key = gateway.key();
+        let fields = |address| {
+            let response = Client::connect(address).get("/x", &key.text);
+            let is_there = |name| response.header(name).is_some();
+            (is_there("clear-site-data"), is_there("service-worker-allowed"), is_there("x-kept"))
+        };
+        gateway.addresses().iter().map(|address| fields(*address)).collect::<Vec<_>>()
+    };
+    let (passed, dropped) = ((true, true, true), (false, false, true));
+    assert_eq!(seen(""), [passed, passed], "without a dashboard, there is nothing to protect");
+    assert_eq!(seen(&fixture::session(&[], "")), [dropped, dropped], "one origin for both");
+    let own_host = fixture::session(&[], "  api: https://api.gateway.test\n");
+    assert_eq!(seen(&own_host), [dropped, passed], "the API has an origin of its own");
 }
