@@ -2,50 +2,73 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode;
-
 use super::{KEY_ID_LENGTH, PREFIX};
 
-/// Layers of percent-encoding that are looked through: by the client, by its library, by a proxy; and one more.
-const ENCODINGS: usize = 5;
 /// Fewest characters of a secret that are redacted: fewer are useless to an attacker, and might be a name.
 const HIDDEN: usize = 20;
 
 /// Redacts the secrets of all keys in a text: `sk_live_` and the key id stay, `_…` stands for the rest. A text without
 /// keys is returned as it is, without a copy.
 ///
-/// A key that was cut or mistyped is redacted too, as long as it has 20 characters of a secret. A text in which
-/// percent-encoding (RFC 3986, section 2.1), once or several times over, hides a key is returned decoded.
+/// A key that was cut or mistyped is redacted too, as long as it has 20 characters of a secret. Each character may be
+/// percent-encoded (RFC 3986, section 2.1), any number of times over, in any mix; what surrounds the key stays as it was.
 pub fn redact(text: &[u8]) -> Cow<'_, [u8]> {
-    let mut decoded = Cow::Borrowed(text);
-    // Each round looks at one more layer of encoding; the first one that shows a key is the one that is returned.
-    for _ in 0..ENCODINGS {
-        if let Cow::Owned(redacted) = redact_plain(&decoded) {
-            return Cow::Owned(redacted);
-        }
-        if !decoded.contains(&b'%') {
-            break;
-        }
-        decoded = Cow::Owned(percent_decode(&decoded).collect());
+    if !text.contains(&b'%') {
+        return redact_decoded(text, text, |at| at);
     }
-    Cow::Borrowed(text)
+    let Decoded { bytes, starts } = Decoded::new(text);
+    redact_decoded(text, &bytes, |at| starts.get(at).copied().unwrap_or(text.len()))
 }
 
-/// Redacts the keys of a text as it is, without decoding it.
-fn redact_plain(text: &[u8]) -> Cow<'_, [u8]> {
+/// A text with every percent-encoding decoded, until none is left.
+struct Decoded {
+    bytes: Vec<u8>,
+    /// For each byte, where its encoding begins in the text.
+    starts: Vec<usize>,
+}
+
+impl Decoded {
+    /// Decodes from left to right, each byte once: a decoded byte may complete the encoding of another one. No two encodings
+    /// overlap, so the order of decoding does not matter.
+    fn new(text: &[u8]) -> Self {
+        let mut decoded = Self { bytes: Vec::with_capacity(text.len()), starts: Vec::with_capacity(text.len()) };
+        for (at, byte) in text.iter().enumerate() {
+            decoded.bytes.push(*byte);
+            decoded.starts.push(at);
+            while decoded.decode_last() {}
+        }
+        decoded
+    }
+
+    /// Replaces the last three bytes by the one that they encode. Returns false when they encode none.
+    fn decode_last(&mut self) -> bool {
+        let [.., b'%', high, low] = self.bytes[..] else { return false };
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let (Some(high), Some(low)) = (digit(high), digit(low)) else { return false };
+        let first = self.bytes.len() - 3;
+        self.bytes.truncate(first + 1);
+        self.starts.truncate(first + 1);
+        self.bytes[first] = high << 4 | low;
+        true
+    }
+}
+
+/// Redacts the keys of a text, as they are found in its decoded form. `start` is the place of a decoded byte in the text.
+fn redact_decoded<'a>(text: &'a [u8], decoded: &[u8], start: impl Fn(usize) -> usize) -> Cow<'a, [u8]> {
     let mut out = Vec::new();
     let mut copied = 0;
     let mut from = 0;
-    while let Some(at) = text[from..].windows(PREFIX.len()).position(|window| window == PREFIX.as_bytes()) {
+    while let Some(at) = decoded[from..].windows(PREFIX.len()).position(|window| window == PREFIX.as_bytes()) {
         let begin = from + at;
         let secret = begin + PREFIX.len() + KEY_ID_LENGTH + 1;
-        let length = secret_length(&text[begin..]);
+        let length = secret_length(&decoded[begin..]);
         // A prefix without enough of a secret is not skipped whole: a key may begin within it.
         from = if length < HIDDEN { begin + 1 } else { secret + length };
         if length >= HIDDEN {
-            out.extend_from_slice(&text[copied..secret]);
+            out.extend_from_slice(&text[copied..start(begin)]);
+            out.extend_from_slice(&decoded[begin..secret]);
             out.extend_from_slice("…".as_bytes());
-            copied = from;
+            copied = start(from);
         }
     }
     if copied == 0 {
@@ -81,9 +104,22 @@ mod tests {
         assert_eq!(redacted_text(&format!("sk_live_{text}")), format!("sk_live_{shown}"));
         assert_eq!(redacted_text(&text[..40]), shown, "a cut key is redacted too");
         let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let twice = encoded.replace('%', "%25");
-        for hidden in [&text.replace('_', "%5F"), &text.replacen('s', "%73", 1), &encoded, &twice] {
-            assert_eq!(redacted_text(&format!("/a%20b/{hidden}?c")), format!("/a b/{shown}?c"), "{hidden}");
+        let again = |text: &str, times: usize| (0..times).fold(text.to_owned(), |text, _| text.replace('%', "%25"));
+        let (plain_part, rest) = text.split_at(45);
+        let cut_within: String = rest.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let mixed: String = text.bytes().enumerate().map(|(n, byte)| again(&format!("%{byte:02x}"), n % 7)).collect();
+        for hidden in [
+            &text.replace('_', "%5F"),
+            &text.replacen('s', "%73", 1),
+            &encoded,
+            &again(&encoded, 1),
+            &again(&encoded, 40),
+            &format!("{plain_part}{cut_within}"),
+            &mixed,
+            &encoded.replace("%5f", "%%35%66").replace("%73", "%7%33"),
+        ] {
+            assert_eq!(redacted_text(&format!("/a%20b/{hidden}?c%2")), format!("/a%20b/{shown}?c%2"), "{hidden}");
+            assert_eq!(redacted_text(&format!("/{text}/%41{hidden}")), format!("/{shown}/%41{shown}"), "{hidden}");
         }
         for plain in [
             "",
