@@ -8,8 +8,12 @@ use serde::{Deserialize, Serialize};
 ///
 /// In any window of length `T` at most `burst + requests * T / per` requests are admitted. With the default of 1000 per
 /// hour and a burst of 1000 that is up to 2000 in the worst sliding hour: a full bucket spent at its beginning, and the
-/// hour's refill spent as it comes. For a strict sliding hour choose `burst + requests` equal to what the hour may hold,
-/// for instance `requests: 900, burst: 100` for 1000.
+/// hour's refill spent as it comes.
+///
+/// With `strict` it is at most `requests` in any window of `per`, exactly: the bucket's burst and what flows in during one
+/// `per` share `requests`. A window `[t, t + per)` spans less than `per` between its first and its last request, so less
+/// than `burst + inflow` whole tokens leave the bucket in it; with `inflow = requests + 1 - burst` that is `requests` at
+/// most. The price is the rate of a client that sends all the time: `requests + 1 - burst` for each `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// Tokens that flow in during one `per`. 1 to 1,000,000,000.
@@ -18,6 +22,9 @@ pub struct Quota {
     pub per: Duration,
     /// Tokens the bucket holds when full. 1 to 1,000,000,000.
     pub burst: u32,
+    /// Never more than `requests` in any window of `per`. Then `burst` is at most `requests`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 /// Reason why a quota is not valid.
@@ -32,6 +39,9 @@ pub enum QuotaError {
     /// `per` is out of range.
     #[error("per must be whole seconds, from 1s to 366d")]
     Per,
+    /// A strict quota has a burst that leaves nothing to flow in.
+    #[error("burst must be less than requests in a strict quota, in which both share the requests of one `per`")]
+    Strict,
     /// The time to fill the bucket is too long to compute exactly.
     #[error("burst times per is too large: the bucket could not be computed exactly")]
     TooSlow,
@@ -46,7 +56,7 @@ pub const EXACT: u64 = 1 << 53;
 
 impl Quota {
     /// The default quota: 1000 requests per hour, all of which may come at once.
-    pub const DEFAULT: Self = Self { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
+    pub const DEFAULT: Self = Self { requests: 1000, per: Duration::from_secs(3600), burst: 1000, strict: false };
 
     /// Checks the ranges, and that a full bucket (`burst * per` in microseconds) stays exact.
     ///
@@ -59,12 +69,40 @@ impl Quota {
         if self.burst == 0 || self.burst > MAX_TOKENS {
             return Err(QuotaError::Burst);
         }
+        if self.strict && self.burst >= self.requests.max(2) {
+            return Err(QuotaError::Strict);
+        }
         if self.per.as_secs() == 0 || self.per.subsec_nanos() != 0 || self.per > MAX_PER {
             return Err(QuotaError::Per);
         }
         match u64::from(self.burst).checked_mul(self.per_micros()) {
             Some(full) if full < EXACT => Ok(self),
             _ => Err(QuotaError::TooSlow),
+        }
+    }
+
+    /// The burst of a strict quota where none is chosen: a tenth of the requests, so that nine tenths flow in all the time.
+    pub fn strict_burst(requests: u32) -> u32 {
+        requests.div_ceil(10)
+    }
+
+    /// Tokens that flow in during one `per`.
+    pub fn inflow(self) -> u32 {
+        // A strict burst is at most `requests`; the lower bound keeps the divisions by it safe for any value.
+        if self.strict { self.requests.saturating_add(1).saturating_sub(self.burst).max(1) } else { self.requests }
+    }
+
+    /// The quota in force for a key where this one is configured: the key's own, or this one. A strict configuration makes
+    /// own quotas strict, too; a burst that leaves nothing to flow in, as without a choice of one, becomes a tenth.
+    #[must_use]
+    pub fn in_force(self, own: Option<Self>) -> Self {
+        match own {
+            None => self,
+            Some(own) if !self.strict => own,
+            Some(own) if own.burst >= own.requests => {
+                Self { burst: Self::strict_burst(own.requests), strict: true, ..own }
+            }
+            Some(own) => Self { strict: true, ..own },
         }
     }
 
@@ -97,7 +135,8 @@ mod tests {
 
     #[test]
     fn invalid_quotas_are_refused() {
-        let quota = |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst }.validate();
+        let quota =
+            |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst, strict: false }.validate();
         assert_eq!(quota(0, 1, 1), Err(QuotaError::Requests));
         assert_eq!(quota(1, 0, 1), Err(QuotaError::Per));
         assert_eq!(quota(1, 1, 0), Err(QuotaError::Burst));
@@ -105,5 +144,21 @@ mod tests {
         assert_eq!(quota(1000, 3600, 1000), Ok(Quota::DEFAULT));
         let per = Duration::from_millis(1500);
         assert_eq!(Quota { per, ..Quota::DEFAULT }.validate(), Err(QuotaError::Per));
+        let strict = |requests, burst| Quota { requests, burst, strict: true, ..Quota::DEFAULT }.validate();
+        assert_eq!((strict(10, 10), strict(10, 11)), (Err(QuotaError::Strict), Err(QuotaError::Strict)));
+        assert!(strict(10, 9).is_ok() && strict(1, 1).is_ok());
+    }
+
+    #[test]
+    fn own_quota_is_strict_where_the_configured_one_is() {
+        let own = |burst| Some(Quota { requests: 50, burst, ..Quota::DEFAULT });
+        let strict = Quota { burst: 100, strict: true, ..Quota::DEFAULT };
+        assert_eq!(Quota::DEFAULT.in_force(own(50)), own(50).unwrap());
+        assert_eq!((strict.in_force(None), strict.inflow()), (strict, 901));
+        for (chosen, burst, inflow) in [(50, 5, 46), (500, 5, 46), (20, 20, 31), (1, 1, 50)] {
+            let in_force = strict.in_force(own(chosen));
+            assert_eq!((in_force.strict, in_force.burst, in_force.inflow()), (true, burst, inflow));
+            assert!(in_force.validate().is_ok());
+        }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::quota::{MAX_PER, MAX_TOKENS, Quota};
+use crate::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use crate::settings::{Section, Value};
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;
 
 /// Failed authentications from one address: more than a person who mistypes a key, or a fleet with an old one, causes.
-const BAD_KEYS: Quota = Quota { requests: 100, per: Duration::from_secs(60), burst: 100 };
+const BAD_KEYS: Quota = Quota { requests: 100, per: Duration::from_secs(60), burst: 100, strict: false };
 
 /// Limits that apply where no own limits are set.
 #[derive(Clone, Copy)]
@@ -30,7 +30,10 @@ impl Limits {
 /// Reads the block `limits`.
 pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     let default = Limits::DEFAULT;
-    let key = section.section("key", |section| Ok(quota(section, default.quota)));
+    let key = section.section("key", |section| {
+        let strict = section.value_or("strict", false, |value| value.boolean());
+        Ok(quota(section, Quota { strict, ..default.quota }))
+    });
     let bad_keys = section.section("bad_keys", |section| Ok(quota(section, default.bad_keys)));
     let concurrent = |value: &Value<'_>| value.integer(1..=1_000_000);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
@@ -49,10 +52,12 @@ fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
         let per = value.duration(Duration::from_secs(1)..=MAX_PER)?;
         if per.subsec_nanos() == 0 { Ok(per) } else { value.reject("is not whole seconds; round it") }
     });
-    let burst = section.value_or("burst", requests, |value| value.integer(tokens));
-    let quota = Quota { requests, per, burst };
+    let burst = if default.strict { Quota::strict_burst(requests) } else { requests };
+    let burst = section.value_or("burst", burst, |value| value.integer(tokens));
+    let quota = Quota { requests, per, burst, ..default };
     if let Err(e) = quota.validate() {
-        section.report("burst", format_args!("{e}; make burst or per smaller"));
+        let remedy = if e == QuotaError::Strict { "make burst smaller" } else { "make burst or per smaller" };
+        section.report("burst", format_args!("{e}; {remedy}"));
     }
     quota
 }

@@ -81,7 +81,7 @@ async fn verify_keys(target: Importer<'_>, keys: &[KeyExport]) -> Result<Vec<Fin
 async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mismatch>, ImportError> {
     let Some(stored) = target.key(key.key.id).await? else { return Ok(Some(Mismatch::Missing)) };
     let mut differences = differences(key, &stored);
-    let quota = key.key.quota.unwrap_or(target.quota());
+    let quota = target.quota().in_force(key.key.quota);
     differences.extend(usage_difference(key, &stored, quota));
     if !differences.is_empty() {
         return Ok(Some(Mismatch::Differs(differences)));

@@ -2,14 +2,15 @@
 //!
 //! # Guarantee
 //!
-//! In any window of length `T` at most `burst + requests * T / per` requests are admitted, exactly: a bucket holds at
-//! most `burst` tokens when the window begins, and `requests` flow in during each `per`. A refused request takes nothing,
+//! In any window of length `T` at most `burst + inflow * T / per` requests are admitted, exactly: a bucket holds at most
+//! `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`: as many as `requests`, or, in a
+//! strict quota, as many less as its burst takes, so that no window of one `per` admits more than `requests`. A refused request takes nothing,
 //! so any number of refused requests does not delay the next token.
 //!
 //! # Arithmetic
 //!
 //! A bucket's level is an integer number of *units*, where one token is as many units as `per` has microseconds. So
-//! every microsecond exactly `requests` units flow in, nothing is ever rounded, and many small refills are
+//! every microsecond exactly `inflow` units flow in, nothing is ever rounded, and many small refills are
 //! worth exactly one large one. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
 //! the time to full before it is multiplied: every intermediate result is exact in an `f64` too, so a Lua script can
 //! repeat this line by line.
@@ -57,7 +58,7 @@ impl Bucket {
         let level = if elapsed >= self.full_in_us(quota) {
             capacity(quota)
         } else {
-            self.level + elapsed * u64::from(quota.requests)
+            self.level + elapsed * u64::from(quota.inflow())
         };
         Self { level, at: now }
     }
@@ -87,12 +88,12 @@ impl Bucket {
 
     /// Microseconds from its time until it is full.
     pub fn full_in_us(self, quota: Quota) -> u64 {
-        capacity(quota).saturating_sub(self.level).div_ceil(u64::from(quota.requests))
+        capacity(quota).saturating_sub(self.level).div_ceil(u64::from(quota.inflow()))
     }
 
     /// Microseconds from its time until there is a whole token in it; zero when there is one.
     pub fn token_in_us(self, quota: Quota) -> u64 {
-        quota.per_micros().saturating_sub(self.level).div_ceil(u64::from(quota.requests))
+        quota.per_micros().saturating_sub(self.level).div_ceil(u64::from(quota.inflow()))
     }
 
     /// Returns the bucket under another quota, when its level was measured with a `per` of `per_us` microseconds. Its
@@ -126,6 +127,7 @@ mod tests {
             requests,
             per: Duration::from_secs(per),
             burst,
+            strict: false,
         })
     }
 
@@ -167,6 +169,21 @@ mod tests {
                 for (count, last) in (1..).zip(&admitted[i..]) {
                     prop_assert!(count * quota.per_micros() <= allowed(quota, last.since(*first)));
                 }
+            }
+        }
+
+        #[test]
+        fn strict_quota_admits_its_requests_at_most_in_any_window(
+            (quota, pauses) in traces(), burst in 1..=20_u32,
+        ) {
+            let default = Quota { requests: 2, burst: 1, strict: true, ..Quota::DEFAULT };
+            let quota = default.in_force(Some(Quota { burst, ..quota }));
+            let mut now = START;
+            let times = pauses.into_iter().map(|pause| { now = Micros(now.0 + pause / 4); now });
+            let admitted = admitted(quota, times);
+            for (i, first) in admitted.iter().enumerate() {
+                let within = admitted[i..].iter().take_while(|time| time.since(*first) < quota.per_micros()).count();
+                prop_assert!(within <= quota.requests as usize, "{within} of {quota:?}");
             }
         }
 
@@ -262,7 +279,7 @@ mod tests {
 
     #[test]
     fn clock_set_back_neither_refills_nor_freezes() {
-        let quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5 };
+        let quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5, strict: false };
         let empty = Bucket { level: 0, at: START };
         let back = START.before(Duration::from_secs(3600));
         let set_back = empty.refill(quota, back);
@@ -272,7 +289,8 @@ mod tests {
 
     #[test]
     fn largest_quota_is_exact() {
-        let quota = Quota { requests: 1, per: Duration::from_secs(9), burst: 1_000_000_000 }.validate().unwrap();
+        let quota =
+            Quota { requests: 1, per: Duration::from_secs(9), burst: 1_000_000_000, strict: false }.validate().unwrap();
         let bucket = Bucket::full(quota, START).refill(quota, Micros(u64::MAX));
         assert_eq!(bucket.remaining(quota), 1_000_000_000);
         assert_eq!(bucket.charge(quota, u64::MAX).level, 0);

@@ -55,7 +55,7 @@ fn url_is_the_only_required_key() {
     assert!(settings.login.user.is_none() && settings.login.password.is_none() && settings.tls.is_none());
     assert!(settings.sentinel_login.user.is_none() && settings.sentinel_login.password.is_none());
     assert_eq!((settings.database, settings.prefix.as_str()), (0, "keygate"));
-    assert_eq!(settings.quota, Quota { requests: 7, per: Duration::from_secs(60), burst: 7 });
+    assert_eq!(settings.quota, Quota { requests: 7, per: Duration::from_secs(60), burst: 7, strict: false });
     assert_eq!(settings.concurrent, 3);
     assert_eq!((settings.deadline, settings.lease), (Duration::from_millis(50), Duration::from_secs(10)));
     assert_eq!(settings.on_unavailable, OnUnavailable::Deny);

@@ -236,7 +236,7 @@ impl Directory {
         let mut guard = self.write();
         let tree = &mut *guard;
         let (Some(org), Some(user)) = (tree.org.get_mut(&key.org), tree.user.get_mut(&key.user)) else { return };
-        let quota = key.quota.unwrap_or(tree.defaults.quota);
+        let quota = tree.defaults.quota.in_force(key.quota);
         let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
         let digest = secrets.current;
         let record =

@@ -151,15 +151,16 @@ impl KeyRecord {
     pub(super) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
         state.own_quota = own;
-        state.apply_quota(own.unwrap_or(default), now);
+        state.apply_quota(default.in_force(own), now);
         self.mark_dirty(&mut state, dirty);
     }
 
-    /// Applies another configured quota, unless the key has one of its own.
+    /// Applies another configured quota, or, to a key with a quota of its own, whether the configured one is strict.
     pub(super) fn set_default_quota(self: &Arc<Self>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
-        if state.own_quota.is_none() && state.quota != default {
-            state.apply_quota(default, now);
+        let quota = default.in_force(state.own_quota);
+        if state.quota != quota {
+            state.apply_quota(quota, now);
             self.mark_dirty(&mut state, dirty);
         }
     }

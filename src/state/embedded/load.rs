@@ -99,7 +99,7 @@ fn secrets(row: &Row<'_>, key: &Key) -> rusqlite::Result<Secrets> {
 fn quota(row: &Row<'_>) -> rusqlite::Result<Option<Quota>> {
     let Some(requests) = row.get("requests")? else { return Ok(None) };
     let per = Duration::from_secs(count(row, "per")?.unwrap_or_default());
-    let quota = Quota { requests, per, burst: row.get("burst")? };
+    let quota = Quota { requests, per, burst: row.get("burst")?, strict: false };
     quota.validate().map(Some).map_err(|error| invalid(row, "requests", error))
 }
 

@@ -161,7 +161,8 @@ impl Fields {
 
     fn quota(&self) -> Result<Option<Quota>, CommandError> {
         let Some(requests) = self.optional("requests")? else { return Ok(None) };
-        let quota = Quota { requests, per: Duration::from_secs(self.required("per")?), burst: self.required("burst")? };
+        let (per, burst) = (Duration::from_secs(self.required("per")?), self.required("burst")?);
+        let quota = Quota { requests, per, burst, strict: false };
         quota.validate().map(Some).map_err(|_| CommandError::UnexpectedReply)
     }
 }

@@ -78,6 +78,7 @@ impl Settings {
             deadline: self.deadline,
             // A reply that comes later is of no use: the lease has to be renewed by then.
             late_reply_timeout: self.lease / 2,
+            waits_for_replicas: self.durability.replicas > 0,
             probe_key: RecordNames::new(&self.prefix).probe(),
         }
     }

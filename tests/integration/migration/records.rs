@@ -139,7 +139,7 @@ impl<'a> RecordMaker<'a> {
             self.rotate(rotated, OVERLAP).await;
         }
         let (limited, digest) = self.key(org, user, "own quota").await;
-        let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9 };
+        let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9, strict: false };
         self.change(Change::LimitKey { key: limited, quota: Some(quota) }).await;
         self.take(&digest, 5).await;
         let (mut key, _) = new_key(org, user, "imported");

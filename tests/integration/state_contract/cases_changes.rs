@@ -6,13 +6,14 @@ use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Defaults, State};
+use keygate::state::{Change, ChangeError, Decision, Defaults, State};
 
 use super::fixture::{
     Fixture, admit, admitted, decide, fixture_with_key, new_key, new_user, permission, rate_limit_status, record,
     refuse, refused, require, rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
+use crate::support::Random;
 
 pub(super) async fn revocation_holds_at_once_and_for_good(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
@@ -124,7 +125,7 @@ pub(super) async fn quota_change_keeps_the_tokens(state: &State) {
     let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
     admit(state, &key, clock::now()).await;
     // So slow that no token flows in during the test.
-    let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
+    let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100, strict: false };
     limit(Some(larger)).await;
     let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota, stands.remaining), (larger, 4));
@@ -137,7 +138,7 @@ pub(super) async fn quota_change_keeps_the_tokens(state: &State) {
 }
 
 /// So slow that no token flows in during a test.
-const SLOW: Quota = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100 };
+const SLOW: Quota = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100, strict: false };
 
 pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
@@ -154,6 +155,39 @@ pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State)
     state.set_defaults(Defaults { quota: Quota { burst: 1, ..SLOW }, concurrent: CONCURRENT });
     let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota.burst, stands.remaining, stands.concurrent), (1, 1, CONCURRENT));
+}
+
+pub(super) async fn strict_quota_admits_its_requests_at_most_in_any_window(state: &State) {
+    let default = Quota { requests: 10, per: Duration::from_secs(10), burst: 4, strict: true };
+    let (fixture, key) = fixture_with_key(state).await;
+    state.set_defaults(Defaults { quota: default, concurrent: CONCURRENT });
+    assert_eq!(rate_limit_status(state, &key, clock::now()).await.quota, default);
+    let own = fixture.key(state).await;
+    // All at once, as where no burst is chosen: the configuration leaves it a tenth.
+    let quota = Quota { requests: 30, per: Duration::from_secs(5), burst: 30, strict: false };
+    state.change(Change::LimitKey { key: own.id, quota: Some(quota) }).await.unwrap();
+    let own_in_force = Quota { burst: 3, strict: true, ..quota };
+    assert_eq!(rate_limit_status(state, &own, clock::now()).await.quota, own_in_force);
+    for (key, quota) in [(&key, default), (&own, own_in_force)] {
+        let mut random = Random::new(quota.requests.into());
+        // Longer than any bucket takes to fill, so that each trace begins with a full one.
+        let mut now = clock::now().after(Duration::from_secs(3600));
+        let mut admitted = Vec::new();
+        for _ in 0..200 {
+            let token = quota.per_micros() / u64::from(quota.requests);
+            let most = if random.below(8) == 0 { 6 * token } else { token };
+            let pause = random.below(most);
+            now = now.after(Duration::from_micros(pause));
+            if matches!(decide(state, &key.digest, now).await, Decision::Admitted(_)) {
+                admitted.push(now);
+            }
+        }
+        let in_window = |first: &Micros| {
+            admitted.iter().filter(|time| *time >= first && time.since(*first) < quota.per_micros()).count()
+        };
+        let most = admitted.iter().map(in_window).max().unwrap();
+        assert!((quota.requests as usize * 9 / 10..=quota.requests as usize).contains(&most), "{most} of {quota:?}");
+    }
 }
 
 pub(super) async fn default_limits_do_not_replace_own_limits(state: &State) {

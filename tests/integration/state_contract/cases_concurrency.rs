@@ -47,7 +47,7 @@ pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state
 pub(super) async fn threads_share_a_bucket_exactly(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1000) }).await.unwrap();
-    let quota = Quota { requests: 1, per: Duration::from_secs(3600), burst: 20_000 };
+    let quota = Quota { requests: 1, per: Duration::from_secs(3600), burst: 20_000, strict: false };
     state.change(Change::LimitKey { key: key.id, quota: Some(quota) }).await.unwrap();
     // The tokens stay, so the first ones must be waited for.
     let now = clock::now().after(quota.per * quota.burst);
@@ -68,7 +68,7 @@ pub(super) async fn threads_share_a_bucket_exactly(state: &State) {
 
 pub(super) async fn threads_never_exceed_the_slots(state: &State) {
     let (fixture, _) = fixture_with_key(state).await;
-    let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
+    let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000, strict: false };
     let mut keys = Vec::new();
     for _ in 0..4 {
         let key = fixture.key(state).await;
@@ -97,7 +97,7 @@ pub(super) async fn rate_limited_requests_hold_no_slot(state: &State) {
     let (fixture, storming) = fixture_with_key(state).await;
     let polite = fixture.key(state).await;
     state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1) }).await.unwrap();
-    let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
+    let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000, strict: false };
     state.change(Change::LimitKey { key: polite.id, quota: Some(plenty) }).await.unwrap();
     let now = clock::now();
     drain(state, &storming, now).await;

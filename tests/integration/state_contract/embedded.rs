@@ -64,7 +64,7 @@ fn everything_listed(state: &State) -> (Vec<Org>, Vec<User>, Vec<Key>) {
 async fn furnish(state: &State, now: Micros) -> (HeldKey, HeldKey) {
     let (fixture, key) = fixture_with_key(state).await;
     let (elsewhere, limited) = fixture_with_key(state).await;
-    let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9 };
+    let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9, strict: false };
     let gone = fixture.user(state, "gone").await;
     let revoked = fixture.key_of(state, gone).await;
     for change in [
@@ -246,7 +246,7 @@ fn configured_quota_change_keeps_the_tokens() {
     let (_, key) = block_on(fixture_with_key(&state));
     block_on(admit(&state, &key, now));
     drop(state);
-    let quota = Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000 };
+    let quota = Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000, strict: false };
     let settings = Settings { quota, ..settings(dir.path().join("state.db")) };
     let state = Embedded::open(&settings).unwrap();
     assert_eq!(state.rate_limit_status(key.id, now).unwrap().remaining, 4);

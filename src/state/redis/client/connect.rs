@@ -91,6 +91,9 @@ impl Connector {
             return Err(ConnectError::Replica);
         }
         info.check_suitable()?;
+        if info.is_primary() && info.replicas() > 0 && !self.settings().waits_for_replicas {
+            self.shared.warn_of_unused_replicas(info.replicas());
+        }
         self.check_latency(connection, info.is_cluster()).await?;
         Ok(info)
     }

@@ -96,6 +96,11 @@ impl ServerInfo {
         self.field("role") == "master"
     }
 
+    /// Replicas that are connected to the server.
+    pub(super) fn replicas(&self) -> u32 {
+        self.field("connected_slaves").parse().unwrap_or(0)
+    }
+
     pub(super) fn is_loading(&self) -> bool {
         self.field("loading") == "1"
     }

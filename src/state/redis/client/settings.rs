@@ -23,6 +23,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) deadline: Duration,
     /// Time after the deadline for which a late reply is still awaited; then it is lost.
     pub(crate) late_reply_timeout: Duration,
+    /// True if changes wait for replicas; else a server that has some is worth a warning.
+    pub(crate) waits_for_replicas: bool,
     /// Key of the string that is written on connect to measure the latency of a write; it expires.
     pub(crate) probe_key: String,
 }

@@ -20,6 +20,8 @@ pub(crate) struct ClientShared {
     /// Failovers seen: another server process took over, whose data may lack acknowledged writes.
     failovers: Arc<AtomicU64>,
     live_links: Arc<LiveLinks>,
+    /// True once the warning of replicas that no change waits for was logged.
+    warned_of_replicas: AtomicBool,
 }
 
 impl ClientShared {
@@ -35,6 +37,7 @@ impl ClientShared {
             topology: watch::Sender::new(0),
             failovers: Arc::default(),
             live_links: Arc::new(LiveLinks::new()),
+            warned_of_replicas: AtomicBool::new(false),
         })
     }
 
@@ -62,6 +65,17 @@ impl ClientShared {
     pub(super) fn set_cluster(&self) {
         if !self.cluster.swap(true, Ordering::Relaxed) {
             self.topology_changed();
+        }
+    }
+
+    /// Logs, once for the process, that the server has replicas and changes do not wait for them.
+    pub(super) fn warn_of_unused_replicas(&self, replicas: u32) {
+        if !self.warned_of_replicas.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                replicas,
+                "Redis has replicas, but `state.redis.durability.replicas` is 0: a failover may undo changes that were \
+                 acknowledged, such as new keys and suspensions; set it to 1 or more"
+            );
         }
     }
 

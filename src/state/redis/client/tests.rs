@@ -49,6 +49,7 @@ impl FakeServer {
             tls: None,
             deadline: Duration::from_secs(5),
             late_reply_timeout: Duration::from_secs(5),
+            waits_for_replicas: false,
             probe_key: "probe".into(),
         };
         Arc::new(ClientShared::new(settings).unwrap())

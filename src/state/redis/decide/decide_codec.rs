@@ -91,7 +91,7 @@ pub(super) fn encode_request(
     let numbers = [
         code,
         key.valid_until().0,
-        u64::from(quota.requests),
+        u64::from(quota.inflow()),
         quota.per_micros(),
         Bucket::full(quota, now).level,
         u64::from(key.concurrent),

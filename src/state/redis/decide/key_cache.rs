@@ -121,7 +121,7 @@ impl CachedKey {
         let is_session = key.key.session_quota_key;
         let key_id = (!is_session).then_some(key.key.id);
         let method = if is_session { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let quota = key.key.quota.unwrap_or(defaults.quota);
+        let quota = defaults.quota.in_force(key.key.quota);
         let permissions = user.as_ref().map_or(&[][..], |user| &user.user.permissions);
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
         let principal = Principal { key_id, user_id, org_id, method, headers };

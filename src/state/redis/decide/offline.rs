@@ -83,7 +83,9 @@ fn take_share(
 /// The quota of one of so many gateways. A token takes as many times longer to flow in, so that a bucket level has the
 /// same unit in the share as in the whole.
 fn quota_share(quota: Quota, gateways: u32) -> Quota {
-    Quota { per: quota.per.saturating_mul(gateways), burst: quota.burst / gateways, ..quota }
+    // Its burst and its inflow are those of the whole, also of a strict quota.
+    let requests = quota.inflow();
+    Quota { requests, per: quota.per.saturating_mul(gateways), burst: quota.burst / gateways, strict: false }
 }
 
 /// The bucket of this gateway: the one of the present outage, or at its begin a part of what Redis last reported.
@@ -103,7 +105,7 @@ mod tests {
     use super::super::usage::UnreportedUses;
     use super::*;
 
-    const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40 };
+    const QUOTA: Quota = Quota { requests: 100, per: Duration::from_secs(100), burst: 40, strict: false };
     const NOW: Micros = Micros(1_800_000_000_000_000);
 
     fn tokens(level: u64, gateways: u32, after: Duration) -> u32 {

@@ -39,7 +39,7 @@ impl Directory {
     async fn write_key(&self, key: &Key, digest: &KeyDigest, user: &User) -> Result<u32, CommitError> {
         let (names, tag) = (&self.shared.names, key.id.tag());
         let records = [names.user(tag, user.id), names.key(key.id), names.keys(tag), names.keys_of(tag, user.id)];
-        let quota = key.quota.unwrap_or(self.default_quota());
+        let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default().0;
         let mut transaction = self.transaction();
@@ -103,7 +103,7 @@ impl Directory {
     pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
         let stored = self.require_active_key(id).await?;
         let default = self.default_quota();
-        let (old, new) = (stored.key.quota.unwrap_or(default), quota.unwrap_or(default));
+        let (old, new) = (default.in_force(stored.key.quota), default.in_force(quota));
         self.change_key(id, &stored, |transaction, record| {
             match quota {
                 Some(quota) => transaction.set(record, &quota_fields(quota)),

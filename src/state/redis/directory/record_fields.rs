@@ -65,14 +65,14 @@ pub(super) fn session_fields(session: &Session) -> Vec<(&'static str, String)> {
 
 /// Fields of a key's own quota.
 pub(super) fn quota_fields(quota: Quota) -> [(&'static str, String); 3] {
-    let Quota { requests, per, burst } = quota;
+    let Quota { requests, per, burst, strict: _ } = quota;
     [("requests", requests.to_string()), ("per", per.as_secs().to_string()), ("burst", burst.to_string())]
 }
 
 /// A quota as the scripts compute with it.
 pub(super) fn quota_numbers(quota: Quota) -> serde_json::Value {
     let capacity = Bucket::full(quota, Micros(0)).level;
-    serde_json::json!({ "requests": quota.requests, "per": quota.per_micros(), "capacity": capacity })
+    serde_json::json!({ "requests": quota.inflow(), "per": quota.per_micros(), "capacity": capacity })
 }
 
 /// Permissions as they are stored: separated by commas.

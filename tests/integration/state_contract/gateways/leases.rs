@@ -71,7 +71,7 @@ fn slot_held_for_longer_than_three_leases_still_counts() {
         let (holder, other) = (open(&settings).await, open(&settings).await);
         let (quiet, refused) = (fixture_with_key(&other).await, fixture_with_key(&other).await);
         let limited = refused.0.key(&other).await;
-        let one = Quota { requests: 1, per: Duration::from_secs(3600), burst: 1 };
+        let one = Quota { requests: 1, per: Duration::from_secs(3600), burst: 1, strict: false };
         other.change(Change::LimitKey { key: limited.id, quota: Some(one) }).await.unwrap();
         for fixture in [&quiet.0, &refused.0] {
             other.change(Change::LimitOrg { org: fixture.org, concurrent: Some(2) }).await.unwrap();

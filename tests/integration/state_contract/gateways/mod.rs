@@ -25,7 +25,8 @@ mod lost_replies;
 mod pauses;
 
 /// A quota that never refuses.
-const PLENTY: Quota = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000 };
+const PLENTY: Quota =
+    Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000, strict: false };
 /// Concurrency limit of the organization.
 const LIMIT: u32 = 100;
 

@@ -18,7 +18,7 @@ use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::Redis;
 
 /// Ten requests a second, and a burst of a minute's worth.
-const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600 };
+const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600, strict: false };
 const LEASE: Duration = Duration::from_secs(10);
 
 /// Uses all gateways in turn until the bucket is empty. Returns the number of tokens.

@@ -113,7 +113,7 @@ fn alterations() -> impl Strategy<Value = Alteration> {
 
 /// Small quotas, which are spent and refilled within a trace, and all others, up to the largest.
 pub(in crate::state_contract) fn quotas() -> impl Strategy<Value = Quota> {
-    let quota = |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst };
+    let quota = |requests, secs, burst| Quota { requests, per: Duration::from_secs(secs), burst, strict: false };
     prop_oneof![
         3 => (1..20_u32, 1..20_u64, 1..6_u32).prop_map(move |(requests, per, burst)| quota(requests, per, burst)),
         2 => (1..=MAX_TOKENS, 1..=MAX_PER.as_secs(), 1..=MAX_TOKENS).prop_map(move |(requests, per, burst)| {
