@@ -92,22 +92,22 @@ refusals! {
     /// The bucket of the key, or of the user's sessions, is empty.
     RateLimited => Row {
         outcome: Some("rate_limited"), redis_code: Some(7),
-        session_answer: Some(answer(429, "rate_limited", "You have used up the requests of your sessions. Come back \
-            after the seconds in Retry-After.")),
-        ..quota_exceeded(Limit::Rate, "rate_limited", "This API key has used up its requests. Come back after the \
-            seconds in Retry-After.")
+        session_answer: Some(answer(429, "rate_limited", "You have used up the requests of your sessions. Wait for \
+            the seconds in Retry-After, then retry with exponential backoff.")),
+        ..quota_exceeded(Limit::Rate, "rate_limited", "This API key has used up its requests. Wait for the \
+            seconds in Retry-After, then retry with exponential backoff.")
     };
     /// The organization has no slot left.
     TooManyInFlight => Row {
         outcome: Some("too_many_in_flight"), redis_code: Some(8),
         ..quota_exceeded(Limit::Concurrency, "too_many_in_flight", "Your organization has as many requests in flight \
-            as it may. Wait for some of them to end.")
+            as it may. Wait for the seconds in Retry-After, then retry with exponential backoff.")
     };
     /// Too many requests with invalid keys came from the client's address.
     TooManyAttempts => Row {
         closes_connection: true,
         ..row(429, "too_many_attempts", "Too many invalid API keys came from your address. Valid keys are not \
-            affected.")
+            affected. Wait for the seconds in Retry-After, then retry with exponential backoff.")
     };
 
     /// The head is malformed or ambiguous, or the body broke off.
@@ -263,6 +263,19 @@ mod tests {
         assert_eq!((answer.status.as_u16(), answer.code, answer.challenge), (401, "invalid_session", Some(REALM)));
         let [session, key] = [AuthMethod::Session, AuthMethod::ApiKey].map(|method| RateLimited.answer(method));
         assert_eq!((session.status, session.code), (key.status, key.code));
+    }
+
+    #[test]
+    fn every_429_asks_for_exponential_backoff() {
+        let answers = Refusal::ALL
+            .iter()
+            .flat_map(|refusal| [AuthMethod::ApiKey, AuthMethod::Session].map(|method| refusal.answer(method)));
+        let mut limited = 0;
+        for answer in answers.filter(|answer| answer.status.as_u16() == 429) {
+            assert!(answer.detail.contains("Retry-After, then retry with exponential backoff"), "{}", answer.detail);
+            limited += 1;
+        }
+        assert_eq!(limited, 6);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
 
 use crate::identity::AuthMethod;
 use crate::quota::RateLimitStatus;
@@ -15,8 +16,9 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 /// Bytes of the longest value, with every number at its largest, and some room.
 const MAX_VALUE: usize = 128;
 const MICROS_PER_SECOND: u64 = 1_000_000;
-/// Seconds until a retry when no slot is left: exchanges end at any time, so no better value is known.
-const SLOT_RETRY: u64 = 1;
+/// Most seconds until a retry when no slot is left; the fewest are 1. Exchanges end at any time, so no better value is
+/// known; a random one keeps the refused clients from coming back together.
+const MAX_SLOT_RETRY: u128 = 3;
 
 /// Rate-limit status of a caller, as response fields show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +37,13 @@ impl RateLimitFields {
         self.method
     }
 
+    /// Writes `RateLimit` and `RateLimit-Policy`.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        self.write_with(headers, None, Uuid::nil());
+    }
+
     /// Writes `RateLimit` and `RateLimit-Policy`, and `Retry-After` for the limit that the request exceeded, if any.
-    pub(super) fn write(&self, headers: &mut HeaderMap, exceeded: Option<Limit>) {
+    pub(super) fn write_with(&self, headers: &mut HeaderMap, exceeded: Option<Limit>, request_id: Uuid) {
         let Self { status, method } = self;
         let name = policy_name(Limit::Rate, *method);
         let next_token = whole_seconds(status.token_in_us).max(1);
@@ -51,13 +58,19 @@ impl RateLimitFields {
             Some(Limit::Concurrency) => {
                 // Slots may have been given back since the decision; the refused caller must not see them.
                 slots = 0;
-                headers.insert(RETRY_AFTER, HeaderValue::from(SLOT_RETRY));
+                headers.insert(RETRY_AFTER, HeaderValue::from(slot_retry(request_id)));
             }
         }
         let (tokens, seconds) = remaining;
         headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={tokens};t={seconds}, \"org\";r={slots}")));
         headers.insert(RATELIMIT_POLICY, policy(name, status));
     }
+}
+
+/// Seconds until a retry when no slot is left, 1 to 3: by the random bits that a request's id ends with.
+fn slot_retry(request_id: Uuid) -> u16 {
+    let spread = u16::try_from(request_id.as_u128() % MAX_SLOT_RETRY).expect("a remainder below 3");
+    1 + spread
 }
 
 /// Name of a limit in `RateLimit-Policy`: a key has a bucket of its own, all sessions of a user share one.
@@ -98,7 +111,7 @@ mod tests {
 
     fn fields(status: &RateLimitStatus, exceeded: Option<Limit>) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        RateLimitFields::new(*status, AuthMethod::ApiKey).write(&mut headers, exceeded);
+        RateLimitFields::new(*status, AuthMethod::ApiKey).write_with(&mut headers, exceeded, Uuid::nil());
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
@@ -123,8 +136,18 @@ mod tests {
         let shown = fields(&status, Some(Limit::Concurrency));
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
         let mut headers = HeaderMap::new();
-        RateLimitFields::new(status, AuthMethod::Session).write(&mut headers, Some(Limit::Rate));
+        RateLimitFields::new(status, AuthMethod::Session).write_with(&mut headers, Some(Limit::Rate), Uuid::nil());
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
         assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
+    }
+
+    #[test]
+    fn retry_after_a_refusal_for_slots_is_random_from_1_to_3_seconds() {
+        let mut counts = [0_u32; 4];
+        let ids = uuid::ContextV7::new();
+        for _ in 0..3000 {
+            counts[usize::from(slot_retry(Uuid::new_v7(uuid::Timestamp::now(&ids))))] += 1;
+        }
+        assert!(counts[0] == 0 && counts[1..].iter().all(|count| *count > 800), "{counts:?}");
     }
 }

@@ -69,7 +69,7 @@ impl<'a> Rejection<'a> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         if let Some(rate_limit) = &self.rate_limit {
-            rate_limit.write(headers, self.refusal.row().limit);
+            rate_limit.write_with(headers, self.refusal.row().limit, request_id);
         }
         self.write_fields(answer, headers);
         response

@@ -29,7 +29,7 @@ impl Gateway {
         rate_limit: &RateLimitFields,
     ) -> Response<GuardedBody> {
         exchange.status = Some(response.status());
-        rate_limit.write(response.headers_mut(), None);
+        rate_limit.write(response.headers_mut());
         if rate_limit.method() == AuthMethod::Session {
             keep_private(response.headers_mut());
         }
