@@ -24,6 +24,8 @@ const COOKIES: &[u8] = b"__Host-keygate";
 pub const COOKIE_NAME: &str = "__Host-keygate";
 /// Name of the cookie that binds a sign-in in progress to the browser that began it.
 pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
+/// Name of the cookie of a browser that must not be signed in without a click: its user has signed out, or it has tried.
+pub const NO_SILENT_COOKIE_NAME: &str = "__Host-keygate-no-silent";
 
 /// Relation of the sending page's origin to ours, as the browser reports it (Fetch Metadata, section 2.3).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -12,13 +12,18 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::assets::Asset;
-use crate::session::{COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
+use crate::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
 
 /// A response with its whole body.
 pub(super) type DashboardResponse = Response<Bytes>;
 
 /// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
 pub(super) const RETRY_SOON: u64 = 5;
+
+/// Time for which a browser whose user has signed out is not signed in without a click, in seconds: a year.
+const SIGNED_OUT_AGE: u64 = 366 * 24 * 3600;
+/// Value of its cookie; only its presence counts.
+const BY_CLICK_ONLY: &str = "after-a-click-only";
 
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
@@ -89,30 +94,39 @@ pub(super) fn with_challenge(mut response: DashboardResponse) -> DashboardRespon
     response
 }
 
-/// Sets the session cookie, for this many seconds.
+/// Sets the session cookie, for this many seconds. When it is gone, the browser may be signed in without a click again.
 pub(super) fn with_session(response: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
-    with_cookie(response, COOKIE_NAME, token.expose(), seconds)
+    let response = with_cookie(response, COOKIE_NAME, token.expose(), Some(seconds));
+    with_cookie(response, NO_SILENT_COOKIE_NAME, "", Some(0))
 }
 
-/// Deletes the session cookie.
+/// Deletes the session cookie of a user who signs out; the browser is not signed in without a click.
 pub(super) fn without_session(response: DashboardResponse) -> DashboardResponse {
-    with_cookie(response, COOKIE_NAME, "", 0)
+    let response = with_cookie(response, COOKIE_NAME, "", Some(0));
+    with_cookie(response, NO_SILENT_COOKIE_NAME, BY_CLICK_ONLY, Some(SIGNED_OUT_AGE))
+}
+
+/// Rules out that the browser is signed in without a click during this visit.
+pub(super) fn without_silent_sign_in(response: DashboardResponse) -> DashboardResponse {
+    with_cookie(response, NO_SILENT_COOKIE_NAME, BY_CLICK_ONLY, None)
 }
 
 /// Sets the cookie that binds a pending sign-in to the browser, for this many seconds.
 pub(super) fn with_sign_in_cookie(response: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
-    with_cookie(response, SIGN_IN_COOKIE_NAME, token.expose(), seconds)
+    with_cookie(response, SIGN_IN_COOKIE_NAME, token.expose(), Some(seconds))
 }
 
 /// Deletes the cookie of a pending sign-in.
 pub(super) fn without_sign_in_cookie(response: DashboardResponse) -> DashboardResponse {
-    with_cookie(response, SIGN_IN_COOKIE_NAME, "", 0)
+    with_cookie(response, SIGN_IN_COOKIE_NAME, "", Some(0))
 }
 
-fn with_cookie(mut response: DashboardResponse, name: &str, value: &str, seconds: u64) -> DashboardResponse {
-    let age = cookie::time::Duration::seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let cookie =
-        Cookie::build((name, value)).path("/").secure(true).http_only(true).same_site(SameSite::Lax).max_age(age);
+/// Sets a cookie for this many seconds; with `None`, until the browser is closed.
+fn with_cookie(mut response: DashboardResponse, name: &str, value: &str, seconds: Option<u64>) -> DashboardResponse {
+    let mut cookie = Cookie::build((name, value)).path("/").secure(true).http_only(true).same_site(SameSite::Lax);
+    if let Some(seconds) = seconds {
+        cookie = cookie.max_age(cookie::time::Duration::seconds(i64::try_from(seconds).unwrap_or(i64::MAX)));
+    }
     let cookie = HeaderValue::try_from(cookie.to_string()).expect("names and tokens are visible ASCII");
     response.headers_mut().append(SET_COOKIE, cookie);
     response

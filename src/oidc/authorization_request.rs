@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use openidconnect::core::{CoreAuthenticationFlow, CoreClient, CoreJsonWebKeySet};
+use openidconnect::core::{CoreAuthPrompt, CoreAuthenticationFlow, CoreClient, CoreJsonWebKeySet};
 use openidconnect::{
     AuthUrl, ClientId, CsrfToken, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
 };
@@ -45,7 +45,8 @@ pub struct PendingAuthorization {
     pub(super) verifier: Secret,
 }
 
-/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1).
+/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1); with `silent`, one that the provider answers
+/// without asking the user for anything.
 ///
 /// `state` binds the response to the browser (CSRF, RFC 6749, section 10.12), `nonce` the ID token to this sign-in (replay
 /// of ID tokens), and the PKCE verifier the code to this client (injection of stolen codes, RFC 9700, section 4.5).
@@ -53,6 +54,7 @@ pub(super) fn build(
     settings: &Settings,
     metadata: &Metadata,
     redirect_uri: &str,
+    silent: bool,
 ) -> Result<AuthorizationRequest, Error> {
     let [state, nonce, verifier] = [random()?, random()?, random()?];
     let issuer = IssuerUrl::new(settings.issuer.clone()).expect("Provider::new checked that the issuer is a URL");
@@ -62,11 +64,14 @@ pub(super) fn build(
     let (given_state, given_nonce) = (CsrfToken::new(state.expose().to_owned()), Nonce::new(nonce.expose().to_owned()));
     let challenge = PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(verifier.expose().to_owned()));
     let scopes = settings.scopes.iter().filter(|scope| *scope != OPENID).cloned().map(Scope::new);
-    let (url, _, _) = client
+    let mut request = client
         .authorize_url(CoreAuthenticationFlow::AuthorizationCode, || given_state, || given_nonce)
         .add_scopes(scopes)
-        .set_pkce_challenge(challenge)
-        .url();
+        .set_pkce_challenge(challenge);
+    if silent {
+        request = request.add_prompt(CoreAuthPrompt::None);
+    }
+    let (url, _, _) = request.url();
     let secret = |token: &Token| Secret::new(token.expose().to_owned());
     let pending =
         PendingAuthorization { issuer: settings.issuer.clone(), nonce: secret(&nonce), verifier: secret(&verifier) };

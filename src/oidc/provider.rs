@@ -50,7 +50,17 @@ impl Provider {
     /// [`Error::Unreachable`] and others, when the discovery document was never read, and cannot be read now.
     pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
-        authorization_request::build(&self.settings, &metadata, redirect_uri)
+        authorization_request::build(&self.settings, &metadata, redirect_uri, false)
+    }
+
+    /// Begins a sign-in like [`Provider::begin_sign_in`], which the provider must finish without asking the user for
+    /// anything (`prompt=none`): its response is an error where it has no session of the user.
+    ///
+    /// # Errors
+    /// As [`Provider::begin_sign_in`].
+    pub async fn begin_silent_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
+        let metadata = self.documents.metadata(&self.http, now).await?;
+        authorization_request::build(&self.settings, &metadata, redirect_uri, true)
     }
 
     /// Finishes a sign-in with the authorization response that came back to the same redirect URI.

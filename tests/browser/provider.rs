@@ -1,5 +1,7 @@
 //! Signing in and out at the certified provider, with its own pages.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::browser::Browser;
@@ -21,7 +23,9 @@ fn user_signs_in_and_out_at_the_provider() {
     let browser = Browser::start();
 
     browser.go(&gateway.page("/keys/new"));
-    assert_eq!(browser.heading(), "Sign in");
+    // The provider is asked first, without a click, and has no session of the user.
+    until_heading(&browser, "Sign in");
+    assert!(browser.address().ends_with("tried=1"), "{}", browser.address());
     browser.press("Continue with The real one");
     browser.fill("input[name=login]", "ada");
     browser.fill("input[name=password]", "whatever");
@@ -32,17 +36,30 @@ fn user_signs_in_and_out_at_the_provider() {
     assert_eq!(browser.text(".person .email"), ADMIN);
     organizations_are_switched(&browser);
 
+    browser.devtools("Network.deleteCookies", json!({ "name": "__Host-keygate", "url": gateway.origin }));
+    browser.go(&gateway.page("/keys"));
+    until_heading(&browser, "API Keys");
+    assert_eq!(browser.text(".person .email"), ADMIN, "the session at the provider is enough");
+
     browser.press("Sign out");
     browser.click_link_or_submit("button[name=logout]");
     assert_eq!((browser.heading(), browser.address()), ("You are signed out".into(), out));
     browser.go(&gateway.page("/keys"));
-    assert_eq!(browser.heading(), "Sign in");
+    assert_eq!(browser.heading(), "Sign in", "who has signed out is not signed in without a click");
 
     let secrets = browser.secrets();
     assert!(secrets.iter().any(|secret| secret.starts_with("ey")), "the ID token was sent as a hint");
     // State, code, session, cookie of the pending sign-in, ID token; and the provider's own.
     assert!(secrets.len() >= 5, "{}", secrets.len());
     gateway.end(&browser);
+}
+
+/// Waits for the page with this heading, to which others lead by themselves.
+fn until_heading(browser: &Browser, heading: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while browser.script("return document.querySelector('h1')?.textContent ?? ''") != heading {
+        assert!(Instant::now() < deadline, "{heading:?} does not follow at {}", browser.address());
+    }
 }
 
 /// Checks that the role is the one in the chosen organization.

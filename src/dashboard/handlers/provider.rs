@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::HandlerResult;
 use super::sign_in::log_refusal;
 use crate::dashboard::Dashboard;
+use crate::dashboard::claim_mapping::ClaimMapping;
 use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
 use crate::dashboard::request::DashboardRequest;
@@ -38,7 +39,19 @@ struct PendingSignIn {
     browser: String,
     /// Path to go to after signing in.
     return_to: String,
+    /// True if the provider was not to ask the user for anything.
+    #[serde(default)]
+    silent: bool,
     oidc: oidc::PendingAuthorization,
+}
+
+/// Whether the provider may ask the user for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prompt {
+    /// As far as it needs to.
+    AsNeeded,
+    /// Never: it signs the user in at once, or returns an error.
+    Never,
 }
 
 impl Dashboard {
@@ -48,17 +61,39 @@ impl Dashboard {
         format!("{}/callback/{provider}", self.settings.url())
     }
 
-    /// Stores a pending sign-in, binds it to the browser by a cookie, and leads to the provider.
+    /// Begins a sign-in by the button of a provider.
     pub(super) async fn begin_sign_in(&self, request: &DashboardRequest, name: &str) -> HandlerResult {
-        let (provider, _) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
+        self.providers.find(name).ok_or(DashboardError::NotFound)?;
         self.count_attempt(request)?;
-        let authorization = provider.begin_sign_in(&self.redirect_uri(name), request.now).await;
-        let authorization = authorization.map_err(|error| refuse(request, name, error))?;
+        let return_to = self.resolve_return_to(request.form().field("return_to"));
+        let leaving = self.lead_to_provider(request, name, &return_to, Prompt::AsNeeded).await;
+        leaving.map_err(|error| match error {
+            DashboardError::Provider(_) => log_refusal(request, name, error),
+            error => error,
+        })
+    }
+
+    /// Stores a pending sign-in, binds it to the browser by a cookie, and leads to the provider.
+    pub(super) async fn lead_to_provider(
+        &self,
+        request: &DashboardRequest,
+        name: &str,
+        return_to: &str,
+        prompt: Prompt,
+    ) -> HandlerResult {
+        let (provider, _) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
+        let redirect_uri = self.redirect_uri(name);
+        let authorization = match prompt {
+            Prompt::AsNeeded => provider.begin_sign_in(&redirect_uri, request.now).await,
+            Prompt::Never => provider.begin_silent_sign_in(&redirect_uri, request.now).await,
+        };
+        let authorization = authorization.map_err(of_provider)?;
         let browser = Token::generate()?;
         let pending = PendingSignIn {
             provider: name.to_owned(),
             browser: encode(&browser.digest()),
-            return_to: self.resolve_return_to(request.form().field("return_to")),
+            return_to: return_to.to_owned(),
+            silent: prompt == Prompt::Never,
             oidc: authorization.pending,
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
@@ -88,21 +123,38 @@ impl Dashboard {
         let (provider, mapping) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
         let pending = self.take_pending(request, name).await;
         let pending = pending.map_err(|error| self.count_failure(request, name, error))?;
-        let response =
-            AuthorizationResponse::parse(&request.query_text).map_err(|error| refuse(request, name, error))?;
+        match self.finish_pending(request, (provider, mapping), &pending).await {
+            Ok(redirect) => Ok(redirect),
+            // Mostly the user has no session there. Who then presses the button sees what else is wrong.
+            Err(error) if pending.silent => {
+                tracing::debug!(request_id = %request.id, provider = name, reason = error.reason(), "no silent sign-in");
+                self.redirect_after_try(&pending.return_to)
+            }
+            Err(error) => Err(log_refusal(request, name, error)),
+        }
+    }
+
+    /// Verifies the response to a pending sign-in, and starts the session.
+    async fn finish_pending(
+        &self,
+        request: &DashboardRequest,
+        (provider, mapping): (&oidc::Provider, &ClaimMapping),
+        pending: &PendingSignIn,
+    ) -> HandlerResult {
+        let name = &pending.provider;
+        let response = AuthorizationResponse::parse(&request.query_text).map_err(of_provider)?;
         let verified = provider.finish_sign_in(&pending.oidc, &self.redirect_uri(name), &response, request.now).await;
-        let verified = verified.map_err(|error| refuse(request, name, error))?;
-        let email = mapping.email(&verified.claims).map_err(SignInError::Claims);
-        let email = email.map_err(|error| log_refusal(request, name, DashboardError::SignIn(error)))?;
+        let verified = verified.map_err(of_provider)?;
+        let email = mapping.email(&verified.claims).map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
         let sign_in = ProviderSignIn {
-            provider: name.to_owned(),
+            provider: name.clone(),
             email,
             entitlements: mapping.entitlements(&verified.claims),
             id_token: Some(verified.id_token),
             previous: request.session.unwrap_or_default(),
         };
         let signed_in = self.management.sign_in_with_provider(sign_in, request.client.clone(), request.now).await;
-        let (token, session) = signed_in.map_err(|error| log_refusal(request, name, error.into()))?;
+        let (token, session) = signed_in?;
         tracing::info!(provider = name, session = %session.id, org = %session.chosen, "user signed in");
         let redirect = response::see_other(&pending.return_to);
         Ok(response::with_session(redirect, &token, self.settings.lifetime.as_secs()))
@@ -126,9 +178,8 @@ impl Dashboard {
     }
 }
 
-/// Logs an error of the provider, and returns it.
-fn refuse(request: &DashboardRequest, provider: &str, error: oidc::Error) -> DashboardError {
-    log_refusal(request, provider, DashboardError::Provider(Box::new(error)))
+fn of_provider(error: oidc::Error) -> DashboardError {
+    DashboardError::Provider(Box::new(error))
 }
 
 fn encode(digest: &TokenDigest) -> String {

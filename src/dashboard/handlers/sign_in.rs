@@ -16,11 +16,15 @@ use crate::secret::Secret;
 use crate::session::TokenDigest;
 
 impl Dashboard {
-    /// The choice of identity providers. A user who is signed in goes on to the requested page.
+    /// The choice of identity providers. A user who is signed in goes on to the requested page, and one who is signed in
+    /// at the only provider is signed in here as well.
     pub(super) async fn show_providers(&self, request: &DashboardRequest) -> HandlerResult {
         let return_to = self.resolve_return_to(request.parameter("return_to").unwrap_or_default());
         if self.user(request).await?.is_some() {
             return Ok(response::see_other(&return_to));
+        }
+        if let Some(leaving) = self.try_silently(request, &return_to).await {
+            return Ok(leaving);
         }
         // The browser still has a cookie, so its user expects to be signed in.
         let has_ended = matches!(request.session, Ok(Some(_)));

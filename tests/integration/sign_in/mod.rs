@@ -12,6 +12,7 @@ mod entitlements;
 mod refused;
 mod attacks;
 mod links;
+mod silent;
 mod limits;
 mod listeners;
 mod api_requests;
