@@ -187,6 +187,7 @@ impl ConfigReloader {
         let hash = self.snapshot.load().config.source.hash.to_string();
         record_loaded(&self.handles.metrics, time);
         tracing::info!(sha256 = hash, "reloaded the configuration");
+        self.snapshot.load().config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         self.process.notifier.notify_ready("serving");
         self.status.set_applied(hash, time);
     }

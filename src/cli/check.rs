@@ -5,6 +5,6 @@ use std::path::Path;
 use super::{CliError, load, output};
 
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
-    load(path)?;
+    load(path)?.warnings().iter().for_each(output::note);
     Ok(output::line(format_args!("{}: ok", path.display()))?)
 }

@@ -7,10 +7,10 @@ use clap::Subcommand;
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control};
-use crate::admin::Operation;
+use crate::admin::{Operation, Reply};
 use crate::config::Config;
 use crate::key::KeyId;
-use crate::management;
+use crate::management::{self, Key, LastUse};
 use crate::settings::parse_duration;
 
 /// Arguments of `keygate key`.
@@ -107,8 +107,25 @@ struct NewLimits {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+        let is_show = matches!(self.command, Command::Show { .. });
         let reply = control::perform(config, &operation(self.command))?;
-        Ok(show::reply(reply, self.format)?)
+        match reply {
+            // Of a key, the last attempt to use it is shown as well; a journal that cannot be read hides it alone.
+            Reply::Key { key } if is_show => {
+                let attempt = last_attempt(config, &key);
+                Ok(show::key(&key, attempt.as_ref(), self.format)?)
+            }
+            reply => Ok(show::reply(reply, self.format)?),
+        }
+    }
+}
+
+/// The last attempt to use a key, as far as the journal of this gateway reaches.
+fn last_attempt(config: &Config, key: &Key) -> Option<LastUse> {
+    let operation = Operation::Activity { org: key.org.to_string(), keys: vec![key.id] };
+    match control::perform(config, &operation) {
+        Ok(Reply::Activity { mut keys, .. }) => keys.remove(&key.id)?.last_attempt,
+        _ => None,
     }
 }
 

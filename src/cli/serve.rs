@@ -21,6 +21,7 @@ use crate::telemetry;
 pub(super) fn run(config: Config) -> anyhow::Result<()> {
     let logs = telemetry::init(config.telemetry);
     let gateway = config.gateway.clone();
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.
     let mut signals = Signals::new()?;
     let mut app = App::start_with(ProcessHandles { logs, notifier: ServiceNotifier::from_environment() }, config)?;

@@ -2,12 +2,13 @@
 
 use std::io;
 
+use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, table, word};
 use crate::admin::Reply;
 use crate::audit::Record;
 use crate::clock::Micros;
 use crate::identity::Permission;
-use crate::management::{Explanation, Key, KeyLimits, Org, Session, User};
+use crate::management::{Explanation, Key, KeyLimits, LastUse, Org, Session, User};
 use crate::settings::WithUnit;
 
 /// Output format.
@@ -30,17 +31,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Users { users } => show_users(users),
         Reply::Key { key } => fields(&key_fields(&key)),
         Reply::Keys { keys } => show_keys(keys),
-        Reply::NewKey { api_key, key } => {
-            note(format_args!("key {} `{}` of {}; the key is shown only once:", key.id, key.name, key.email));
-            match &key.previous_until {
-                Some(until) if key.rotated.as_ref() != Some(until) => {
-                    note(format_args!("the old secret is valid until {}", seconds(until)));
-                }
-                Some(_) => note("the old secret is refused from now on"),
-                None => {}
-            }
-            line(api_key.expose())
-        }
+        Reply::NewKey { api_key, key } => new_key::show(&api_key, &key),
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Uses { uses, .. } => show_uses(&uses),
         // No command asks for it; who sends the operation to the socket is a program.
@@ -51,6 +42,24 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         }
         Reply::Sessions { sessions } => show_sessions(&sessions),
     }
+}
+
+/// Prints a key with the last attempt to use it.
+pub(super) fn key(key: &Key, attempt: Option<&LastUse>, format: Format) -> io::Result<()> {
+    if format.json {
+        return json(&serde_json::json!({ "key": key, "last_attempt": attempt }));
+    }
+    let mut shown = key_fields(key);
+    let after_last_used = shown.iter().position(|(name, _)| *name == "last used").map_or(shown.len(), |at| at + 1);
+    shown.insert(after_last_used, ("last attempt", or_dash(attempt.map(attempt_text))));
+    fields(&shown)
+}
+
+/// `2026-11-20T21:08:00Z rate_limited 429 from 192.0.2.7`.
+fn attempt_text(attempt: &LastUse) -> String {
+    let status = attempt.status.map(|status| format!(" {status}")).unwrap_or_default();
+    let ip = attempt.ip.map(|ip| format!(" from {ip}")).unwrap_or_default();
+    format!("{} {}{status}{ip}", seconds(attempt.time), word(attempt.outcome))
 }
 
 fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {
@@ -83,7 +92,7 @@ fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
             key.id.to_string(),
             key.name.clone(),
             key.email.clone(),
-            word(key.status),
+            status(key),
             format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
             key.uses.to_string(),
             time(key.last_used),
@@ -166,7 +175,7 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
     vec![
         ("id", key.id.to_string()),
         ("name", key.name.clone()),
-        ("status", word(key.status)),
+        ("status", status(key)),
         ("organization", key.org.to_string()),
         ("user", format!("{} {}", key.email, key.user)),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
@@ -184,9 +193,16 @@ fn org_status(org: &Org) -> &'static str {
     if org.suspended { "suspended" } else { "active" }
 }
 
+/// The status of a key, and what its owner should look at: `active`, or `active, unused for 90 days`.
+fn status(key: &Key) -> String {
+    let marks = key.marks.iter().map(|mark| format!(", {}", mark.text().to_lowercase()));
+    std::iter::once(word(key.status)).chain(marks).collect()
+}
+
 /// `1000 per 1h, burst 1000`.
 fn limit(limit: &KeyLimits) -> String {
-    format!("{} per {}, burst {}", limit.requests, WithUnit::Duration(limit.per), limit.burst)
+    let per = if limit.strict { "in any" } else { "per" };
+    format!("{} {per} {}, burst {}", limit.requests, WithUnit::Duration(limit.per), limit.burst)
 }
 
 /// The origin of a limit, in words.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::admission::RouteSettings;
+use crate::forward::PassedFields;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Reported, Section, SettingsErrors};
@@ -61,6 +62,8 @@ pub struct Config {
     pub transport: transport::Settings,
     /// The upstream.
     pub upstream: crate::upstream::Settings,
+    /// Fields that clients may claim towards the upstream.
+    pub passed_fields: PassedFields,
     /// The state, with the default limits of keys and organizations.
     pub state: crate::state::Settings,
     /// The embedded state beside a Redis state, which `keygate state copy` reads.
@@ -99,6 +102,13 @@ impl Config {
     pub fn proxies(&self) -> Vec<IpNet> {
         let proxies = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
         self.trusted_proxies.iter().chain(proxies).copied().collect()
+    }
+
+    /// What an operator should know about a valid configuration: each a sentence for the log.
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; list \
+            the routes and their permissions";
+        if self.routes.is_empty() { vec![no_routes] } else { Vec::new() }
     }
 
     /// Settings of web sessions; none without a `session` block.
@@ -143,6 +153,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
     check_across_blocks(file, upstream.as_ref().ok(), &routes, session != Ok(None), listen.as_deref().ok());
+    let upstream = upstream?;
     let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
     Ok(Config {
         source,
@@ -154,7 +165,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections: http.max_connections,
         max_connections_per_address: http.max_connections_per_address,
         transport: timeouts.with_sizes(http.transport),
-        upstream: timeouts.with_upstream(upstream?),
+        passed_fields: upstream.passed_fields.clone(),
+        upstream: timeouts.with_upstream(upstream),
         state,
         copy_from,
         bad_keys: limits?.bad_keys,

@@ -52,7 +52,7 @@ impl Management {
         let missing = || ManagementError::NoKey(id);
         let owned = self.find_key(id).await?;
         let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
-        let key = self.show_owned(&owned);
+        let key = self.show_owned(&owned, now);
         let org = Org::new(owned.org.ok_or_else(missing)?, self.state.concurrent());
         let user = User::from(owned.user.ok_or_else(missing)?);
         let verdict = verdict(&key, &user, &standing);

@@ -37,6 +37,25 @@ pub struct Key {
     pub previous_until: Option<Micros>,
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
+    /// What its owner should look at.
+    #[serde(default)]
+    pub marks: Vec<KeyMark>,
+}
+
+/// Time without use after which a key is marked.
+const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Age of a secret after which its key is marked.
+const OLD: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What the owner of a key that is not revoked should look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyMark {
+    /// It was not used for 90 days, or, never used, is that old: it may not be needed any more.
+    #[serde(rename = "unused_90_days")]
+    Unused,
+    /// Its secret, counted from the last rotation, is older than a year: it should be rotated.
+    #[serde(rename = "older_than_1_year")]
+    Old,
 }
 
 /// Authentication status of a key: active, or the first reason to refuse it.
@@ -63,6 +82,9 @@ pub struct KeyLimits {
     pub per: Duration,
     /// Tokens that the bucket holds when full.
     pub burst: u32,
+    /// `true`: never more than `requests` in any window of `per`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
     /// `true`: the key's own quota; `false`: the configured one.
     pub own: bool,
 }
@@ -94,8 +116,15 @@ pub struct NewKey {
 pub struct ApiKey(Secret);
 
 impl Key {
-    /// From the record, the user and organization that own it (none: removed or gone), and the quota in force.
-    pub(super) fn new(key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>, quota: Quota) -> Self {
+    /// From the record, the user and organization that own it (none: removed or gone), and the quota in force; its marks are
+    /// as of `now`.
+    pub(super) fn new(
+        key: &state::Key,
+        user: Option<&state::User>,
+        org: Option<&state::Org>,
+        quota: Quota,
+        now: Micros,
+    ) -> Self {
         let user_removed = user.is_none_or(|user| user.removed.is_some());
         Self {
             id: key.id,
@@ -112,6 +141,33 @@ impl Key {
             rotated: key.rotated,
             previous_until: key.previous_until,
             revoked: key.revoked,
+            marks: KeyMark::of(key, now),
+        }
+    }
+}
+
+impl KeyMark {
+    /// The marks of a key; none of one that is revoked.
+    fn of(key: &state::Key, now: Micros) -> Vec<Self> {
+        let is_unused = key.last_used.unwrap_or(key.created).after(UNUSED) <= now;
+        let is_old = key.rotated.unwrap_or(key.created).after(OLD) <= now;
+        let marks = [is_unused.then_some(Self::Unused), is_old.then_some(Self::Old)];
+        marks.into_iter().flatten().filter(|_| key.revoked.is_none()).collect()
+    }
+
+    /// The mark in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unused => "Unused for 90 days",
+            Self::Old => "Older than a year",
+        }
+    }
+
+    /// What to do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Unused => "Revoke it if no program needs it any more.",
+            Self::Old => "Rotate it.",
         }
     }
 }
@@ -130,7 +186,7 @@ impl KeyStatus {
 
 impl KeyLimits {
     fn new(quota: Quota, own: bool) -> Self {
-        Self { requests: quota.requests, per: quota.per, burst: quota.burst, own }
+        Self { requests: quota.requests, per: quota.per, burst: quota.burst, strict: quota.strict, own }
     }
 }
 
@@ -141,6 +197,8 @@ impl LimitUpdate {
             requests: self.requests.unwrap_or(quota.requests),
             per: self.per.unwrap_or(quota.per),
             burst: self.burst.or(self.requests).unwrap_or(quota.burst),
+            // Own quotas are stored as they were chosen; a strict configuration makes them strict when they come into force.
+            strict: false,
         }
     }
 }
@@ -177,12 +235,42 @@ mod tests {
 
     #[test]
     fn limits_that_are_absent_stay_as_they_are() {
-        let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5 };
+        let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5, strict: false };
         assert_eq!(LimitUpdate::default().apply_to(quota), quota);
         let faster = LimitUpdate { requests: Some(20), ..LimitUpdate::default() }.apply_to(quota);
         assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
         let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.apply_to(quota);
         assert_eq!((bursty.requests, bursty.burst), (20, 1));
+    }
+
+    #[test]
+    fn unused_and_old_keys_are_marked() {
+        let day = |day: u64| Micros(day * 24 * 3_600_000_000);
+        let tag = OrgTag::generate().unwrap();
+        let marks = |last_used: Option<u64>, rotated: Option<u64>, revoked: Option<u64>, now| {
+            let key = state::Key {
+                id: KeyId::generate(tag).unwrap(),
+                org: OrgId::generate(),
+                user: UserId::generate(),
+                name: "ci".into(),
+                imported: false,
+                session_quota_key: false,
+                created: day(1000),
+                rotated: rotated.map(day),
+                previous_until: None,
+                revoked: revoked.map(day),
+                quota: None,
+                last_used: last_used.map(day),
+                uses: 0,
+            };
+            KeyMark::of(&key, day(now))
+        };
+        assert_eq!(marks(None, None, None, 1089), []);
+        assert_eq!(marks(None, None, None, 1090), [KeyMark::Unused], "never used");
+        assert_eq!(marks(Some(1300), None, None, 1389), [KeyMark::Old]);
+        assert_eq!(marks(Some(1300), None, None, 1390), [KeyMark::Unused, KeyMark::Old]);
+        assert_eq!(marks(Some(1300), Some(1200), None, 1389), [], "a rotated key has a young secret");
+        assert_eq!(marks(None, None, Some(1001), 2000), [], "a revoked key needs nothing");
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Management {
             let key = new_record(plain.id(), member(&user), name.clone(), now);
             match self.add_key("key.create", key.clone(), plain.digest(), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org))),
+                added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org), now)),
             }
         }
     }
@@ -91,7 +91,7 @@ impl Management {
             match self.add_key("key.import", key.clone(), digest, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
-                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org))),
+                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
             }
         }
     }
@@ -109,7 +109,7 @@ impl Management {
         let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
         let keys = self.state.keys(org.id).await?;
         let visible = keys.into_iter().filter(|key| actor.visible_owner().is_none_or(|owner| owner == key.user));
-        Ok(visible.map(|key| Key::new(&key, users.get(&key.user), Some(&org), self.quota(&key))).collect())
+        Ok(visible.map(|key| Key::new(&key, users.get(&key.user), Some(&org), self.quota(&key), now)).collect())
     }
 
     /// Shows one key.
@@ -118,7 +118,7 @@ impl Management {
     /// [`ManagementError::NoKey`].
     pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         self.authorize(actor, Access::Key(id), now).await?;
-        Ok(self.show_owned(&self.find_key(id).await?))
+        Ok(self.show_owned(&self.find_key(id).await?, now))
     }
 
     /// Revokes a key for good: requests with it are refused from the next one on. Revoking it again changes nothing.
@@ -131,7 +131,7 @@ impl Management {
         self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
         // The time of the first revocation stays, as in the state.
         owned.key.revoked.get_or_insert(now);
-        Ok(self.show_owned(&owned))
+        Ok(self.show_owned(&owned, now))
     }
 
     /// Gives a key a new secret; the old one stays valid for the overlap, at most 366 days, by default not at all.
@@ -158,7 +158,7 @@ impl Management {
         self.apply_change("key.rotate", target(&owned.key), change, by).await?;
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
-        Ok(self.new_key(&plain, &owned))
+        Ok(self.new_key(&plain, &owned, now))
     }
 
     /// Sets a key's own limits; none: the configured ones. For the operator.
@@ -177,7 +177,7 @@ impl Management {
         let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
         self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
-        Ok(self.show_owned(&owned))
+        Ok(self.show_owned(&owned, now))
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.
@@ -240,18 +240,18 @@ impl Management {
         Ok(OwnedKey { key, user, org })
     }
 
-    fn new_key(&self, plain: &PlainKey, owned: &OwnedKey) -> NewKey {
-        NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned) }
+    fn new_key(&self, plain: &PlainKey, owned: &OwnedKey, now: Micros) -> NewKey {
+        NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now) }
     }
 
-    /// A key as results show it.
-    pub(super) fn show_owned(&self, owned: &OwnedKey) -> Key {
-        Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key))
+    /// A key as results show it at `now`.
+    pub(super) fn show_owned(&self, owned: &OwnedKey, now: Micros) -> Key {
+        Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key), now)
     }
 
     /// The quota in force for a key.
     fn quota(&self, key: &state::Key) -> Quota {
-        key.quota.unwrap_or_else(|| self.state.quota())
+        self.state.quota().in_force(key.quota)
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Activity {
     pub hours: Vec<Hour>,
     /// The last use that was admitted, however long ago, as far as the journal reaches.
     pub last: Option<LastUse>,
+    /// The last attempt, admitted or refused, as far.
+    pub last_attempt: Option<LastUse>,
 }
 
 /// Counts of a key's uses within an hour.
@@ -81,7 +83,7 @@ pub struct Hour {
     pub refusals: u64,
 }
 
-/// Last use of a key that was admitted.
+/// Last use of a key that was admitted, or the last attempt to use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "as in audit::Record")]
 pub struct LastUse {
@@ -173,11 +175,15 @@ impl From<audit::KeyActivity> for Activity {
             let audit::HourlyActivity { start, requests, refusals } = hour;
             Hour { start, requests, refusals }
         };
-        let last = activity.last.map(|last| {
+        let last = |last: audit::LastUse| {
             let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
             LastUse { id, time, ip, user_agent, action, outcome, status }
-        });
-        Self { hours: activity.hours.into_iter().map(hour).collect(), last }
+        };
+        Self {
+            hours: activity.hours.into_iter().map(hour).collect(),
+            last: activity.last.map(last),
+            last_attempt: activity.last_attempt.map(last),
+        }
     }
 }
 

@@ -44,6 +44,29 @@ fn key_is_created_used_monitored_and_revoked() {
 }
 
 #[test]
+fn unused_key_is_revoked_from_its_row_without_typing_its_name() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    browser.go(gateway.printed_link());
+    browser.click_link_or_submit("main button");
+    let (key, _) = gateway.make_key(&browser, "Forgotten");
+    let page = browser.text("main");
+    for line in ["one key for each application and environment", "version control", "vault", "Last Used"] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(browser.text("#exports").starts_with(&format!("export KEYGATE_API_KEY='{key}'\nexport KEYGATE_API_URL=")));
+    browser.go(&gateway.page("/keys"));
+    browser.follow("Revoke Forgotten");
+    assert_eq!(browser.heading(), "Revoke Forgotten?");
+    assert!(!browser.is_shown("#name"), "the name is asked for only when the key is in use");
+    browser.press("Revoke this key");
+    assert!(browser.text(".notice").contains("The key is revoked"));
+    assert_eq!(gateway.list_with(&key).status, 401);
+    browser.go(&gateway.page("/keys"));
+    assert!(!browser.source().contains("Revoke<span class=\"visually-hidden\"> Forgotten"), "it is offered no more");
+    gateway.end(&browser);
+}
+
+#[test]
 fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
     browser.go(gateway.printed_link());

@@ -331,3 +331,37 @@ fn secrets_are_inline_or_in_files_or_variables_and_never_shown() {
     assert!(refused("{}").contains("give the secret itself"));
     assert!(!refused("[hunter2]").contains("hunter2"));
 }
+
+#[test]
+fn strict_quota_leaves_room_for_an_inflow() {
+    let key =
+        |block: &str| MINIMAL.replace("key: { requests: 1000, per: 1h, burst: 1000 }", &format!("key: {{ {block} }}"));
+    let quota = |block: &str| parse(&key(block)).map(|config| config.state.defaults().quota);
+    let strict = quota("strict: true").unwrap();
+    assert_eq!((strict.requests, strict.burst, strict.strict, strict.inflow()), (1000, 100, true, 901));
+    let chosen = quota("requests: 60, per: 1m, burst: 20, strict: true").unwrap();
+    assert_eq!((chosen.requests, chosen.burst, chosen.inflow()), (60, 20, 41));
+    assert_eq!(quota("strict: false").unwrap(), Quota::DEFAULT);
+    let error = quota("requests: 60, burst: 60, strict: true").unwrap_err().to_string();
+    assert!(error.contains("limits.key.burst") && error.contains("must be less than requests"), "{error}");
+}
+
+#[test]
+fn only_claims_of_clients_can_be_let_through() {
+    let upstream = |fields: &str| {
+        let block = format!("  endpoints: [http://127.0.0.1:8081]\n  pass_fields: [{fields}]");
+        parse(&MINIMAL.replace("  endpoints: [http://127.0.0.1:8081]", &block))
+    };
+    assert!(upstream("X-Real-IP, x-envoy-attempt-count").is_ok());
+    for (field, reason) in [
+        ("X-User-Id", "is set by the gateway"),
+        ("Remote-User", "names the caller"),
+        ("HTTP2-Settings", "one connection only"),
+        ("Accept", "is forwarded anyway"),
+        ("X_Real_IP", "is not the name of a field"),
+    ] {
+        let error = upstream(field).unwrap_err().to_string();
+        assert!(error.contains("upstream.pass_fields[0]") && error.contains(reason), "{field}: {error}");
+        assert!(error.contains(":8:"), "the line: {error}");
+    }
+}

@@ -11,6 +11,7 @@ mod drain;
 mod reload;
 mod rolling;
 mod systemd;
+mod warnings;
 mod full_disk;
 mod hostile;
 mod four_gateways;

@@ -14,11 +14,12 @@ pub(crate) const FILE: &str = "index.db";
 /// Version of the schema, counted up whenever the tables or their meaning change. Releases from before the version
 /// existed look for the columns `first` and `last` in `block`, find none, and rebuild the index for themselves; so a
 /// point that one version calls covered was never covered by another one.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// - `block`: the lines it consists of, and when its first and last uses began.
 /// - `covered`: one row, the point up to which the journal is indexed; it stays when the blocks before it are removed.
 /// - `member`: the keys, users and organizations with uses in a block, and whether one of these uses was refused.
 /// - `hour`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
+/// - `refusal`: the line of the last refused use of a key.
 /// - `last`: the line of the last admitted use of a key and, once it has ended in a line of its own, that line.
 const SCHEMA: &str = "
     BEGIN;
@@ -34,7 +35,9 @@ const SCHEMA: &str = "
     CREATE TABLE last (
         org BLOB NOT NULL, key TEXT NOT NULL, use BLOB NOT NULL, begun BLOB NOT NULL, ended BLOB,
         PRIMARY KEY (org, key)) WITHOUT ROWID;
-    PRAGMA user_version = 1;
+    CREATE TABLE refusal (
+        org BLOB NOT NULL, key TEXT NOT NULL, line BLOB NOT NULL, PRIMARY KEY (org, key)) WITHOUT ROWID;
+    PRAGMA user_version = 2;
     COMMIT;
 ";
 

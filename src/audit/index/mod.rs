@@ -1,7 +1,7 @@
 //! The index of a journal: a SQLite database beside the segments that tells readers which blocks to read.
 //!
 //! It says which blocks of which segments hold uses of a key, a user or an organization and when these uses began; how
-//! often each key was used and refused in each of the last hours; and the last use of each key.
+//! often each key was used and refused in each of the last hours; and the last use and the last refusal of each key.
 //!
 //! - It is derived data: it is rebuilt from the segments when it is lost, damaged, or does not fit them.
 //! - It covers the journal from its beginning up to a point. That point advances in the same transaction as the rows

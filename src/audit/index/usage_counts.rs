@@ -1,4 +1,4 @@
-//! Usage of keys, counted line by line: requests and refusals by the hour, and the last use of each key.
+//! Usage of keys, counted line by line: requests and refusals by the hour, and the last use and refusal of each key.
 
 use rustc_hash::FxHashMap;
 
@@ -22,6 +22,8 @@ pub(crate) struct UsageCounts {
     pub(crate) hours: FxHashMap<(KeyOwner, u64), HourCounts>,
     /// The last admitted use of each key.
     pub(crate) last_uses: FxHashMap<KeyOwner, LastUseLines>,
+    /// The line of the last refused use of each key.
+    pub(crate) last_refusals: FxHashMap<KeyOwner, Vec<u8>>,
     /// Uses that have not ended, including those of earlier stretches.
     pub(crate) open_uses: FxHashMap<u128, KeyOwner>,
     /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may be
@@ -69,7 +71,11 @@ impl UsageCounts {
             counts.refusals += u64::from(refused);
         }
         // A refused use is not a use in the sense of "last used".
-        if !refused {
+        if refused {
+            let last = self.last_refusals.entry(owner).or_default();
+            last.clear();
+            last.extend_from_slice(line);
+        } else {
             self.set_last_use(owner, indexed, line);
         }
     }

@@ -1,4 +1,4 @@
-//! Rows of key usage: counts by the hour, and the last use of each key.
+//! Rows of key usage: counts by the hour, and the last use and the last refusal of each key.
 
 use rusqlite::{Connection, Error, OptionalExtension as _, Row, params};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -22,6 +22,10 @@ pub(crate) fn add(database: &Connection, counts: &UsageCounts) -> rusqlite::Resu
         .prepare_cached("INSERT OR REPLACE INTO last (org, key, use, begun, ended) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for ((org, key), last) in &counts.last_uses {
         used.execute(params![org.as_bytes(), key.as_str(), last.id.to_be_bytes(), last.begun, last.ended])?;
+    }
+    let mut refused = database.prepare_cached("INSERT OR REPLACE INTO refusal (org, key, line) VALUES (?1, ?2, ?3)")?;
+    for ((org, key), line) in &counts.last_refusals {
+        refused.execute(params![org.as_bytes(), key.as_str(), line])?;
     }
     // The condition on `use` skips outcomes of uses that a later one has replaced.
     let mut ended = database.prepare_cached("UPDATE last SET ended = ?1 WHERE org = ?2 AND key = ?3 AND use = ?4")?;
@@ -62,6 +66,7 @@ pub(crate) fn load(
     let mut hours =
         database.prepare("SELECT hour, requests, refusals FROM hour WHERE org = ?1 AND key = ?2 AND hour >= ?3")?;
     let mut last = database.prepare("SELECT begun, ended FROM last WHERE org = ?1 AND key = ?2")?;
+    let mut refusal = database.prepare("SELECT line FROM refusal WHERE org = ?1 AND key = ?2")?;
     for key in keys {
         let mut rows = hours.query(params![org.as_bytes(), key.as_str(), first_hour.cast_signed()])?;
         while let Some(row) = rows.next()? {
@@ -73,6 +78,8 @@ pub(crate) fn load(
         if let Some((begun, ended)) = last.query_row(params![org.as_bytes(), key.as_str()], lines).optional()? {
             insert_last_use(&mut counts, (org, *key), begun, ended)?;
         }
+        let line = refusal.query_row(params![org.as_bytes(), key.as_str()], |row| row.get(0)).optional()?;
+        counts.last_refusals.extend(line.map(|line: Vec<u8>| ((org, *key), line)));
     }
     Ok(counts)
 }

@@ -1,4 +1,4 @@
-//! Activity of keys: requests and refusals by the hour, and the last use of each key.
+//! Activity of keys: requests and refusals by the hour, the last use and the last attempt of each key.
 //!
 //! - The index has the counts of what it covers, and the rest of the journal is read, so the result is exact and
 //!   current. While the rest is too large, because the index is being built, the call fails instead of taking minutes.
@@ -17,7 +17,7 @@ use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{self, Block, Point, Segment};
-use crate::audit::index::usage_counts::{self, HOUR, HourCounts, LastUseLines, UsageCounts};
+use crate::audit::index::usage_counts::{self, HOUR, HourCounts, UsageCounts};
 use crate::audit::index::{IndexedUse, lookup};
 use crate::clock::Micros;
 use crate::identity::OrgId;
@@ -36,6 +36,8 @@ pub struct KeyActivity {
     pub hours: [HourlyActivity; ACTIVITY_HOURS],
     /// The last admitted use, however long ago, as far back as the journal was indexed.
     pub last: Option<LastUse>,
+    /// The last attempt, admitted or refused, as far back. It is `last` when no later one was refused.
+    pub last_attempt: Option<LastUse>,
 }
 
 /// Number of uses of a key within an hour.
@@ -49,7 +51,7 @@ pub struct HourlyActivity {
     pub refusals: u64,
 }
 
-/// The last admitted use of a key.
+/// The last admitted use of a key, or the last attempt to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastUse {
     /// Id of the record and of its request.
@@ -75,7 +77,7 @@ impl KeyActivity {
             start: Micros((first_hour + n as u64).saturating_mul(HOUR)),
             ..HourlyActivity::default()
         };
-        Self { hours: std::array::from_fn(hour), last: None }
+        Self { hours: std::array::from_fn(hour), last: None, last_attempt: None }
     }
 }
 
@@ -165,14 +167,24 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
         }
     }
     for ((_, key), last) in counts.last_uses {
-        keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour)).last = parse_last_use(&last);
+        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
+        activity.last = parse_last_use(&last.begun, last.ended.as_deref());
+        activity.last_attempt.clone_from(&activity.last);
+    }
+    for ((_, key), line) in counts.last_refusals {
+        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
+        let refusal = parse_last_use(&line, None);
+        let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
+        if time(&refusal) > time(&activity.last) {
+            activity.last_attempt = refusal;
+        }
     }
     keys
 }
 
-fn parse_last_use(last: &LastUseLines) -> Option<LastUse> {
-    let begun: UseEvent<'_> = serde_json::from_slice(&last.begun).ok()?;
-    let ended = last.ended.as_deref().and_then(OutcomeEvent::from_line);
+fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
+    let begun: UseEvent<'_> = serde_json::from_slice(begun).ok()?;
+    let ended = ended.and_then(OutcomeEvent::from_line);
     Some(LastUse {
         id: begun.id,
         time: begun.time,

@@ -1,10 +1,16 @@
 //! The forms that rotate and revoke a key.
 
+use std::time::Duration;
+
 use super::{HandlerResult, PageContext, render_form};
+use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{Issuance, NavEntry, Overlap, RevokePage, RotatePage};
 use crate::dashboard::response;
 use crate::management::{Key, ManagementError};
+
+/// Time after its last use in which a key counts as in use.
+const IN_USE: Duration = Duration::from_secs(24 * 3600);
 
 impl PageContext<'_> {
     pub(super) async fn show_rotate_key(&self, id: &str, error: Option<String>) -> HandlerResult {
@@ -41,6 +47,7 @@ impl PageContext<'_> {
             layout: self.layout(NavEntry::Keys).await?,
             id: key.id.to_string(),
             last_use: self.last_use(&key, activity),
+            is_in_use: is_in_use(&key, self.request.now),
             name: key.name,
             owner: key.email,
             error,
@@ -48,10 +55,10 @@ impl PageContext<'_> {
         render_form(&page, has_error)
     }
 
-    /// Revokes a key whose name was typed to confirm it: a revocation cannot be undone.
+    /// Revokes a key. Of one in use the name was typed to confirm it: a revocation cannot be undone.
     pub(super) async fn revoke_key(&self, id: &str) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
-        if self.request.form().field("name") != key.name {
+        if is_in_use(&key, self.request.now) && self.request.form().field("name") != key.name {
             let error = "This is not the key's name. Type it exactly as it is shown.".to_owned();
             return self.show_revoke_key(id, Some(error)).await;
         }
@@ -67,4 +74,9 @@ impl PageContext<'_> {
         let key = self.management.show_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
         if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
     }
+}
+
+/// Returns `true` if a key was used in the last 24 hours.
+fn is_in_use(key: &Key, now: Micros) -> bool {
+    key.last_used.is_some_and(|used| used.after(IN_USE) >= now)
 }

@@ -3,7 +3,7 @@
 use super::{HandlerResult, PageContext, render, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{CreatePage, Issuance, NavEntry, NewKeyPage, OwnerChoice, OwnerInput};
-use crate::management::{ManagementError, NewKey, User};
+use crate::management::{GoodPractice, ManagementError, NewKey, User};
 use crate::secret::Secret;
 
 /// Users in the list of owners at most. In larger organizations the owner's address is typed.
@@ -82,6 +82,8 @@ impl PageContext<'_> {
             owner: key.email.clone(),
             api_key: Secret::new(api_key.expose().to_owned()),
             curl_command: Secret::new(curl_command),
+            exports: Secret::new(GoodPractice::exports(api_key.expose(), &self.curl_examples.origin)),
+            practice: GoodPractice::LINES,
         })
     }
 }

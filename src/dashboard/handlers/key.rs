@@ -97,10 +97,12 @@ impl PageContext<'_> {
             created: self.timestamp(key.created),
             imported: key.imported,
             last_use: self.last_use(key, activity),
+            refused_attempt: self.refused_attempt(activity),
             total_uses: key.uses,
             rotated: key.rotated.map(|time| self.timestamp(time)),
             previous_until: self.overlap_end(key),
             revoked: key.revoked.map(|time| self.timestamp(time)),
+            marks: key.marks.iter().map(|mark| (mark.text(), mark.advice())).collect(),
         }
     }
 
@@ -178,6 +180,7 @@ fn key_limits(key: &Key, org: &Org) -> KeyLimits {
         requests: key.limits.requests.into(),
         per: period(key.limits.per),
         burst: key.limits.burst.into(),
+        is_strict: key.limits.strict,
         is_own: key.limits.own,
         concurrent: org.concurrent_in_force.into(),
     }

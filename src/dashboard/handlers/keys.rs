@@ -6,7 +6,8 @@ use super::{HandlerResult, PageContext, render};
 use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    ActivityChart, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, Paging, UseSource, link,
+    ActivityChart, AttemptCell, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, OutcomeText,
+    Paging, UseSource, link,
 };
 use crate::key::KeyId;
 use crate::management::{Activity, ActivityReport, Hour, Key, KeyStatus};
@@ -72,9 +73,21 @@ impl PageContext<'_> {
             is_own: key.user == self.user.user.id,
             created: self.timestamp(key.created),
             last_use: self.last_use(key, activity),
+            refused_attempt: self.refused_attempt(activity),
             state: key_state(key),
+            marks: key.marks.iter().map(|mark| mark.text()).collect(),
             activity: activity.map(activity_chart),
         }
+    }
+
+    /// The last attempt to use a key, as this gateway's journal recorded it, when it was refused.
+    pub(super) fn refused_attempt(&self, activity: Option<&Activity>) -> Option<AttemptCell> {
+        let attempt = activity?.last_attempt.as_ref().filter(|attempt| attempt.outcome.is_refusal())?;
+        Some(AttemptCell {
+            time: self.timestamp(attempt.time),
+            outcome: OutcomeText::from_name(attempt.outcome.name())?,
+            ip: attempt.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+        })
     }
 
     /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent

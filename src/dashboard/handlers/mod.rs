@@ -20,6 +20,7 @@ use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInU
 
 mod sign_in;
 mod provider;
+mod silent;
 mod keys;
 mod key;
 mod create_key;

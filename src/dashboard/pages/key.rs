@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::activity::ActivityChart;
 use super::key_state::KeyState;
-use super::keys::LastUseCell;
+use super::keys::{AttemptCell, LastUseCell};
 use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
 use super::numbers::format_count;
@@ -64,6 +64,8 @@ pub struct KeyDetails {
     pub imported: bool,
     /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
+    /// The last attempt to use it, when that was refused.
+    pub refused_attempt: Option<AttemptCell>,
     /// Number of uses since it was created.
     pub total_uses: u64,
     /// Time of the last rotation.
@@ -72,6 +74,8 @@ pub struct KeyDetails {
     pub previous_until: Option<Timestamp>,
     /// Time of revocation.
     pub revoked: Option<Timestamp>,
+    /// What its owner should look at, and what to do about it.
+    pub marks: Vec<(&'static str, &'static str)>,
 }
 
 /// Verdict on a request sent now.

@@ -6,6 +6,7 @@ use super::activity::ActivityChart;
 use super::key_state::KeyState;
 use super::layout::Layout;
 use super::numbers::{format_count, format_counted};
+use super::outcome::OutcomeText;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
 
@@ -57,8 +58,12 @@ pub struct KeyRow {
     pub created: Timestamp,
     /// Last use; `None` when it was never used.
     pub last_use: Option<LastUseCell>,
+    /// The last attempt to use it, when that was refused; `None` when the last use is the last attempt.
+    pub refused_attempt: Option<AttemptCell>,
     /// State.
     pub state: KeyState,
+    /// What its owner should look at, such as `Unused for 90 days`.
+    pub marks: Vec<&'static str>,
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
 }
@@ -70,6 +75,17 @@ pub struct LastUseCell {
     pub time: Timestamp,
     /// Its client; `None` when this gateway's journal does not have it.
     pub source: Option<UseSource>,
+}
+
+/// The last attempt to use a key, which was refused.
+#[derive(Clone, Debug)]
+pub struct AttemptCell {
+    /// Time.
+    pub time: Timestamp,
+    /// Why it was refused.
+    pub outcome: &'static OutcomeText,
+    /// Its client's IP address.
+    pub ip: String,
 }
 
 /// The client of a use.
@@ -94,6 +110,13 @@ impl KeysPage {
     /// The states to filter by.
     pub fn states(&self) -> [KeyState; 4] {
         KeyState::ALL
+    }
+}
+
+impl KeyRow {
+    /// Returns `true` if the key can be revoked.
+    pub fn is_revocable(&self) -> bool {
+        self.state != KeyState::Revoked
     }
 }
 

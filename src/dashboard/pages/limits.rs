@@ -12,6 +12,8 @@ pub struct KeyLimits {
     pub per: String,
     /// Requests that a full bucket holds.
     pub burst: u64,
+    /// True if no window of one `per` admits more than `requests`.
+    pub is_strict: bool,
     /// True if the limits are the key's own, and not the configured ones.
     pub is_own: bool,
     /// Requests that the organization may have in flight.
@@ -39,9 +41,10 @@ pub struct Gauge {
 }
 
 impl KeyLimits {
-    /// The rate: `1,000 requests per hour`.
+    /// The rate: `1,000 requests per hour`, or, if it is strict, `1,000 requests in any hour`.
     pub fn rate(&self) -> String {
-        format!("{} per {}", format_counted(self.requests, "request"), self.per)
+        let per = if self.is_strict { "in any" } else { "per" };
+        format!("{} {per} {}", format_counted(self.requests, "request"), self.per)
     }
 
     /// The requests that a full bucket holds: `1,000`.

@@ -39,7 +39,7 @@ pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::error::{ErrorPage, NextStep};
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RefusedUse, UseFilter, UseRow, Verdict};
 pub use self::key_state::KeyState;
-pub use self::keys::{KeyFilter, KeyRow, KeysPage, LastUseCell, UseSource};
+pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{Gauge, KeyLimits, LimitUsage};
 pub use self::new_key::{Issuance, NewKeyPage};

@@ -24,6 +24,10 @@ pub struct NewKeyPage {
     pub api_key: Secret,
     /// A curl command that works, with the whole key in it. May have several lines.
     pub curl_command: Secret,
+    /// Lines for a shell that put the key and the API's origin into environment variables.
+    pub exports: Secret,
+    /// Good practice: a sentence each.
+    pub practice: [&'static str; 4],
 }
 
 /// The operation that issued a secret.

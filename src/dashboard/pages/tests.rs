@@ -6,8 +6,9 @@ use std::{env, fs};
 
 use askama::Template as _;
 
-use super::Issuance;
 use super::gallery::{self, NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
+use super::{Issuance, KeyState};
+use crate::management::GoodPractice;
 
 #[test]
 fn pages_are_written_to_a_directory_on_request() {
@@ -85,6 +86,28 @@ fn new_key_is_on_its_page_and_hidden_by_debug() {
     let page = new_key(Issuance::Created);
     assert!(page.render().unwrap().contains(NEW_KEY));
     assert!(!format!("{page:?}").contains(NEW_KEY));
+}
+
+#[test]
+fn page_of_a_new_key_has_good_practice_and_lines_for_a_shell() {
+    let page = new_key(Issuance::Created).render().unwrap();
+    for line in GoodPractice::LINES {
+        assert!(page.contains(&format!("<li>{line}</li>")), "{line}");
+    }
+    assert!(page.contains(&format!("export KEYGATE_API_KEY=&#39;{NEW_KEY}&#39;\nexport KEYGATE_API_URL=")), "{page}");
+}
+
+#[test]
+fn key_is_revoked_from_its_row_and_its_name_is_asked_for_only_in_use() {
+    let rows = rows();
+    let page = keys(rows.clone(), 8).render().unwrap();
+    for row in rows {
+        let offered = page.contains(&format!("href=\"/settings/keys/{}/revoke\"", row.id));
+        assert_eq!(offered, row.state != KeyState::Revoked, "{}", row.name);
+    }
+    let pages = gallery::all();
+    let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
+    assert!(page("revoke").contains("name=\"name\"") && !page("revoke-unused").contains("name=\"name\""));
 }
 
 #[test]

@@ -109,3 +109,35 @@ fn whole_key_is_taken_for_its_id_and_never_echoed() {
     let refused = installation.run(&format!("key show {torn}")).err;
     assert!(refused.contains("give the nine characters that follow sk_live_"), "{refused}");
 }
+
+#[test]
+fn good_practice_and_a_line_for_the_shell_are_shown_on_a_terminal_only() {
+    let installation = Installation::new();
+    installation.with_key();
+    let create = "key create --org acme --user ada@example.com";
+    let piped = installation.ok(&format!("{create} piped"));
+    assert!(!piped.err.contains("export") && !piped.err.contains("vault"), "{}", piped.err);
+    // `script` gives the command a terminal for all its output.
+    let command =
+        format!("{} {create} shown --config {}", env!("CARGO_BIN_EXE_keygate"), installation.config.display());
+    let shown = std::process::Command::new("script").args(["-qec", &command, "/dev/null"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let key = shown.lines().find(|line| line.starts_with("sk_live_")).unwrap_or_else(|| panic!("{shown}")).trim();
+    assert!(shown.contains(&format!("export KEYGATE_API_KEY='{key}'")), "{shown}");
+    for word in ["application and environment", "version control", "environment variable or a vault", "Last Used"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+}
+
+#[test]
+fn last_attempt_is_shown_with_its_outcome() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    assert!(installation.ok(&format!("key show {id}")).out.contains("last attempt      -\n"));
+    installation.with_use_of(printed.trim());
+    let shown = installation.ok(&format!("key show {id}")).out;
+    let line = shown.lines().find(|line| line.starts_with("last attempt")).unwrap();
+    assert!(line.contains("Z aborted"), "{shown}");
+    assert_eq!(installation.json(&format!("key show {id}"))["last_attempt"]["outcome"], "aborted");
+}

@@ -73,6 +73,38 @@ fn key_has_uses_activity_and_explanation() {
 }
 
 #[test]
+fn last_attempt_is_told_beside_the_last_use() {
+    let setup = Setup::new();
+    let bob = setup.member();
+    let (key, id) = bob.key("laptop");
+    let activity = || bob.get(&format!("/keys/{id}/activity")).json()["activity"].clone();
+    let page = |path: String| {
+        let headers = [("Cookie", bob.cookie.as_str())];
+        let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
+        String::from_utf8(page.body).unwrap()
+    };
+    assert!(activity()["last_attempt"].is_null());
+    let mut client = Client::connect(setup.address());
+    assert_eq!(client.get("/x", &key).status, 200);
+    drop(setup.gateway.records());
+    let used = activity();
+    assert_eq!((&used["last_attempt"], &used["last"]["outcome"]), (&used["last"], &json!("completed")));
+    assert!(!page("/keys".to_owned()).contains("Last attempt"), "the last use is the last attempt");
+    bob.send("POST", &format!("/keys/{id}/revoke"), None);
+    assert_eq!(client.get("/y", &key).status, 401);
+    drop(setup.gateway.records());
+    let refused = activity();
+    assert_eq!(refused["last"], used["last"], "a refused attempt is no use");
+    let attempt = &refused["last_attempt"];
+    let seen = (&attempt["outcome"], &attempt["status"], &attempt["ip"], &attempt["action"]);
+    assert_eq!(seen, (&json!("revoked"), &json!(401), &json!("127.0.0.1"), &json!("GET /y")));
+    for path in ["/keys".to_owned(), format!("/keys/{id}")] {
+        let text = page(path);
+        assert!(text.contains("Last attempt") && text.contains("<span class=\"mono\">127.0.0.1</span>"), "{text}");
+    }
+}
+
+#[test]
 fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     let setup = Setup::new();
     let bob = setup.member();

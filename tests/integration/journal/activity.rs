@@ -185,7 +185,7 @@ fn index_without_a_version_is_rebuilt() {
     mixed.check();
     let version: i64 =
         open_index(&mixed.settings).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 1);
+    assert_eq!(version, 2);
 }
 
 /// After a crash of the machine, the index may cover lines that the journal has lost.

@@ -146,36 +146,40 @@ pub fn open_index(settings: &Settings) -> rusqlite::Result<rusqlite::Connection>
 pub fn no_activity(now: Micros) -> KeyActivity {
     let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
     let hour = |n| HourlyActivity { start: Micros((first + n as u64) * HOUR), requests: 0, refusals: 0 };
-    KeyActivity { hours: std::array::from_fn(hour), last: None }
+    KeyActivity { hours: std::array::from_fn(hour), last: None, last_attempt: None }
 }
 
 /// Counts activity over all records, one by one.
 pub fn count_naively(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActivity> {
     let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
-    let mut keys = HashMap::new();
+    let (mut keys, mut refusals) = (HashMap::<KeyId, KeyActivity>::new(), HashMap::new());
     for record in export_records(settings, Filter { org: Some(org), ..Filter::default() }) {
         let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
         let refused = REFUSALS.contains(&record.outcome);
         let hour = (record.time.0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
-        if refused && hour.is_none() {
-            continue;
-        }
         let activity = keys.entry(key).or_insert_with(|| no_activity(now));
         if let Some(hour) = hour {
             let hour = &mut activity.hours[hour as usize];
             *if refused { &mut hour.refusals } else { &mut hour.requests } += 1;
         }
-        if !refused {
-            activity.last = Some(LastUse {
-                id: record.id,
-                time: record.time,
-                ip: record.ip,
-                user_agent: record.user_agent,
-                action: record.action,
-                outcome: record.outcome,
-                status: record.status,
-            });
+        let last = LastUse {
+            id: record.id,
+            time: record.time,
+            ip: record.ip,
+            user_agent: record.user_agent,
+            action: record.action,
+            outcome: record.outcome,
+            status: record.status,
+        };
+        if refused {
+            refusals.insert(key, last);
+        } else {
+            activity.last = Some(last);
         }
+    }
+    for (key, activity) in &mut keys {
+        let later = |refusal: &&LastUse| activity.last.as_ref().is_none_or(|last| refusal.time > last.time);
+        activity.last_attempt = refusals.get(key).filter(later).or(activity.last.as_ref()).cloned();
     }
     keys
 }

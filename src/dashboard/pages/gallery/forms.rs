@@ -1,6 +1,7 @@
 //! The forms that create, rotate and revoke a key, and the page of a new key.
 
 use super::*;
+use crate::management::GoodPractice;
 use crate::secret::Secret;
 
 /// A text as long as a key, which is none.
@@ -16,6 +17,10 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("new-key-rotated", &new_key(Issuance::Rotated(Some(coming(DAY))))),
         ("new-key-replaced", &new_key(Issuance::Rotated(None))),
         ("revoke", &revoke("Nightly report", None)),
+        (
+            "revoke-unused",
+            &RevokePage { is_in_use: false, last_use: last_use(40 * DAY, None), ..revoke("Laptop", None) },
+        ),
         ("revoke-wrong", &revoke(HOSTILE, Some("That is not the key’s name."))),
         ("rotate", &rotate(None)),
         ("rotate-wrong", &rotate(Some("Choose one of these."))),
@@ -51,13 +56,15 @@ pub(in super::super) fn new_key(issuance: Issuance) -> NewKeyPage {
         owner,
         api_key,
         curl_command,
+        exports: Secret::new(GoodPractice::exports(NEW_KEY, "https://gateway.example")),
+        practice: GoodPractice::LINES,
     }
 }
 
 fn revoke(name: &str, error: Option<&str>) -> RevokePage {
     let (id, owner) = ("aC3007919".into(), "ada.lovelace@acme.example".into());
     let (last_use, error) = (last_use(184, Some(FIREFOX)), error.map(Into::into));
-    RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, error }
+    RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, is_in_use: true, error }
 }
 
 fn rotate(error: Option<&str>) -> RotatePage {

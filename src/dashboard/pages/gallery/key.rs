@@ -39,7 +39,14 @@ pub(in super::super) fn key() -> KeyPage {
     KeyPage {
         layout: layout(NavEntry::Keys, true),
         key: details(),
-        limits: KeyLimits { requests: 1_000, per: "hour".into(), burst: 1_000, is_own: false, concurrent: 100 },
+        limits: KeyLimits {
+            requests: 1_000,
+            per: "hour".into(),
+            burst: 1_000,
+            is_strict: false,
+            is_own: false,
+            concurrent: 100,
+        },
         usage: Some(LimitUsage {
             bucket: Gauge::new(873, 1_000),
             next_request: None,
@@ -69,10 +76,12 @@ fn details() -> KeyDetails {
         created: ago(90 * DAY),
         imported: false,
         last_use: last_use(12, Some("python-requests/2.32.3")),
+        refused_attempt: Some(attempt("rate_limited")),
         total_uses: 1_284_441,
         rotated: Some(ago(2 * HOUR)),
         previous_until: Some(coming(22 * HOUR)),
         revoked: None,
+        marks: vec![("Older than a year", "Rotate it.")],
     }
 }
 
@@ -94,7 +103,14 @@ fn unused_key() -> KeyPage {
     let sentence = "requests are refused (429): the key's bucket is empty; the next token comes in 7 s".into();
     KeyPage {
         key: key_details,
-        limits: KeyLimits { requests: 10, per: "hour".into(), burst: 10, is_own: true, concurrent: 100 },
+        limits: KeyLimits {
+            requests: 10,
+            per: "hour".into(),
+            burst: 1,
+            is_strict: true,
+            is_own: true,
+            concurrent: 100,
+        },
         usage: Some(usage),
         verdict: Verdict { admitted: false, sentence },
         activity: Some(activity(0)),

@@ -22,6 +22,12 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
         is_own: owner.starts_with("ada"),
         created: ago(number * 3 * DAY + 5 * HOUR),
         state,
+        refused_attempt: (number % 3 == 2).then(|| attempt(if number == 5 { "revoked" } else { "rate_limited" })),
+        marks: match number {
+            4 => vec!["Unused for 90 days", "Older than a year"],
+            7 => vec!["Older than a year"],
+            _ => vec![],
+        },
         activity: (number != 6).then(|| activity(if last_use.is_none() { 0 } else { number })),
         last_use,
     }

@@ -78,6 +78,11 @@ fn last_use(seconds: u64, user_agent: Option<&str>) -> Option<LastUseCell> {
     Some(LastUseCell { time: ago(seconds), source: Some(source) })
 }
 
+fn attempt(outcome: &str) -> AttemptCell {
+    let outcome = OutcomeText::from_name(outcome).unwrap();
+    AttemptCell { time: ago(7 * MINUTE), outcome, ip: "198.51.100.23".into() }
+}
+
 fn without_viewer() -> Layout {
     Layout::without_viewer("/settings")
 }

@@ -1,0 +1,31 @@
+//! Presentation of a new key: the key alone on standard output, and everything for people on standard error.
+
+use std::io::{self, IsTerminal as _};
+
+use super::output::{line, note, seconds};
+use crate::management::{ApiKey, GoodPractice, Key};
+
+/// Prints a new key. Good practice, and a line for a shell, follow on a terminal only: a log that keeps standard error must
+/// not get the key.
+pub(super) fn show(api_key: &ApiKey, key: &Key) -> io::Result<()> {
+    note(format_args!("key {} `{}` of {}; the key is shown only once:", key.id, key.name, key.email));
+    match &key.previous_until {
+        Some(until) if key.rotated.as_ref() != Some(until) => {
+            note(format_args!("the old secret is valid until {}", seconds(until)));
+        }
+        Some(_) => note("the old secret is refused from now on"),
+        None => {}
+    }
+    line(api_key.expose())?;
+    if io::stdout().is_terminal() && io::stderr().is_terminal() {
+        advice(api_key).iter().for_each(note);
+    }
+    Ok(())
+}
+
+/// What follows the key on a terminal.
+fn advice(api_key: &ApiKey) -> Vec<String> {
+    let practice = GoodPractice::LINES.iter().map(|line| format!("- {line}"));
+    let exports = ["To set it in this shell:".to_owned(), format!("  {}", GoodPractice::export_key(api_key.expose()))];
+    practice.chain(exports).collect()
+}
