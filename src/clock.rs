@@ -1,120 +1,13 @@
 //! Time as a value: microseconds since the Unix epoch.
 //!
 //! Decisions take `now` as an argument and read no clock, so that tests can choose it. Within one process the clock never
-//! steps back: it is the wall clock at its first reading plus the monotonic time since then. It is moved forward (never
-//! back) when the wall clock runs ahead, as after a suspend of the machine.
+//! steps back: it is the wall clock at its first reading plus the monotonic time since then, and [`follow_wall`] keeps
+//! it in step with the wall clock (`discipline`). [`steady`] is the monotonic time alone.
 
-use std::fmt;
-use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use serde::{Deserialize, Serialize};
-
+mod micros;
+mod discipline;
+mod process_clock;
 pub mod rfc3339;
 
-/// A point in time, in whole microseconds since the Unix epoch, UTC.
-///
-/// Exact in an `f64` until the year 2255: Lua scripts compute in `f64`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Micros(pub u64);
-
-impl Micros {
-    /// The time `later` after this one, saturating.
-    pub fn after(self, later: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(later.as_micros()).unwrap_or(u64::MAX)))
-    }
-
-    /// The time `earlier` before this one, saturating at the epoch.
-    pub fn before(self, earlier: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(earlier.as_micros()).unwrap_or(u64::MAX)))
-    }
-
-    /// The time from `earlier` to this one, in microseconds; zero when `earlier` is later.
-    pub fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-
-    /// Reads the wall clock. Prefer [`now`] where two readings are compared.
-    pub fn wall() -> Self {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
-    }
-}
-
-impl fmt::Display for Micros {
-    /// RFC 3339 in UTC with six digits of fraction.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = i64::try_from(self.0).unwrap_or(i64::MAX).min(jiff::Timestamp::MAX.as_microsecond());
-        let time = jiff::Timestamp::from_microsecond(micros).map_err(|_| fmt::Error)?;
-        write!(f, "{time:.6}")
-    }
-}
-
-/// Error: the text is not a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a time such as 2026-11-20T21:08:00Z")]
-pub struct InvalidTime;
-
-impl FromStr for Micros {
-    type Err = InvalidTime;
-
-    /// Parses RFC 3339. A time before the epoch is an error: this system records none.
-    fn from_str(text: &str) -> Result<Self, InvalidTime> {
-        let time = text.parse::<jiff::Timestamp>().map_err(|_| InvalidTime)?;
-        u64::try_from(time.as_microsecond()).map(Self).map_err(|_| InvalidTime)
-    }
-}
-
-/// Anchor of this process's clock.
-struct Anchor {
-    /// Instant of the first reading.
-    instant: Instant,
-    /// Wall time at that instant.
-    wall: Micros,
-    /// Microseconds by which the wall clock has run ahead of the monotonic one since.
-    ahead: AtomicU64,
-}
-
-static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-
-/// Reads the clock. On one thread, a reading is never smaller than an earlier one.
-pub fn now() -> Micros {
-    let anchor =
-        ANCHOR.get_or_init(|| Anchor { instant: Instant::now(), wall: Micros::wall(), ahead: AtomicU64::new(0) });
-    let elapsed = u64::try_from(anchor.instant.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Micros(anchor.wall.0.saturating_add(elapsed).saturating_add(anchor.ahead.load(Ordering::Relaxed)))
-}
-
-/// Moves the clock forward to the wall clock when that runs ahead. The background thread or task of the state calls this
-/// once a second.
-pub fn follow_wall() {
-    let gap = Micros::wall().since(now());
-    if let Some(anchor) = ANCHOR.get() {
-        anchor.ahead.fetch_add(gap, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_is_displayed_as_rfc3339_with_microseconds() {
-        assert_eq!(Micros(1_700_000_000_000_042).to_string(), "2023-11-14T22:13:20.000042Z");
-        assert_eq!(Micros(0).to_string(), "1970-01-01T00:00:00.000000Z");
-    }
-
-    #[test]
-    fn clock_never_steps_back() {
-        let mut last = now();
-        for _ in 0..1000 {
-            follow_wall();
-            let next = now();
-            assert!(next >= last);
-            last = next;
-        }
-    }
-}
+pub use micros::{InvalidTime, Micros};
+pub use process_clock::{follow_wall, now, steady};

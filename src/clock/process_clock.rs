@@ -1,0 +1,153 @@
+//! The clock of this process: readings of the monotonic and the wall clock, and the discipline between them.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::discipline::{Correction, Discipline};
+use super::micros::Micros;
+
+/// Value of [`ProcessClock::offset`] while the clock runs at half speed.
+const SLEWING: i64 = i64::MIN;
+
+/// The clock of this process.
+struct ProcessClock {
+    /// Origin of the monotonic time.
+    origin: Instant,
+    /// Wall time at the origin.
+    wall: Micros,
+    /// The clock minus the monotonic time, or [`SLEWING`]: all that most readings need.
+    offset: AtomicI64,
+    discipline: Mutex<Discipline>,
+}
+
+static CLOCK: OnceLock<ProcessClock> = OnceLock::new();
+
+/// Reads the clock. On one thread, a reading is never smaller than an earlier one.
+pub fn now() -> Micros {
+    clock().now()
+}
+
+/// Reads the monotonic time: like [`now`], and never adjusted. For spans that a wall clock must not stretch.
+pub fn steady() -> Micros {
+    let clock = clock();
+    Micros(clock.wall.0.saturating_add(clock.monotonic()))
+}
+
+/// Compares the clock with the wall clock, and corrects it. The background thread or task of the state calls this once a
+/// second or more often.
+pub fn follow_wall() {
+    match clock().follow(Micros::wall) {
+        Some(Correction::Jumped(micros)) => {
+            tracing::warn!(seconds = seconds(micros), "the wall clock went ahead; keygate's clock follows");
+        }
+        Some(Correction::Slewing(micros)) => {
+            tracing::warn!(
+                seconds = seconds(micros),
+                "the wall clock was set back; keygate's clock goes on at half speed until both agree"
+            );
+        }
+        Some(Correction::Met) => tracing::info!("keygate's clock agrees with the wall clock again"),
+        None => {}
+    }
+}
+
+fn clock() -> &'static ProcessClock {
+    CLOCK.get_or_init(|| ProcessClock::new(Micros::wall()))
+}
+
+fn seconds(micros: u64) -> f64 {
+    std::time::Duration::from_micros(micros).as_secs_f64()
+}
+
+impl ProcessClock {
+    fn new(wall: Micros) -> Self {
+        let discipline = Discipline::new(wall.0);
+        let offset = AtomicI64::new(discipline.offset().unwrap_or(SLEWING));
+        Self { origin: Instant::now(), wall, offset, discipline: Mutex::new(discipline) }
+    }
+
+    fn now(&self) -> Micros {
+        loop {
+            let offset = self.offset.load(Ordering::Acquire);
+            if offset == SLEWING {
+                return self.slewing_now();
+            }
+            let monotonic = self.monotonic();
+            // Read again: with the offset of another moment, a reading could be smaller than an earlier one.
+            if self.offset.load(Ordering::Acquire) == offset {
+                return Micros(monotonic.saturating_add_signed(offset));
+            }
+        }
+    }
+
+    /// A reading at half speed. The monotonic time is read under the lock, so that it belongs to the discipline.
+    #[cold]
+    fn slewing_now(&self) -> Micros {
+        let discipline = self.discipline();
+        Micros(discipline.at(self.monotonic()))
+    }
+
+    /// Compares the clock with a reading of the wall clock.
+    fn follow(&self, wall: impl Fn() -> Micros) -> Option<Correction> {
+        let mut discipline = self.discipline();
+        // Readings wait for the lock from here on: none is made with the offset before at a time after the change.
+        self.offset.store(SLEWING, Ordering::Release);
+        let (next, correction) = discipline.follow(wall().0, self.monotonic());
+        *discipline = next;
+        self.offset.store(next.offset().unwrap_or(SLEWING), Ordering::Release);
+        correction
+    }
+
+    /// Microseconds since the origin.
+    fn monotonic(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The lock cannot be poisoned half-way: its holders only assign.
+    fn discipline(&self) -> MutexGuard<'_, Discipline> {
+        self.discipline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn clock_never_steps_back() {
+        let mut last = now();
+        for _ in 0..1000 {
+            follow_wall();
+            let next = now();
+            assert!(next >= last);
+            last = next;
+        }
+    }
+
+    #[test]
+    fn threads_never_read_an_earlier_time_while_the_wall_clock_jumps() {
+        let clock = ProcessClock::new(Micros::wall());
+        let reads = |_| {
+            let mut last = clock.now();
+            for _ in 0..50_000 {
+                let next = clock.now();
+                assert!(next >= last, "{last} before {next}");
+                last = next;
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || reads(number))).collect();
+            for number in 0_u64.. {
+                // Behind by a second, and by nothing: the slew begins and ends all the time.
+                let right = Micros(clock.wall.0 + clock.monotonic());
+                clock.follow(|| if number % 2 == 1 { right.before(Duration::from_secs(1)) } else { right });
+                if threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                    break;
+                }
+            }
+        });
+    }
+}
