@@ -1,5 +1,5 @@
-//! Failed-authentication limiter: bounds, for each client address, the attempts with unknown keys and the sign-ins that
-//! were not completed.
+//! Failed-authentication limiter: bounds, for each client address, attempts with unknown keys, or sign-ins that were not
+//! completed. Each of the two has a limiter of its own: neither takes attempts from the other.
 //!
 //! - Only failed attempts are counted, and only they are refused: behind a shared address, valid keys are never locked
 //!   out.

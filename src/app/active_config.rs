@@ -99,7 +99,7 @@ impl SharedHandles {
         let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
         let paths = snapshot.config.routes.iter().filter_map(example).collect();
         let examples = CurlExamples { origin, paths };
-        Some(Dashboard::new(shared, trusted, snapshot.failed_auth.clone(), examples, self.metrics.clone()))
+        Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
 
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool) -> Gateway {
@@ -113,7 +113,7 @@ impl SharedHandles {
         Gateway {
             admission,
             upstream,
-            failed_auth: snapshot.failed_auth.clone(),
+            failed_auth: snapshot.bad_keys.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
             passed_fields: snapshot.config.passed_fields.clone(),

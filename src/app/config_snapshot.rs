@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::failed_auth::FailedAuthLimiter;
 use crate::metrics::Metrics;
+use crate::quota::Quota;
 use crate::tls;
 use crate::upstream::Endpoints;
 
@@ -16,14 +17,17 @@ pub(super) struct ConfigSnapshot {
     pub(super) config: Arc<Config>,
     /// Upstream endpoints. An endpoint that the next snapshot also has keeps its count of requests in flight.
     pub(super) endpoints: Endpoints,
-    /// Limiter of failed authentications, shared by all workers.
-    pub(super) failed_auth: FailedAuthLimiter,
+    /// Limiter of requests with unknown keys, shared by all workers.
+    pub(super) bad_keys: FailedAuthLimiter,
+    /// Limiter of sign-ins, shared by all workers.
+    pub(super) sign_ins: FailedAuthLimiter,
 }
 
 impl ConfigSnapshot {
     /// The snapshot of the start.
     pub(super) fn new(config: Config, endpoints: Endpoints) -> Self {
-        Self { endpoints, failed_auth: FailedAuthLimiter::new(config.bad_keys), config: Arc::new(config) }
+        let (bad_keys, sign_ins) = (FailedAuthLimiter::new(config.bad_keys), FailedAuthLimiter::new(config.sign_ins));
+        Self { endpoints, bad_keys, sign_ins, config: Arc::new(config) }
     }
 
     /// The snapshot that follows this one, with another configuration.
@@ -34,8 +38,11 @@ impl ConfigSnapshot {
         let endpoints = self.endpoints.changed(&self.config.upstream, &config.upstream, metrics)?;
         // A reload of an unchanged limit must not give clients their failed attempts back. The counts of another limit
         // cannot be converted, so they begin anew.
-        let is_same = config.bad_keys == self.config.bad_keys;
-        let failed_auth = if is_same { self.failed_auth.clone() } else { FailedAuthLimiter::new(config.bad_keys) };
-        Ok(Self { endpoints, failed_auth, config: Arc::new(config) })
+        let limiter = |limiter: &FailedAuthLimiter, old: Quota, new: Quota| {
+            if new == old { limiter.clone() } else { FailedAuthLimiter::new(new) }
+        };
+        let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
+        let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
+        Ok(Self { endpoints, bad_keys, sign_ins, config: Arc::new(config) })
     }
 }

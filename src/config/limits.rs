@@ -1,4 +1,4 @@
-//! The block `limits`: default limits of keys and organizations, and the limit of failed authentications.
+//! The block `limits`: default limits of keys and organizations, and the limits of failed authentications.
 
 use std::time::Duration;
 
@@ -18,13 +18,16 @@ pub(super) struct Limits {
     pub(super) quota: Quota,
     /// Requests that an organization may have in flight.
     pub(super) concurrent: u32,
-    /// Failed authentications from one address.
+    /// Requests with unknown keys from one address.
     pub(super) bad_keys: Quota,
+    /// Sign-ins from one address, begun or failed.
+    pub(super) sign_ins: Quota,
 }
 
 impl Limits {
     /// The limits of an empty block.
-    pub(super) const DEFAULT: Self = Self { quota: Quota::DEFAULT, concurrent: CONCURRENT, bad_keys: BAD_KEYS };
+    pub(super) const DEFAULT: Self =
+        Self { quota: Quota::DEFAULT, concurrent: CONCURRENT, bad_keys: BAD_KEYS, sign_ins: BAD_KEYS };
 }
 
 /// Reads the block `limits`.
@@ -35,13 +38,17 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         Ok(quota(section, Quota { strict, ..default.quota }))
     });
     let bad_keys = section.section("bad_keys", |section| Ok(quota(section, default.bad_keys)));
+    // The same unless configured: both are what one address may try.
+    let bad_keys = bad_keys.unwrap_or(default.bad_keys);
+    let sign_ins = section.section("sign_ins", |section| Ok(quota(section, bad_keys)));
     let concurrent = |value: &Value<'_>| value.integer(1..=1_000_000);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
     // A block that cannot be read was reported; the default lets the rest of the file be checked.
     Limits {
         quota: key.unwrap_or(default.quota),
         concurrent: concurrent.unwrap_or(default.concurrent),
-        bad_keys: bad_keys.unwrap_or(default.bad_keys),
+        bad_keys,
+        sign_ins: sign_ins.unwrap_or(bad_keys),
     }
 }
 

@@ -68,8 +68,10 @@ pub struct Config {
     pub state: crate::state::Settings,
     /// The embedded state beside a Redis state, which `keygate state copy` reads.
     pub copy_from: Option<crate::state::embedded::Settings>,
-    /// Limit of failed authentications from one address.
+    /// Limit of requests with unknown keys from one address.
     pub bad_keys: Quota,
+    /// Limit of sign-ins from one address.
+    pub sign_ins: Quota,
     /// The audit journal.
     pub audit: crate::audit::Settings,
     /// The routes; with none, every path is forwarded.
@@ -170,6 +172,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         state,
         copy_from,
         bad_keys: limits?.bad_keys,
+        sign_ins: limits?.sign_ins,
         audit: audit?,
         routes,
         session: session?,

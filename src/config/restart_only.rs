@@ -31,6 +31,7 @@ impl Config {
             copy_from: _,
             routes: _,
             bad_keys: _,
+            sign_ins: _,
             lame_duck: _,
             drain: _,
             tunnel_idle: _,

@@ -68,7 +68,7 @@ pub struct Dashboard {
     /// Proxies whose `X-Forwarded-For` is trusted.
     trusted: TrustedProxies,
     /// Limits sign-ins, begun or failed, by client address.
-    failed_auth: FailedAuthLimiter,
+    sign_ins: FailedAuthLimiter,
     curl_examples: CurlExamples,
     metrics: Metrics,
     route_metrics: RouteMetrics,
@@ -108,17 +108,17 @@ impl Providers {
 }
 
 impl Dashboard {
-    /// A worker's dashboard. Client addresses come from `trusted` proxies; `failed_auth` limits sign-ins by them.
+    /// A worker's dashboard. Client addresses come from `trusted` proxies; `sign_ins` limits sign-ins by them.
     pub fn new(
         services: DashboardServices,
         trusted: TrustedProxies,
-        failed_auth: FailedAuthLimiter,
+        sign_ins: FailedAuthLimiter,
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
         let DashboardServices { settings, providers, management } = services;
         let route_metrics = metrics.route(ROUTE);
-        Self { settings, providers, management, trusted, failed_auth, curl_examples, metrics, route_metrics }
+        Self { settings, providers, management, trusted, sign_ins, curl_examples, metrics, route_metrics }
     }
 
     /// Returns `true` if a path is the dashboard's: its own or one below it.

@@ -12,7 +12,7 @@ use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
 use crate::clock::{self, Micros};
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
-use crate::state::{self, Change, Membership, Session};
+use crate::state::{self, Change, Membership, Session, TicketSource};
 
 /// Lifetime of a sign-in link: enough to send it and open it, too short to be found in a chat log.
 const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -126,7 +126,7 @@ impl Management {
 impl LinkTicket {
     fn put(self, digest: TokenDigest) -> Change {
         let content = serde_json::to_vec(&self).expect("ids and times are JSON");
-        Change::PutTicket { digest, content, expires: self.expires }
+        Change::PutTicket { digest, content, expires: self.expires, source: TicketSource::Operator }
     }
 }
 

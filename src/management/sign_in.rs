@@ -8,7 +8,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
-use crate::state::{self, Change, Membership, Session};
+use crate::state::{self, Change, Membership, Session, TicketSource};
 
 /// Bytes of an ID token that a session keeps. Without it, the provider asks the user before signing them out.
 const MAX_ID_TOKEN: usize = 8 << 10;
@@ -126,8 +126,10 @@ impl Management {
         digest: TokenDigest,
         content: Vec<u8>,
         expires: Micros,
+        client: &ClientInfo,
     ) -> Result<(), ManagementError> {
-        Ok(self.state.change(Change::PutTicket { digest, content, expires }).await?)
+        let source = TicketSource::Visitor(client.ip);
+        Ok(self.state.change(Change::PutTicket { digest, content, expires, source }).await?)
     }
 
     /// Takes what was stored for a sign-in under way: once, so that a callback that is replayed finds nothing.

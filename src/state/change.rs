@@ -1,6 +1,7 @@
 //! Changes to the state, as management makes them.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, SessionId, UserId};
@@ -110,7 +111,18 @@ pub enum Change {
         content: Vec<u8>,
         /// Time from which it is no longer handed out.
         expires: Micros,
+        /// Who caused it.
+        source: TicketSource,
     },
+}
+
+/// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketSource {
+    /// The operator, who created a sign-in link.
+    Operator,
+    /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
+    Visitor(Option<IpAddr>),
 }
 
 impl Change {

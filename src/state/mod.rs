@@ -32,7 +32,7 @@ mod settings;
 pub mod embedded;
 pub mod redis;
 
-pub use change::Change;
+pub use change::{Change, TicketSource};
 pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
 pub use defaults::Defaults;
 pub use embedded::Embedded;

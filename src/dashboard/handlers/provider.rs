@@ -98,7 +98,8 @@ impl Dashboard {
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
         let expires = request.now.after(SIGN_IN_TIMEOUT);
-        self.management.store_pending_sign_in(authorization.state.digest(), content, expires).await?;
+        let digest = authorization.state.digest();
+        self.management.store_pending_sign_in(digest, content, expires, &request.client).await?;
         // A page, not a redirect: browsers apply `form-action 'self'` to redirects of forms as well.
         let page = LeavingPage {
             layout: Layout::without_viewer(&self.settings.path),

@@ -38,7 +38,7 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         Change::CreateSession { session, digest } => session_rows::create(sql, session, digest),
         Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
-        Change::PutTicket { digest, content, expires } => tickets::put(sql, digest, content, *expires),
+        Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }
 

@@ -16,7 +16,7 @@ use super::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 2] = [DIRECTORY, SESSIONS];
+const MIGRATIONS: [&str; 3] = [DIRECTORY, SESSIONS, TICKET_SOURCES];
 /// The version that all migrations lead to.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -57,6 +57,12 @@ CREATE TABLE tickets (
   digest BLOB PRIMARY KEY, content BLOB NOT NULL, expires INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tickets_expires ON tickets (expires);
+";
+
+/// `source` is the address of the visitor who caused a ticket; none for the operator's links.
+const TICKET_SOURCES: &str = "
+ALTER TABLE tickets ADD COLUMN source TEXT;
+CREATE INDEX tickets_source ON tickets (source, expires);
 ";
 
 /// The exclusive right to a state file, released on drop.

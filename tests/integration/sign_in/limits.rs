@@ -20,7 +20,7 @@ fn link(gateway: &Gateway, person: Member) -> String {
 fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let session = fixture::session(&[hostile("corp", &provider, "")], "");
-    let limits = "limits: { bad_keys: { requests: 4, per: 1h, burst: 4 } }\n";
+    let limits = "limits: { sign_ins: { requests: 4, per: 1h, burst: 4 } }\n";
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
     let person = member(&gateway, "acme", PERSON, &["org:admin"]);
     let (mut inside, mut outside) = (signed_in(&gateway, "corp"), GatewayBrowser::new(&gateway));
@@ -41,6 +41,24 @@ fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
     assert!(is_signed_in(&mut inside));
     let link = link(&gateway, person);
     assert_eq!(outside.submit(&link, &[]).status, 303, "a valid link does not count as an attempt");
+}
+
+#[test]
+fn sign_ins_and_bad_keys_take_no_attempts_from_each_other() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let session = fixture::session(&[hostile("corp", &provider, "")], "");
+    // Without a limit of its own, sign-ins have the same one, in a table of their own.
+    let limits = "limits: { bad_keys: { requests: 3, per: 1h } }\n";
+    let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
+    let bad_key = || Client::connect(gateway.address).get("/", "sk_live_bad").status;
+    assert_eq!([bad_key(), bad_key(), bad_key(), bad_key()], [401, 401, 401, 429]);
+    let mut visitor = GatewayBrowser::new(&gateway);
+    let mut sign_in = || visitor.submit("/settings/sign-in/corp", &[]).status;
+    assert_eq!([sign_in(), sign_in(), sign_in(), sign_in()], [200, 200, 200, 429]);
+    let other = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
+    let mut visitor = GatewayBrowser::new(&other);
+    assert!((0..4).map(|_| visitor.submit("/settings/sign-in/corp", &[]).status).any(|status| status == 429));
+    assert_eq!(Client::connect(other.address).get("/", "sk_live_bad").status, 401);
 }
 
 #[test]

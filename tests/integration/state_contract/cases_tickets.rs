@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use keygate::clock::{self, Micros};
 use keygate::session::{Token, TokenDigest};
-use keygate::state::{Change, State};
+use keygate::state::{Change, State, TicketSource};
 
 use super::runtime::block_on;
 
 pub(super) async fn put(state: &State, content: &[u8], expires: Micros) -> TokenDigest {
+    put_by(state, TicketSource::Operator, content, expires).await
+}
+
+pub(super) async fn put_by(state: &State, source: TicketSource, content: &[u8], expires: Micros) -> TokenDigest {
     let digest = Token::generate().unwrap().digest();
-    state.change(Change::PutTicket { digest, content: content.to_vec(), expires }).await.unwrap();
+    state.change(Change::PutTicket { digest, content: content.to_vec(), expires, source }).await.unwrap();
     digest
 }
 

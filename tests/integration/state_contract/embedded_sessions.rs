@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use keygate::clock;
 use keygate::state::embedded::{JournaledUse, UsedKey};
-use keygate::state::{Change, Session};
+use keygate::state::{Change, Session, TicketSource};
 use rusqlite::Connection;
 
 use super::cases_sessions::{created, end, find, new_session};
-use super::cases_tickets::{put, take};
+use super::cases_tickets::{put, put_by, take};
 use super::embedded::{as_embedded, crashed, open};
 use super::fixture::{Fixture, admit, drain, fixture_with_key, new_key, new_org, new_user, rate_limit_status, refuse};
 use super::runtime::block_on;
@@ -86,6 +86,30 @@ fn tickets_are_bounded_and_those_that_expire_first_go() {
     assert_eq!(rows(dir.path(), "tickets"), 10_000);
     assert_eq!(block_on(take(&state, &tickets[99], now)), None);
     assert!(block_on(take(&state, &tickets[100], now)).is_some());
+}
+
+#[test]
+fn sign_ins_remove_neither_links_nor_the_few_sign_ins_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, now) = (open(dir.path()), clock::now());
+    let visitor = |number: u8| TicketSource::Visitor(Some([192, 0, 2, number].into()));
+    let link = block_on(put(&state, b"link", now.after(LIFE)));
+    // They expire before all that follow.
+    let few = block_on(put_by(&state, visitor(0), b"few", now.after(LIFE)));
+    let flood = |visitors: std::ops::RangeInclusive<u8>, each: u64| {
+        let begun = visitors.flat_map(|number| (0..each).map(move |second| (number, second)));
+        block_on(futures_util::future::join_all(begun.map(|(number, second)| {
+            put_by(&state, visitor(number), b"x", now.after(LIFE + Duration::from_secs(1 + second)))
+        })))
+    };
+    let first = flood(1..=1, 1100);
+    assert_eq!(rows(dir.path(), "tickets"), 1002, "one address has a bound of its own");
+    assert_eq!(block_on(take(&state, &first[99], now)), None);
+    flood(2..=12, 1000);
+    let left = rows(dir.path(), "tickets");
+    assert!((9_900..=10_001).contains(&left), "all together have one, without links: {left}");
+    assert_eq!(block_on(take(&state, &few, now)).as_deref(), Some(&b"few"[..]));
+    assert_eq!(block_on(take(&state, &link, now)).as_deref(), Some(&b"link"[..]));
 }
 
 #[test]

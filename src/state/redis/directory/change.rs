@@ -68,7 +68,9 @@ impl Directory {
             Change::CreateSession { session, digest } => self.create_session(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => self.choose_org(*session, *org).await,
             Change::EndSession { session } => self.end_session(*session).await,
-            Change::PutTicket { digest, content, expires } => self.put_ticket(digest, content, *expires).await,
+            Change::PutTicket { digest, content, expires, source: _ } => {
+                self.put_ticket(digest, content, *expires).await
+            }
         }
     }
 }
