@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::Limits;
 use super::tls;
 use crate::settings::{Reported, Section, Value, WithUnit};
-use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Url};
+use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Share, Url};
 
 /// Default prefix of the names of all Redis keys.
 const PREFIX: &str = "keygate";
@@ -138,13 +138,17 @@ fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
     let policies = [("deny", Policy::Deny), ("known_keys", Policy::KnownKeys)];
     let policy = section.optional("on_unavailable", |value| value.choice(&policies));
     let max_staleness = section.value_or("max_staleness", MAX_STALENESS, |value| value.duration(seconds(1..=3600)));
+    let shares = [("exact", Share::Exact), ("level", Share::Level)];
+    let share = section.value_or("share", Share::Exact, |value| value.choice(&shares));
     // A policy with an error may have been meant as known_keys, so only a missing or a valid one contradicts.
     let denies = matches!(policy, Ok(None | Some(Policy::Deny)));
-    if denies && section.contains("max_staleness") {
-        section.report("max_staleness", "is of no use unless `on_unavailable` is known_keys; write that, or remove it");
+    for name in ["max_staleness", "share"] {
+        if denies && section.contains(name) {
+            section.report(name, "is of no use unless `on_unavailable` is known_keys; write that, or remove it");
+        }
     }
     match policy {
-        Ok(Some(Policy::KnownKeys)) => OnUnavailable::KnownKeys { max_staleness },
+        Ok(Some(Policy::KnownKeys)) => OnUnavailable::KnownKeys { max_staleness, share },
         Ok(None | Some(Policy::Deny)) | Err(Reported { .. }) => OnUnavailable::Deny,
     }
 }

@@ -130,7 +130,7 @@ fn usage_difference(key: &KeyExport, stored: &ImportedKey, quota: Quota) -> Opti
     }
     let now = clock::now();
     let target = stored.bucket.convert(stored.per_us, quota).refill(quota, now);
-    let source = key.bucket.convert(key.per_us, quota).refill(quota, now);
+    let source = key.bucket.convert(key.quota.per_micros(), quota).refill(quota, now);
     let differs = (target != source).then_some("bucket");
     differs.or((stored.key.last_used != key.key.last_used).then_some("last used"))
 }

@@ -16,7 +16,7 @@
 //! repeat this line by line.
 
 use crate::clock::Micros;
-use crate::quota::Quota;
+use crate::quota::{EXACT, Quota};
 
 /// Microseconds by which the time of a decision may lie before that of the last one without counting as a clock that was
 /// set back.
@@ -31,10 +31,13 @@ pub const REORDERED_US: u64 = 1_000_000;
 ///
 /// - `level <= burst * per`, in units.
 /// - `level` is as of `at`; tokens that flowed in since are added by [`Bucket::refill`].
+/// - `level` is below zero while uses are repaid that were admitted without it ([`Bucket::repay`]). A full bucket and such
+///   a debt together stay below 2^53 units; what exceeds that is forgiven. With 1000 per hour that is a debt of 2.5
+///   million requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Tokens in units: one token is as many units as `per` has microseconds.
-    pub level: u64,
+    pub level: i64,
     /// Time of the level.
     pub at: Micros,
 }
@@ -42,7 +45,7 @@ pub struct Bucket {
 impl Bucket {
     /// A bucket with `burst` tokens.
     pub fn full(quota: Quota, now: Micros) -> Self {
-        Self { level: capacity(quota), at: now }
+        Self { level: signed(capacity(quota)), at: now }
     }
 
     /// Returns the bucket with the tokens that flowed in until `now`.
@@ -56,9 +59,9 @@ impl Bucket {
         let elapsed = now.since(self.at);
         // Compared before it is multiplied: a long pause would exceed the exact range.
         let level = if elapsed >= self.full_in_us(quota) {
-            capacity(quota)
+            signed(capacity(quota))
         } else {
-            self.level + elapsed * u64::from(quota.inflow())
+            self.level + signed(elapsed * u64::from(quota.inflow()))
         };
         Self { level, at: now }
     }
@@ -69,46 +72,62 @@ impl Bucket {
     /// The microseconds until there is a whole token, when there is none. Nothing is taken then.
     pub fn try_take(self, quota: Quota, now: Micros) -> Result<Self, u64> {
         let refilled = self.refill(quota, now);
-        match refilled.level.checked_sub(quota.per_micros()) {
-            Some(level) => Ok(Self { level, ..refilled }),
-            None => Err(refilled.token_in_us(quota)),
-        }
+        let level = refilled.level - signed(quota.per_micros());
+        if level < 0 { Err(refilled.token_in_us(quota)) } else { Ok(Self { level, ..refilled }) }
     }
 
     /// Returns the bucket after `tokens` were taken; all of its tokens when it has fewer.
     #[must_use]
     pub fn charge(self, quota: Quota, tokens: u64) -> Self {
-        Self { level: self.level.saturating_sub(tokens.saturating_mul(quota.per_micros())), ..self }
+        let charged = self.level.saturating_sub(signed(tokens.saturating_mul(quota.per_micros())));
+        Self { level: charged.max(self.level.min(0)), ..self }
     }
 
-    /// Whole tokens in it at its time.
+    /// Returns the bucket after `tokens` were taken that it may not have: below zero if need be.
+    #[must_use]
+    pub fn repay(self, quota: Quota, tokens: u64) -> Self {
+        let repaid = self.level.saturating_sub(signed(tokens.saturating_mul(quota.per_micros())));
+        Self { level: repaid.max(lowest(quota)), ..self }
+    }
+
+    /// Whole tokens in it at its time; none when it is below zero.
     pub fn remaining(self, quota: Quota) -> u32 {
-        u32::try_from(self.level / quota.per_micros()).unwrap_or(u32::MAX)
+        u32::try_from(self.level.max(0) / signed(quota.per_micros())).unwrap_or(u32::MAX)
     }
 
     /// Microseconds from its time until it is full.
     pub fn full_in_us(self, quota: Quota) -> u64 {
-        capacity(quota).saturating_sub(self.level).div_ceil(u64::from(quota.inflow()))
+        (signed(capacity(quota)) - self.level).max(0).unsigned_abs().div_ceil(u64::from(quota.inflow()))
     }
 
     /// Microseconds from its time until there is a whole token in it; zero when there is one.
     pub fn token_in_us(self, quota: Quota) -> u64 {
-        quota.per_micros().saturating_sub(self.level).div_ceil(u64::from(quota.inflow()))
+        (signed(quota.per_micros()) - self.level).max(0).unsigned_abs().div_ceil(u64::from(quota.inflow()))
     }
 
     /// Returns the bucket under another quota, when its level was measured with a `per` of `per_us` microseconds. Its
     /// tokens stay, capped by the new burst; a fraction of a unit is rounded down.
     #[must_use]
     pub fn convert(self, per_us: u64, quota: Quota) -> Self {
-        let level = u128::from(self.level) * u128::from(quota.per_micros()) / u128::from(per_us.max(1));
-        let level = u64::try_from(level).unwrap_or(u64::MAX).min(capacity(quota));
-        Self { level, ..self }
+        let product = i128::from(self.level) * i128::from(quota.per_micros());
+        let level = product.div_euclid(i128::from(per_us.max(1)));
+        let level = level.clamp(i128::from(lowest(quota)), i128::from(capacity(quota)));
+        Self { level: i64::try_from(level).expect("clamped between two of them"), ..self }
     }
 }
 
 /// Units of a full bucket.
-fn capacity(quota: Quota) -> u64 {
+pub fn capacity(quota: Quota) -> u64 {
     u64::from(quota.burst) * quota.per_micros()
+}
+
+/// The level below which no bucket falls: from there to a full one, every distance is exact in an `f64`.
+fn lowest(quota: Quota) -> i64 {
+    (signed(capacity(quota)) - signed(EXACT - 1)).min(0)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -247,7 +266,7 @@ mod tests {
 
         #[test]
         fn many_small_refills_equal_one_large_refill((quota, pauses) in traces(), level in 0.0..1.0_f64) {
-            let start = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
+            let start = Bucket { level: (capacity(quota) as f64 * level) as i64, at: START };
             let mut now = START;
             let mut bucket = start;
             for pause in pauses {
@@ -259,21 +278,33 @@ mod tests {
 
         #[test]
         fn announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
-            let bucket = Bucket { level: (capacity(quota) as f64 * level) as u64, at: START };
+            let bucket = Bucket { level: (capacity(quota) as f64 * level) as i64, at: START };
             let after = |us| bucket.refill(quota, Micros(START.0 + us));
             let (token, full) = (bucket.token_in_us(quota), bucket.full_in_us(quota));
             prop_assert!(after(token).remaining(quota) >= 1);
             prop_assert!(token == 0 || after(token - 1).remaining(quota) == 0);
-            prop_assert_eq!(after(full).level, capacity(quota));
-            prop_assert!(full == 0 || after(full - 1).level < capacity(quota));
+            prop_assert_eq!(after(full).level, signed(capacity(quota)));
+            prop_assert!(full == 0 || after(full - 1).level < signed(capacity(quota)));
+        }
+
+        #[test]
+        fn repaid_uses_are_missing_later((quota, level) in (quotas(), 0.0..1.0_f64), uses in 0..100_u64) {
+            let bucket = Bucket { level: (capacity(quota) as f64 * level) as i64, at: START };
+            let repaid = bucket.repay(quota, uses);
+            prop_assert_eq!(repaid.level, bucket.level - signed(uses * quota.per_micros()));
+            prop_assert!(repaid.level >= 0 || repaid.remaining(quota) == 0);
+            let token = Micros(START.0 + repaid.token_in_us(quota));
+            prop_assert!(repaid.try_take(quota, token).is_ok());
+            prop_assert!(repaid.level >= signed(quota.per_micros()) || repaid.try_take(quota, Micros(token.0 - 1)).is_err());
+            prop_assert!(bucket.charge(quota, uses).level >= 0, "a charge goes no further than to empty");
         }
 
         #[test]
         fn conversion_keeps_the_tokens((old, new) in (quotas(), quotas()), level in 0.0..1.0_f64) {
-            let bucket = Bucket { level: (capacity(old) as f64 * level) as u64, at: START };
+            let bucket = Bucket { level: (capacity(old) as f64 * level) as i64, at: START };
             let converted = bucket.convert(old.per_micros(), new);
             prop_assert_eq!(converted.remaining(new), bucket.remaining(old).min(new.burst));
-            prop_assert!(converted.level <= capacity(new));
+            prop_assert!(converted.level <= signed(capacity(new)));
         }
     }
 
@@ -294,6 +325,11 @@ mod tests {
         let bucket = Bucket::full(quota, START).refill(quota, Micros(u64::MAX));
         assert_eq!(bucket.remaining(quota), 1_000_000_000);
         assert_eq!(bucket.charge(quota, u64::MAX).level, 0);
-        assert_eq!(Bucket { level: 0, at: Micros(0) }.refill(quota, Micros(u64::MAX)).level, capacity(quota));
+        assert_eq!(
+            signed(capacity(quota)) - bucket.repay(quota, u64::MAX).level,
+            signed(EXACT - 1),
+            "exact in a double"
+        );
+        assert_eq!(Bucket { level: 0, at: Micros(0) }.refill(quota, Micros(u64::MAX)).level, signed(capacity(quota)));
     }
 }

@@ -4,6 +4,7 @@
 use super::bucket::Bucket;
 use super::{Key, Org, User};
 use crate::key::KeyDigest;
+use crate::quota::Quota;
 
 /// All lasting records of a state, at a moment when it is neither changed nor used.
 ///
@@ -38,8 +39,8 @@ pub struct KeyExport {
     pub replaced: Vec<KeyDigest>,
     /// Its bucket.
     pub bucket: Bucket,
-    /// The `per` that the bucket's level is measured in, in microseconds.
-    pub per_us: u64,
+    /// The quota that the bucket is measured in.
+    pub quota: Quota,
 }
 
 impl KeyExport {

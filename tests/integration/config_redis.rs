@@ -7,7 +7,7 @@ use keygate::config::Config;
 use keygate::quota::Quota;
 use keygate::settings::SettingsErrors;
 use keygate::state;
-use keygate::state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings};
+use keygate::state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings, Share};
 use keygate::tls::CertificateFiles;
 use proptest::prelude::*;
 
@@ -81,6 +81,7 @@ fn redis_keys_are_all_read() {
     lease: 8s
     on_unavailable: known_keys
     max_staleness: 5m
+    share: level
     durability: { replicas: 2, timeout: 250ms }";
     let config = Config::parse(&directory.path().join("x.yaml"), &file(block)).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"));
@@ -101,7 +102,10 @@ fn redis_keys_are_all_read() {
     );
     assert_eq!((settings.database, settings.prefix.as_str()), (2, "a.B_1-"));
     assert_eq!((settings.deadline, settings.lease), (Duration::from_secs(2), Duration::from_secs(8)));
-    assert_eq!(settings.on_unavailable, OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(300) });
+    assert_eq!(
+        settings.on_unavailable,
+        OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(300), share: Share::Level }
+    );
     assert_eq!(settings.durability, Durability { replicas: 2, timeout: Duration::from_millis(250) });
 }
 
@@ -201,6 +205,8 @@ fn contradicting_keys_are_reported() {
     let late = problems("{ redis: { url: 'redis://h', deadline: 3s } }");
     let error = "is more than a quarter of `lease` (10s); make the lease longer, or the deadline shorter";
     assert_eq!(late, [format!("4:47: state.redis.deadline: {error}")]);
+    let share = problems("{ redis: { url: 'redis://h', share: level } }");
+    assert!(share[0].starts_with("4:44: state.redis.share: is of no use unless"), "{share:?}");
     let denied = problems("{ redis: { url: 'redis://h', on_unavailable: deny, max_staleness: 2m } }");
     assert!(denied[0].starts_with("4:74: state.redis.max_staleness: is of no use"), "{denied:?}");
 }

@@ -210,8 +210,8 @@ impl KeyRecord {
         let digest = state.secrets.current;
         let previous = state.secrets.previous.map(|(previous, _)| previous);
         let others = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous);
-        let (bucket, per_us) = (state.bucket, state.quota.per_micros());
-        KeyExport { key, digest, previous, replaced: others.collect(), bucket, per_us }
+        let (bucket, quota) = (state.bucket, state.quota);
+        KeyExport { key, digest, previous, replaced: others.collect(), bucket, quota }
     }
 
     /// Takes the usage that is to be written back. The next use makes the record dirty again.

@@ -104,6 +104,6 @@ fn quota(row: &Row<'_>) -> rusqlite::Result<Option<Quota>> {
 }
 
 fn bucket(row: &Row<'_>) -> rusqlite::Result<Option<(Bucket, u64)>> {
-    let (level, at, per) = (count(row, "level")?, time(row, "level_at")?, count(row, "level_per")?);
+    let (level, at, per): (Option<i64>, _, _) = (row.get("level")?, time(row, "level_at")?, count(row, "level_per")?);
     Ok(level.zip(at).zip(per).map(|((level, at), per)| (Bucket { level, at }, per)))
 }

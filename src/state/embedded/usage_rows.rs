@@ -21,7 +21,7 @@ pub(super) fn write_back(
         )?;
         for (key, usage) in used {
             let Usage { bucket, per_us, last_used, uses } = usage;
-            let (level, at) = (integer(bucket.level), integer(bucket.at.0));
+            let (level, at) = (bucket.level, integer(bucket.at.0));
             let last_used = last_used.map(|at| integer(at.0));
             update.execute((key.as_str(), level, integer(per_us), at, last_used, integer(uses)))?;
         }

@@ -66,7 +66,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::quota::Quota;
 use crate::session::TokenDigest;
 use crate::tls;
@@ -74,6 +74,7 @@ use crate::tls;
 use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Unavailable};
 
 mod settings;
+mod active_defaults;
 mod record_names;
 mod record_codec;
 mod packed;
@@ -89,6 +90,7 @@ mod unavailable;
 mod client;
 pub mod import;
 
+use active_defaults::ActiveDefaults;
 use client::{ClientShared, RedisClient};
 use decide::Decider;
 use directory::{Directory, DirectoryShared};
@@ -100,7 +102,7 @@ use scripts::Scripts;
 use slots::SlotLeases;
 
 pub use client::{Address, ConnectError, Durability, InvalidUrl, Login, Servers, Unsuitable, Url};
-pub use settings::{Clock, OnUnavailable, Settings};
+pub use settings::{Clock, OnUnavailable, Settings, Share};
 pub use slots::Permit;
 
 /// Time to wait for the servers at the start, before going on without them.
@@ -140,7 +142,7 @@ impl Redis {
     /// one can, decisions are refused, or made offline.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let (settings, scripts) = (Arc::new(settings), Arc::new(Scripts::new()));
-        let defaults = Arc::new(ArcSwap::from_pointee(settings.defaults()));
+        let defaults = Arc::new(ArcSwap::from_pointee(ActiveDefaults::new(settings.defaults(), clock::now())));
         let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
         let client_shared = Arc::new(ClientShared::new(settings.connections())?);
         let gateway_id = format!("h:{}", record_codec::new_version()?).into_bytes().into();
@@ -227,19 +229,21 @@ impl Redis {
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.directory.shared.defaults.load().quota
+        self.directory.shared.defaults.load().limits.quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        self.directory.shared.defaults.load().concurrent
+        self.directory.shared.defaults.load().limits.concurrent
     }
 
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
     ///
-    /// The next decision of each key reads its records again; while Redis is unavailable, cached ones stay in use.
+    /// The next decision of each key reads its records again; while Redis is unavailable, cached ones stay in use. The
+    /// time before this moment still counts by the quota before.
     pub fn set_defaults(&self, defaults: Defaults) {
-        self.directory.shared.defaults.store(Arc::new(defaults));
+        let active = &self.directory.shared.defaults;
+        active.store(Arc::new(active.load().with_limits(defaults, clock::now())));
     }
 
     /// Requests in flight through this process.

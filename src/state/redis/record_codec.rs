@@ -12,7 +12,7 @@ use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
-use crate::state::redis::packed::unpack;
+use crate::state::redis::packed::{unpack_signed, unsigned};
 use crate::state::{Key, Org, Session, User};
 
 /// Version of a record: 8 random characters, replaced on every change of anything but the live part. Being random, a
@@ -170,7 +170,8 @@ impl Fields {
 /// Decodes the live part of a key: bucket and version, time of the last use, number of uses.
 fn decode_live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
     let (version, numbers) = packed.split_first_chunk().ok_or(CommandError::UnexpectedReply)?;
-    let [level, at, per_us, uses, used] = unpack(numbers).ok_or(CommandError::UnexpectedReply)?;
+    let [level, rest @ ..] = unpack_signed::<5>(numbers).ok_or(CommandError::UnexpectedReply)?;
+    let [at, per_us, uses, used] = rest.map(unsigned);
     let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, per_us };
     Ok((live, Some(Micros(used)).filter(|used| used.0 > 0), uses))
 }

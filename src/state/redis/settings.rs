@@ -49,7 +49,18 @@ pub enum OnUnavailable {
     KnownKeys {
         /// Maximum age of the confirmation.
         max_staleness: Duration,
+        /// The share.
+        share: Share,
     },
+}
+
+/// Share of a gateway in the limits while Redis is unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Of what flows in from the outage on, and of the slots that were free: all gateways together stay within the limits.
+    Exact,
+    /// Of the bucket's last known level and of the limits. Inexact: gateways know different levels, and hold slots unevenly.
+    Level,
 }
 
 /// Clock of the decisions.
@@ -89,6 +100,16 @@ impl Settings {
             Clock::Server => 0,
             Clock::Caller => now.0,
         }
+    }
+
+    /// Time in microseconds for which a heartbeat registers this gateway: for as long as it may admit requests after it,
+    /// so that the others leave it its share.
+    pub(super) fn registration_micros(&self) -> u64 {
+        let admits = match self.on_unavailable {
+            OnUnavailable::Deny => Duration::ZERO,
+            OnUnavailable::KnownKeys { max_staleness, .. } => max_staleness,
+        };
+        u64::try_from((self.lease + admits).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// The lease in microseconds, as the scripts take it.

@@ -89,7 +89,8 @@ fn bucket_is_copied_to_the_microsecond() {
         let numbers: Vec<f64> =
             live[8..].chunks(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap())).collect();
         let used = key.key.last_used.map_or(0, |at| at.0);
-        let wanted = [key.bucket.level, key.bucket.at.0, key.per_us, key.key.uses, used];
+        let level = u64::try_from(key.bucket.level).unwrap();
+        let wanted = [level, key.bucket.at.0, key.quota.per_micros(), key.key.uses, used];
         assert_eq!(numbers, wanted.map(|number| number as f64), "{}", key.key.name);
     }
 }

@@ -7,9 +7,9 @@ use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
 use keygate::secret::Secret;
 use keygate::session::Token;
-use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
+use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings, Share};
 use keygate::state::{
-    Change, ChangeError, Key, Redis as RedisState, Session, State, Unavailable, session_quota_digest,
+    Change, ChangeError, Key, Redis as RedisState, Session, State, TicketSource, Unavailable, session_quota_digest,
 };
 
 use super::cases_sessions::{create, created, end, find, new_session};
@@ -118,7 +118,7 @@ fn sessions_are_unavailable_without_redis() {
     let proxy = Proxy::to(server.address());
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let deadline = Duration::from_millis(200);
-    let on_unavailable = OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) };
+    let on_unavailable = OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60), share: Share::Exact };
     let state = open(Settings { deadline, on_unavailable, ..settings(Servers::Single(address)) });
     let (session, digest) = block_on(created(&state));
     server.stop_process();
@@ -184,7 +184,8 @@ fn session_change_without_replicas_is_not_acknowledged() {
         assert_eq!(find(&state, &digest, session.created).await, None);
         lacks(state.change(Change::EndSession { session: id }).await);
         let content = b"x".to_vec();
-        lacks(state.change(Change::PutTicket { digest: token, content, expires: session.expires }).await);
+        let source = TicketSource::Operator;
+        lacks(state.change(Change::PutTicket { digest: token, content, expires: session.expires, source }).await);
         let taken = state.take_ticket(&token, session.created).await;
         assert!(matches!(taken, Err(ChangeError::Unavailable(_))), "{taken:?}");
         assert_eq!(state.take_ticket(&token, session.created).await.unwrap(), None);

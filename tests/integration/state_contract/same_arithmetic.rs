@@ -2,7 +2,7 @@
 
 use keygate::clock::Micros;
 use keygate::quota::Quota;
-use keygate::state::bucket::{Bucket, REORDERED_US};
+use keygate::state::bucket::{Bucket, REORDERED_US, capacity};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -17,16 +17,12 @@ const LATEST: u64 = 8_000_000_000_000_000;
 #[test]
 fn lua_refill_equals_rust() {
     let server = Redis::start();
-    let lua = |words: [u64; 5]| -> Vec<u64> {
-        let [level, at, requests, capacity, now] = words.map(|word| word.to_string());
-        evaluated(&server, "refilled", &[&level, &at, &requests, &capacity, &now])
-    };
     let times = (0..=LATEST, elapsed()).prop_map(|(at, elapsed)| (at, at.saturating_add_signed(elapsed).min(LATEST)));
     check(&(filled(), times), |((quota, level), (at, now))| {
-        let capacity = Bucket::full(quota, Micros(0)).level;
         let expected = Bucket { level, at: Micros(at) }.refill(quota, Micros(now));
-        let refilled = lua([level, at, u64::from(quota.requests), capacity, now]);
-        prop_assert_eq!(refilled, [expected.level, expected.at.0]);
+        let numbers = [exact(quota.requests), exact(capacity(quota)), exact(now)];
+        let refilled = evaluated(&server, "refilled", &[&[level, exact(at)][..], &numbers].concat());
+        prop_assert_eq!(refilled, [expected.level, exact(expected.at.0)]);
         Ok(())
     });
 }
@@ -34,16 +30,33 @@ fn lua_refill_equals_rust() {
 #[test]
 fn lua_conversion_equals_rust() {
     let server = Redis::start();
-    let lua = |words: [u64; 4]| -> Vec<u64> {
-        let [level, was, per, capacity] = words.map(|word| word.to_string());
-        evaluated(&server, "converted", &[&level, &was, &per, &capacity])
-    };
     check(&(filled(), quotas()), |((old, level), new)| {
-        let capacity = Bucket::full(new, Micros(0)).level;
         let expected = Bucket { level, at: Micros(0) }.convert(old.per_micros(), new);
-        prop_assert_eq!(lua([level, old.per_micros(), new.per_micros(), capacity]), [expected.level]);
+        let numbers = [level, exact(old.per_micros()), exact(new.per_micros()), exact(capacity(new))];
+        prop_assert_eq!(evaluated(&server, "converted", &numbers), [expected.level]);
         Ok(())
     });
+}
+
+/// The time before a quota came into force counts by the one before it.
+#[test]
+fn lua_settlement_equals_refill_conversion_and_refill() {
+    let server = Redis::start();
+    let spans = (0..=LATEST / 4, 0..=LATEST / 4, prop_oneof![Just(0), 0..=LATEST / 4]);
+    check(&(filled(), quotas(), spans), |((old, level), new, (at, elapsed, age))| {
+        let (bucket, now) = (Bucket { level, at: Micros(at) }, at + elapsed);
+        let begin = Micros(now.saturating_sub(age).max(at));
+        let expected = bucket.refill(old, begin).convert(old.per_micros(), new).refill(new, Micros(now));
+        let measured = [exact(old.requests), exact(old.per_micros()), exact(capacity(old))];
+        let in_force = [exact(new.requests), exact(new.per_micros()), exact(capacity(new)), exact(age), exact(now)];
+        let arguments = [&[level, exact(at)][..], &measured, &in_force].concat();
+        prop_assert_eq!(evaluated(&server, "settled_by", &arguments), [expected.level, exact(now)]);
+        Ok(())
+    });
+}
+
+fn exact(number: impl Into<u64>) -> i64 {
+    i64::try_from(number.into()).unwrap()
 }
 
 fn check<S: Strategy>(inputs: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
@@ -51,11 +64,22 @@ fn check<S: Strategy>(inputs: &S, test: impl Fn(S::Value) -> Result<(), TestCase
     TestRunner::new(config).run(inputs, test).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A quota, and a level that its bucket may have.
-fn filled() -> impl Strategy<Value = (Quota, u64)> {
+/// A quota, and a level that its bucket may have, also below zero.
+fn filled() -> impl Strategy<Value = (Quota, i64)> {
     quotas().prop_flat_map(|quota| {
-        let capacity = Bucket::full(quota, Micros(0)).level;
-        let levels = prop_oneof![Just(0), Just(capacity), capacity.saturating_sub(3)..=capacity, 0..=capacity];
+        let full = Bucket::full(quota, Micros(0));
+        let lowest = full.repay(quota, u64::MAX).level;
+        let full = full.level;
+        let levels = prop_oneof![
+            Just(0),
+            Just(full),
+            Just(lowest),
+            (full - 3).max(0)..=full,
+            0..=full,
+            lowest..=0,
+            -1000..=0_i64
+        ];
+        let levels = levels.prop_map(move |level: i64| level.max(lowest));
         (Just(quota), levels)
     })
 }
@@ -67,15 +91,20 @@ fn elapsed() -> impl Strategy<Value = i64> {
 }
 
 /// Result of a function of the scripts, as exact integers.
-fn evaluated(server: &Redis, function: &str, arguments: &[&str]) -> Vec<u64> {
+fn evaluated(server: &Redis, function: &str, arguments: &[i64]) -> Vec<i64> {
     let functions = include_str!("../../../src/state/redis/scripts/bucket.lua");
     let script = format!(
         "{functions}\n\
+         local function settled_by(level, at, requests, per, capacity, ...)\n\
+           return settled(level, at, per, struct.pack('<ddd', requests, per, capacity), ...)\n\
+         end\n\
          for i = 1, #ARGV do ARGV[i] = tonumber(ARGV[i]) end\n\
          local results = {{ {function}(unpack(ARGV)) }}\n\
          for i = 1, #results do results[i] = string.format('%.17g', results[i]) end\n\
          return results"
     );
-    let numbers: Vec<String> = server.cli(&[&["EVAL", &script, "0"], arguments].concat());
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let numbers: Vec<String> = server.cli(&[&["EVAL", &script, "0"], &arguments[..]].concat());
     numbers.iter().map(|number| number.parse().unwrap_or_else(|_| panic!("{number} is no integer"))).collect()
 }

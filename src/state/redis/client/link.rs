@@ -8,7 +8,7 @@
 //!   reply is lost.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::connect::{Connector, Target};
 use super::dial::{ConnectError, Driver};
 use super::live_links::Registration;
 use super::request::CommandRequest;
+use crate::clock::{self, Micros};
 
 /// Commands in flight on one link. At 100,000 decisions a second and the default deadline: all that can be answered in
 /// time.
@@ -37,6 +38,8 @@ pub(super) struct ServerLink {
     /// The last command was refused for a reason that was logged: one log line for a streak of refusals.
     refusing: AtomicBool,
     pub(super) status: watch::Sender<LinkStatus>,
+    /// Steady time at which it went down; 0 while it is up.
+    down_since: AtomicU64,
 }
 
 /// The connection while it works.
@@ -74,6 +77,7 @@ impl ServerLink {
             in_flight: AtomicUsize::new(0),
             refusing: AtomicBool::new(false),
             status,
+            down_since: AtomicU64::new(0),
         }
     }
 
@@ -83,6 +87,21 @@ impl ServerLink {
 
     pub(super) fn is_up(&self) -> bool {
         self.current().is_some()
+    }
+
+    /// Steady time since which it is down; `None` while it is up, or never was.
+    pub(super) fn down_since(&self) -> Option<Micros> {
+        Some(Micros(self.down_since.load(Ordering::Acquire))).filter(|since| since.0 > 0)
+    }
+
+    /// Notes that it is up from now on.
+    pub(super) fn mark_up(&self, live: LiveConnection) {
+        let mut current = self.current();
+        *current = Some(live);
+        // Under the lock: `mark_down` of this connection comes after it.
+        self.down_since.store(0, Ordering::Release);
+        drop(current);
+        self.status.send_replace(LinkStatus::Up);
     }
 
     /// Waits until the first attempt to connect has ended.
@@ -190,6 +209,7 @@ impl ServerLink {
         current.late += 1;
         if current.late >= BREAKER_THRESHOLD {
             *guard = None;
+            self.down_since.store(clock::steady().0, Ordering::Release);
             drop(guard);
             tracing::warn!(
                 server = %self,
@@ -205,6 +225,7 @@ impl ServerLink {
         let mut guard = self.current();
         if guard.as_ref().is_some_and(|current| current.number == number) {
             *guard = None;
+            self.down_since.store(clock::steady().0, Ordering::Release);
             drop(guard);
             tracing::warn!(server = %self, %error, "lost the connection to Redis; reconnecting");
             self.status.send_replace(LinkStatus::Down(None));

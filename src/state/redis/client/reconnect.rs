@@ -35,7 +35,7 @@ impl ServerLink {
             // Registered before the first command can be sent.
             let link = LiveLink { server: run_id, address, connection: connection.clone(), may_block };
             let registration = shared.live_links().register(link);
-            *self.current() = Some(LiveConnection {
+            self.mark_up(LiveConnection {
                 connection,
                 number,
                 late: 0,
@@ -43,7 +43,6 @@ impl ServerLink {
                 _driver: driver,
                 _registration: registration,
             });
-            self.status.send_replace(LinkStatus::Up);
             tracing::debug!(server = %self, "connected to Redis");
             self.connector.shared.topology_changed();
             let mut status = self.status.subscribe();

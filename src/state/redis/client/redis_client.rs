@@ -15,6 +15,7 @@ use super::script::Script;
 use super::settings::Durability;
 use super::shared::ClientShared;
 use super::topology::follow_topology;
+use crate::clock::Micros;
 
 /// Redirections that one command follows. More means that the nodes of the Cluster disagree.
 const MAX_REDIRECTS: usize = 4;
@@ -66,6 +67,12 @@ impl RedisClient {
     /// Returns whether at least one server is connected.
     pub(crate) fn is_up(&self) -> bool {
         self.0.all_links().iter().any(|link| link.is_up())
+    }
+
+    /// Steady time since which the server of a hash slot is not connected, by this thread's link; `None` while it is, or
+    /// when it is not known.
+    pub(crate) fn down_since(&self, slot: u16) -> Option<Micros> {
+        self.0.slots.load().link(slot)?.down_since()
     }
 
     /// Returns whether the servers form a Cluster.

@@ -182,8 +182,7 @@ fn apply_reply(
         // The script returned before it applied the report, so its releases are still to be reported.
         DecideReply::Stale(records) => {
             report.into_iter().for_each(PendingReport::not_sent);
-            let usage = Some(Arc::clone(&key.usage));
-            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records, usage))))
+            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records))))
         }
         DecideReply::Unknown => {
             report.into_iter().for_each(PendingReport::not_sent);
@@ -201,14 +200,22 @@ fn apply_decision(
     decided: Decided,
     report: Option<PendingReport>,
 ) -> Result<CallOutcome, DecideError> {
-    key.usage.confirm(decided.level, decided.uses, clock::now());
+    let now = clock::steady();
+    key.confirm(now);
+    key.usage.confirm(decided.level, decided.uses, now);
     match (decided.refusal, report) {
         (None, Some(report)) => match report.acquired(decided.taken, key.concurrent) {
             Some(permit) => Ok(CallOutcome::Admitted(decided, permit)),
             None => Err(DecideError::Fenced),
         },
         (Some(refusal), report) => {
-            let may_be_stale = report.is_some_and(PendingReport::denied);
+            let may_be_stale = match report {
+                Some(report) => report.denied(decided.taken),
+                None => {
+                    key.lease.note_answer(decided.taken);
+                    false
+                }
+            };
             // Only a denial for lack of slots depends on releases.
             let is_stale = may_be_stale && refusal == Refusal::TooManyInFlight;
             Ok(if is_stale { CallOutcome::StaleDenial(decided) } else { CallOutcome::Refused(decided, refusal) })

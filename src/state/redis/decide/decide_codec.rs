@@ -6,9 +6,9 @@ use super::key_cache::CachedKey;
 use crate::clock::Micros;
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
-use crate::state::bucket::Bucket;
+use crate::state::bucket::{Bucket, capacity};
 use crate::state::redis::client::CommandError;
-use crate::state::redis::packed::{pack, unpack};
+use crate::state::redis::packed::{pack, unpack_signed, unsigned};
 use crate::state::redis::record_codec::{Fields, StoredRecords};
 use crate::state::redis::settings::Settings;
 use crate::state::redis::slots::PendingReport;
@@ -19,8 +19,8 @@ const ADMITTED: u64 = 0;
 const UNREGISTERED: u64 = 9;
 /// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
 const STATUS_ONLY: u64 = 10;
-/// Length of the packed argument: three versions and twelve numbers.
-const REQUEST_LENGTH: usize = 8 * 15;
+/// Length of the packed argument: three versions and thirteen numbers.
+const REQUEST_LENGTH: usize = 8 * 16;
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
@@ -49,8 +49,8 @@ pub(super) enum DecideReply {
 pub(super) struct Decided {
     /// `None` when a token and a slot were taken.
     pub(super) refusal: Option<Refusal>,
-    /// Level of the bucket.
-    pub(super) level: u64,
+    /// Level of the bucket; below zero while uses are repaid.
+    pub(super) level: i64,
     /// Slots of the organization that are taken.
     pub(super) taken: u32,
     /// Those of them that this gateway holds, as Redis counts them: releases in flight are still included.
@@ -93,7 +93,7 @@ pub(super) fn encode_request(
         key.valid_until().0,
         u64::from(quota.inflow()),
         quota.per_micros(),
-        Bucket::full(quota, now).level,
+        capacity(quota),
         u64::from(key.concurrent),
         unreported,
         u64::from(released),
@@ -101,6 +101,7 @@ pub(super) fn encode_request(
         generation,
         u64::from(may_register),
         settings.script_time(now),
+        key.quota_age(now),
     ];
     numbers.into_iter().for_each(|number| pack(&mut packed, number));
     packed
@@ -123,7 +124,9 @@ impl DecideReply {
     }
 
     fn decode_packed(packed: &[u8]) -> Result<Self, CommandError> {
-        let [code, level, taken, uses, held] = unpack(packed).ok_or(CommandError::UnexpectedReply)?;
+        let [code, level, rest @ ..] = unpack_signed::<5>(packed).ok_or(CommandError::UnexpectedReply)?;
+        let [taken, uses, held] = rest.map(unsigned);
+        let code = unsigned(code);
         let refusal = match code {
             ADMITTED => None,
             UNREGISTERED => return Ok(Self::Unregistered),

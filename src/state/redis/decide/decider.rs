@@ -15,6 +15,7 @@ use crate::clock::{self, Micros};
 use crate::key::KeyId;
 use crate::quota::RateLimitStatus;
 use crate::refusal::Refusal;
+use crate::state::redis::active_defaults::ActiveDefaults;
 use crate::state::redis::client::{CommandError, RedisClient};
 use crate::state::redis::digest_index::find_key;
 use crate::state::redis::record_codec::StoredRecords;
@@ -23,7 +24,7 @@ use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::{OnUnavailable, Settings};
 use crate::state::redis::slots::{Permit, SlotLeases};
-use crate::state::{Admitted, DecideRequest, Decision, Defaults, Permit as StatePermit, Unavailable};
+use crate::state::{Admitted, DecideRequest, Decision, Permit as StatePermit, Unavailable};
 
 /// Attempts at one decision while the records keep changing. More means that they change all the time.
 const MAX_ATTEMPTS: usize = 5;
@@ -42,7 +43,7 @@ impl Decider {
         settings: Arc<Settings>,
         scripts: Arc<Scripts>,
         slots: Arc<SlotLeases>,
-        defaults: Arc<ArcSwap<Defaults>>,
+        defaults: Arc<ArcSwap<ActiveDefaults>>,
         revocations: Arc<KeptRevocations>,
         client: RedisClient,
     ) -> Self {
@@ -125,7 +126,7 @@ impl Decider {
     /// Reads the key of a digest into the cache: by the id that the presented key contains, else by the digest index.
     async fn read_key(&self, request: &DecideRequest<'_>) -> Result<Option<Arc<CachedKey>>, CommandError> {
         let insert = |records: StoredRecords| {
-            let cached = self.shared.cached_key(request.digest, &records, None);
+            let cached = self.shared.cached_key(request.digest, &records);
             self.shared.cache.insert(request.digest, cached)
         };
         // The id is not authenticated: only the digest says that the presented key is this one.
@@ -161,7 +162,7 @@ impl Decider {
         now: Micros,
     ) -> Result<Option<RateLimitStatus>, DecideError> {
         let Some(records) = self.read_records(id).await? else { return Ok(None) };
-        let cached = self.shared.cached_key(&records.key.digest, &records, None);
+        let cached = self.shared.cached_key(&records.key.digest, &records);
         self.read_status(Arc::new(cached), now).await
     }
 
@@ -179,6 +180,11 @@ impl Decider {
             }
         }
         Err(DecideError::Contended)
+    }
+
+    /// Steady time since which the server of a key is not connected; `None` while it is.
+    pub(super) fn down_since(&self, key: &CachedKey) -> Option<Micros> {
+        self.client.down_since(key.lease.hash_slot)
     }
 
     /// Reports the uses that were admitted offline, if Redis is available again.

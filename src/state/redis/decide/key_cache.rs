@@ -8,16 +8,17 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
 use super::usage::CachedUsage;
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
 use crate::quota::{EXACT, Quota};
 use crate::refusal::Refusal;
+use crate::state::DecideRequest;
+use crate::state::redis::active_defaults::ActiveDefaults;
 use crate::state::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
 use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::slots::SlotLease;
-use crate::state::{DecideRequest, Defaults};
 
 /// Keys in the cache, some 500 bytes each. A key in use that was evicted costs one more round trip.
 const CAPACITY: usize = 200_000;
@@ -28,7 +29,7 @@ const FOREVER: Micros = Micros(EXACT);
 pub(super) struct KeyCache {
     entries: Cache<KeyDigest, Arc<CachedKey>>,
     /// Limits of keys and organizations without limits of their own; they can change while the gateway runs.
-    defaults: Arc<ArcSwap<Defaults>>,
+    defaults: Arc<ArcSwap<ActiveDefaults>>,
     /// Revocations that hold whatever the records say.
     revocations: Arc<KeptRevocations>,
 }
@@ -53,14 +54,16 @@ pub(super) struct CachedKey {
     revocations_seen: AtomicU64,
     suspended: bool,
     /// The default limits that `quota` and `concurrent` were computed with.
-    defaults: Defaults,
+    defaults: ActiveDefaults,
     /// The quota in force.
     pub(super) quota: Quota,
     /// The concurrency limit in force.
     pub(super) concurrent: u32,
     pub(super) lease: Arc<SlotLease>,
-    /// Kept when the rest of the entry is replaced.
+    /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
     pub(super) usage: Arc<CachedUsage>,
+    /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
+    confirmed: AtomicU64,
 }
 
 /// Secret of the key that was presented.
@@ -74,12 +77,12 @@ enum PresentedSecret {
 }
 
 impl KeyCache {
-    pub(super) fn new(defaults: Arc<ArcSwap<Defaults>>, revocations: Arc<KeptRevocations>) -> Self {
+    pub(super) fn new(defaults: Arc<ArcSwap<ActiveDefaults>>, revocations: Arc<KeptRevocations>) -> Self {
         Self { entries: Cache::new(CAPACITY), defaults, revocations }
     }
 
     /// The default limits in force.
-    pub(super) fn defaults(&self) -> Defaults {
+    pub(super) fn defaults(&self) -> ActiveDefaults {
         **self.defaults.load()
     }
 
@@ -108,20 +111,20 @@ impl KeyCache {
 }
 
 impl CachedKey {
-    /// An entry for a presented digest. `usage` is the one of the entry that it replaces.
+    /// An entry for a presented digest, from records that were read just now.
     pub(super) fn new(
-        defaults: Defaults,
+        defaults: ActiveDefaults,
         names: &RecordNames,
         digest: &KeyDigest,
         StoredRecords { key, org, user }: &StoredRecords,
         lease: Arc<SlotLease>,
-        usage: Option<Arc<CachedUsage>>,
+        usage: Arc<CachedUsage>,
     ) -> Self {
         let (user_id, org_id) = (key.key.user, key.key.org);
         let is_session = key.key.session_quota_key;
         let key_id = (!is_session).then_some(key.key.id);
         let method = if is_session { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let quota = defaults.quota.in_force(key.key.quota);
+        let quota = defaults.limits.quota.in_force(key.key.quota);
         let permissions = user.as_ref().map_or(&[][..], |user| &user.user.permissions);
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
         let principal = Principal { key_id, user_id, org_id, method, headers };
@@ -142,10 +145,26 @@ impl CachedKey {
             suspended: org.org.suspended,
             defaults,
             quota,
-            concurrent: org.org.concurrent.unwrap_or(defaults.concurrent),
+            concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease,
-            usage: usage.unwrap_or_else(|| Arc::new(CachedUsage::new(key, quota))),
+            usage,
+            confirmed: AtomicU64::new(clock::steady().0),
         }
+    }
+
+    /// Notes that Redis decided by this entry, at a steady time.
+    pub(super) fn confirm(&self, now: Micros) {
+        self.confirmed.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Steady time of the last confirmation by Redis.
+    pub(super) fn confirmed(&self) -> Micros {
+        Micros(self.confirmed.load(Ordering::Relaxed))
+    }
+
+    /// Time for which the quota is in force, in microseconds; that of the key's own, if it has one, at least for so long.
+    pub(super) fn quota_age(&self, now: Micros) -> u64 {
+        now.since(self.defaults.quota_since)
     }
 
     /// The tag of its organization.

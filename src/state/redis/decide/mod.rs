@@ -10,12 +10,17 @@
 //! Read `decider` first, then `decide_call`.
 
 mod offline;
+mod share;
+#[cfg(test)]
+mod share_history;
+mod level_share;
 mod decider;
 mod decide_call;
 mod shared;
 mod decide_codec;
 mod key_cache;
 mod usage;
+mod usage_index;
 mod late_answer;
 
 pub(super) use decider::Decider;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
+use super::usage_index::UsageIndex;
 use crate::key::KeyDigest;
 use crate::state::redis::record_codec::{StoredRecords, new_version};
 use crate::state::redis::record_names::RecordNames;
@@ -18,6 +19,7 @@ pub(super) struct DeciderShared {
     pub(super) scripts: Arc<Scripts>,
     pub(super) slots: Arc<SlotLeases>,
     pub(super) cache: KeyCache,
+    usages: UsageIndex,
     /// Keys with uses that were admitted offline and have not been reported.
     unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
 }
@@ -25,18 +27,24 @@ pub(super) struct DeciderShared {
 impl DeciderShared {
     pub(super) fn new(settings: Arc<Settings>, scripts: Arc<Scripts>, slots: Arc<SlotLeases>, cache: KeyCache) -> Self {
         let names = RecordNames::new(&settings.prefix);
-        Self { settings, names, scripts, slots, cache, unreported_keys: Mutex::default() }
+        Self {
+            settings,
+            names,
+            scripts,
+            slots,
+            cache,
+            usages: UsageIndex::default(),
+            unreported_keys: Mutex::default(),
+        }
     }
 
     /// A cache entry from records, under the default limits in force.
-    pub(super) fn cached_key(
-        &self,
-        digest: &KeyDigest,
-        records: &StoredRecords,
-        usage: Option<Arc<CachedUsage>>,
-    ) -> CachedKey {
+    pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords) -> CachedKey {
+        let (key, defaults) = (&records.key, self.cache.defaults());
+        let quota = defaults.limits.quota.in_force(key.key.quota);
+        let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota));
         let lease = self.slots.lease_of(records.org.org.tag);
-        CachedKey::new(self.cache.defaults(), &self.names, digest, records, lease, usage)
+        CachedKey::new(defaults, &self.names, digest, records, lease, usage)
     }
 
     /// Records a use that was admitted offline, to be reported.

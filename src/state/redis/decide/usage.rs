@@ -1,13 +1,15 @@
-//! The mutable part of a cached key: its bucket as Redis last reported it, and uses that Redis has not counted yet.
+//! The mutable part of a cached key, which all its secrets share: its bucket as Redis last reported it, and uses that Redis has not counted yet.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::share::Share;
 use crate::clock::{self, Micros};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::redis::record_codec::StoredKey;
 
-/// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version.
+/// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version, and is the same for
+/// all secrets of the key.
 pub(super) struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the quota in force.
@@ -16,10 +18,12 @@ pub(super) struct UsageState {
     pub(super) bucket: Bucket,
     /// Uses that Redis has counted.
     pub(super) uses: u64,
-    /// Time of the last confirmation by Redis, by this gateway's clock.
+    /// Steady time of the last answer of Redis about the key.
     pub(super) confirmed: Micros,
-    /// Bucket of this gateway's share while Redis is unavailable; `None` while it is available.
-    pub(super) share: Option<Bucket>,
+    /// This gateway's share while Redis is unavailable; `None` while it is available.
+    pub(super) share: Option<Share>,
+    /// The same with `share: level`.
+    pub(super) level_share: Option<Bucket>,
     pub(super) unreported: UnreportedUses,
 }
 
@@ -50,20 +54,22 @@ impl CachedUsage {
         Self(Mutex::new(UsageState {
             bucket: key.live.bucket.convert(key.live.per_us, quota),
             uses: key.key.uses,
-            confirmed: clock::now(),
+            confirmed: clock::steady(),
             share: None,
+            level_share: None,
             unreported: UnreportedUses::default(),
         }))
     }
 
-    /// Notes a reply of Redis.
-    pub(super) fn confirm(&self, level: u64, uses: u64, now: Micros) {
+    /// Notes a reply of Redis, at a steady time.
+    pub(super) fn confirm(&self, level: i64, uses: u64, now: Micros) {
         let mut state = self.state();
         state.bucket = Bucket { level, at: now };
         state.uses = uses;
         state.confirmed = now;
         // Redis is back: the next outage begins with a new share.
         state.share = None;
+        state.level_share = None;
     }
 
     /// The uses to report, if there are any.

@@ -1,10 +1,10 @@
 //! Changes of keys.
 
 use super::commit_error::CommitError;
-use super::record_fields::{key_fields, quota_fields, quota_numbers};
+use super::record_fields::{key_fields, quota_fields};
 use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
@@ -41,12 +41,12 @@ impl Directory {
         let records = [names.user(tag, user.id), names.key(key.id), names.keys(tag), names.keys_of(tag, user.id)];
         let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
-        let used = key.last_used.unwrap_or_default().0;
+        let used = key.last_used.unwrap_or_default();
         let mut transaction = self.transaction();
         let [owner, record, keys, keys_of] = records.map(|name| transaction.record(name));
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
-        transaction.init_key(record, (full.level, full.at.0, quota.per_micros(), key.uses, used))?;
+        transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.set(record, &key_fields(key, digest));
         transaction.append(keys, key.id.as_str());
         transaction.add(keys_of, key.id.as_str());
@@ -104,12 +104,13 @@ impl Directory {
         let stored = self.require_active_key(id).await?;
         let default = self.default_quota();
         let (old, new) = (default.in_force(stored.key.quota), default.in_force(quota));
+        let age = clock::now().since(self.shared.defaults.load().quota_since);
         self.change_key(id, &stored, |transaction, record| {
             match quota {
                 Some(quota) => transaction.set(record, &quota_fields(quota)),
                 None => transaction.unset(record, &["requests", "per", "burst"]),
             }
-            transaction.convert_quota(record, &quota_numbers(old), &quota_numbers(new));
+            transaction.convert_quota(record, old, new, age);
         })
         .await
     }
@@ -140,6 +141,6 @@ impl Directory {
 
     /// The quota of keys without one of their own.
     fn default_quota(&self) -> Quota {
-        self.shared.defaults.load().quota
+        self.shared.defaults.load().limits.quota
     }
 }

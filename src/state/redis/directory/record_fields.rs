@@ -1,10 +1,9 @@
 //! Fields of the records, as they are written. `record_codec` decodes them.
 
-use crate::clock::Micros;
 use crate::identity::Permission;
 use crate::key::KeyDigest;
 use crate::quota::Quota;
-use crate::state::bucket::Bucket;
+use crate::state::bucket;
 use crate::state::redis::record_names::hex;
 use crate::state::{Key, Org, Session, User};
 
@@ -71,7 +70,7 @@ pub(super) fn quota_fields(quota: Quota) -> [(&'static str, String); 3] {
 
 /// A quota as the scripts compute with it.
 pub(super) fn quota_numbers(quota: Quota) -> serde_json::Value {
-    let capacity = Bucket::full(quota, Micros(0)).level;
+    let capacity = bucket::capacity(quota);
     serde_json::json!({ "requests": quota.inflow(), "per": quota.per_micros(), "capacity": capacity })
 }
 

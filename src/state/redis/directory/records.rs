@@ -12,6 +12,7 @@ use super::transaction::{CommitResult, Transaction};
 use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::state::redis::active_defaults::ActiveDefaults;
 use crate::state::redis::client::{CommandError, RedisClient, Script};
 use crate::state::redis::digest_index;
 use crate::state::redis::record_codec::{Fields, StoredKey};
@@ -19,7 +20,7 @@ use crate::state::redis::record_names::{RecordNames, org_slot, orgs_slot};
 use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::Settings;
-use crate::state::{ChangeError, Defaults, Key, Org, User};
+use crate::state::{ChangeError, Key, Org, User};
 
 /// Records that are read at a time.
 const CONCURRENT_READS: usize = 256;
@@ -40,7 +41,7 @@ pub(in crate::state::redis) struct DirectoryShared {
     pub(in crate::state::redis) names: RecordNames,
     scripts: Arc<Scripts>,
     pub(super) revocations: Arc<KeptRevocations>,
-    pub(in crate::state::redis) defaults: Arc<ArcSwap<Defaults>>,
+    pub(in crate::state::redis) defaults: Arc<ArcSwap<ActiveDefaults>>,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -50,7 +51,7 @@ impl DirectoryShared {
         settings: Arc<Settings>,
         scripts: Arc<Scripts>,
         revocations: Arc<KeptRevocations>,
-        defaults: Arc<ArcSwap<Defaults>>,
+        defaults: Arc<ArcSwap<ActiveDefaults>>,
     ) -> Self {
         let names = RecordNames::new(&settings.prefix);
         Self { settings, names, scripts, revocations, defaults, committing: tokio::sync::Mutex::default() }

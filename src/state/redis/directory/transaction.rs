@@ -5,6 +5,10 @@ use redis::Value;
 use serde::Serialize;
 use serde_json::json;
 
+use super::record_fields::quota_numbers;
+use crate::clock::Micros;
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::{Version, new_version};
 
@@ -127,13 +131,17 @@ impl<F> Transaction<F> {
         self.write(("sweep", ends, index, count));
     }
 
-    /// Writes the live part of a new key: a version and (bucket level, bucket time, `per`, uses, time of the last use).
+    /// Writes the live part of a new key: a version, the bucket with the quota that it is measured in, uses, and the
+    /// time of the last use.
     pub(in crate::state::redis) fn init_key(
         &mut self,
         record: Record,
-        (level, at, per, uses, used): (u64, u64, u64, u64, u64),
+        (bucket, quota): (Bucket, Quota),
+        uses: u64,
+        used: Micros,
     ) -> Result<(), getrandom::Error> {
-        self.write(("bucket", record, new_version()?, level, at, per, uses, used));
+        let Bucket { level, at } = bucket;
+        self.write(("bucket", record, new_version()?, level, at, uses, used, quota_numbers(quota)));
         Ok(())
     }
 
@@ -149,14 +157,10 @@ impl<F> Transaction<F> {
         Ok(())
     }
 
-    /// Converts a key's bucket from one quota to another. The tokens that it has at this moment stay.
-    pub(in crate::state::redis) fn convert_quota(
-        &mut self,
-        record: Record,
-        from: &serde_json::Value,
-        to: &serde_json::Value,
-    ) {
-        self.write(("quota", record, from, to));
+    /// Converts a key's bucket from one quota, in force for `age` microseconds, to another. The tokens that it has at
+    /// this moment stay.
+    pub(in crate::state::redis) fn convert_quota(&mut self, record: Record, from: Quota, to: Quota, age: u64) {
+        self.write(("quota", record, quota_numbers(from), quota_numbers(to), age));
     }
 
     /// Returns whether it would neither check nor write anything.

@@ -87,7 +87,7 @@ impl<'a> Importer<'a> {
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.0.shared.defaults.load().quota
+        self.0.shared.defaults.load().limits.quota
     }
 
     /// The organization with a tag.

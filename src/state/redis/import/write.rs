@@ -121,15 +121,15 @@ impl Importer<'_> {
     }
 
     fn create_key(&self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
-        let KeyExport { key, digest, previous, bucket, per_us, .. } = export;
+        let KeyExport { key, digest, previous, bucket, quota, .. } = export;
         let (all, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
         let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, key.user)];
         let [record, list, keys_of] = names.map(|name| transaction.record(name));
-        let used = key.last_used.unwrap_or_default().0;
+        let used = key.last_used.unwrap_or_default();
         let mut fields = key_fields(key, digest);
         fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
         transaction.check(Check::Absent(record), CommitError::Conflict);
-        transaction.init_key(record, (bucket.level, bucket.at.0, *per_us, key.uses, used))?;
+        transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
         transaction.set(record, &fields);
         transaction.append(list, id);
         transaction.add(keys_of, id);
@@ -143,12 +143,12 @@ impl Importer<'_> {
         current: KeyVersion,
         last_used: Option<Micros>,
     ) -> Result<(), ImportError> {
-        let KeyExport { key, bucket, per_us, .. } = export;
+        let KeyExport { key, bucket, quota, .. } = export;
         let record = transaction.record(self.0.shared.names.key(key.id));
-        let used = key.last_used.max(last_used).unwrap_or_default().0;
+        let used = key.last_used.max(last_used).unwrap_or_default();
         transaction.check(Check::Version(record, &current.0), CommitError::Conflict);
         transaction.check(Check::FewerUses(record, key.uses), CommitError::Conflict);
-        transaction.init_key(record, (bucket.level, bucket.at.0, *per_us, key.uses, used))?;
+        transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
         Ok(())
     }
 

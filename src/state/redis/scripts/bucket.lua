@@ -1,7 +1,13 @@
--- The token bucket, line by line as in src/state/bucket.rs. All numbers are integers below 2^53, exact in a double.
+-- The token bucket, line by line as in src/state/bucket.rs. All numbers are integers below 2^53, exact in a double. A
+-- level is below zero while uses are repaid that were admitted without Redis.
 
 -- A time at most this much before the bucket's own is a late reading; an earlier one means that the clock was set back.
 local REORDERED = 1000000
+
+-- The level below which no bucket falls: from there to a full one, every distance is exact.
+local function lowest(capacity)
+  return math.min(0, capacity - 9007199254740991)
+end
 
 -- The level at `now`, and the bucket's new time.
 local function refilled(level, at, requests, capacity, now)
@@ -29,7 +35,23 @@ local function converted(level, was, per, capacity)
     end
     bit = bit / 2
   end
-  return math.min(whole * per + quotient, capacity)
+  return math.max(lowest(capacity), math.min(whole * per + quotient, capacity))
+end
+
+-- The bucket at `now` under the quota in force for `age` microseconds (requests, per, capacity). It was measured with the
+-- `per` of `was`; `metered` is the whole quota that it was measured with, packed, or false when that is not known.
+--
+-- The time before the quota came into force counts by the one before it.
+local function settled(level, at, was, metered, requests, per, capacity, age, now)
+  if metered then
+    local its_requests, its_per, its_capacity = struct.unpack('<ddd', metered)
+    local begin = now - age
+    -- Another `per` was written by a gateway that does not know `metered`: then the quota before is not known.
+    if its_per == was and begin > at then
+      level, at = refilled(level, at, its_requests, its_capacity, begin)
+    end
+  end
+  return refilled(converted(level, was, per, capacity), at, requests, capacity, now)
 end
 
 -- The time in microseconds: the server's, unless the caller chose one.

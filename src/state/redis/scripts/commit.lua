@@ -13,11 +13,11 @@
 --         "rank" key score value | "unrank" key value     of a sorted set
 --         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
 --                                    of these names from a hash
---         "bucket" key version level at per uses used     the live part of a new key
+--         "bucket" key version level at uses used quota   the live part of a new key, measured in this quota
 --         "slots" key version        the live part of a new organization
 --         "stamp" key version        another version; the rest of the live part is kept
---         "quota" key old new        converts the bucket; {requests, per, capacity} of the old and the new quota. The
---                                    tokens of this moment stay
+--         "quota" key old new age    converts the bucket; {requests, per, capacity} of the old and the new quota, and
+--                                    the time for which the old one was in force. The tokens of this moment stay
 --
 -- Result: 0 when everything is written, else the number of the first check that failed, from 1; nothing was written.
 
@@ -36,6 +36,10 @@ local checks = {
   behind = function(key, uses) return select(5, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < uses end,
 }
 
+local function packed(quota)
+  return struct.pack('<ddd', quota.requests, quota.per, quota.capacity)
+end
+
 local writes = {
   set = function(key, ...) call('HSET', key, ...) end,
   unset = function(key, ...) call('HDEL', key, ...) end,
@@ -52,15 +56,19 @@ local writes = {
     call('HDEL', KEYS[index], unpack(over))
     call('ZREM', key, unpack(over))
   end,
-  bucket = function(key, ...) call('HSET', key, 'live', struct.pack('<c8ddddd', ...)) end,
+  bucket = function(key, version, level, at, uses, used, quota)
+    local live = struct.pack('<c8ddddd', version, level, at, quota.per, uses, used)
+    call('HSET', key, 'live', live, 'metered', packed(quota))
+  end,
   slots = function(key, version) call('HSET', key, 'live', struct.pack('<c8dd', version, 0, 0)) end,
   stamp = function(key, version) call('HSET', key, 'live', version .. call('HGET', key, 'live'):sub(9)) end,
-  quota = function(key, old, new)
-    local version, level, at, was, uses, used = struct.unpack('<c8ddddd', call('HGET', key, 'live'))
-    if was ~= old.per then level = converted(level, was, old.per, old.capacity) end
-    level, at = refilled(level, at, old.requests, old.capacity, time(change.now))
+  quota = function(key, old, new, age)
+    local record = call('HMGET', key, 'live', 'metered')
+    local version, level, at, was, uses, used = struct.unpack('<c8ddddd', record[1])
+    level, at = settled(level, at, was, record[2], old.requests, old.per, old.capacity, age, time(change.now))
     level = converted(level, old.per, new.per, new.capacity)
-    call('HSET', key, 'live', struct.pack('<c8ddddd', version, level, at, new.per, uses, used))
+    local live = struct.pack('<c8ddddd', version, level, at, new.per, uses, used)
+    call('HSET', key, 'live', live, 'metered', packed(new))
   end,
 }
 

@@ -1,12 +1,13 @@
 -- decide: decides one request, all or nothing.
 --
--- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use)
+-- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use), and
+--          `metered` the quota (requests, per, capacity) that the bucket was measured with
 -- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease); and the leases
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
 -- KEYS[4]  only with unreported uses: the reported ones, a hash that expires a day after the last report
 -- ARGV[1]  the gateway's field in KEYS[2]
--- ARGV[2]  the request: three versions and twelve integers, packed as the `unpack` below names them
+-- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them
 -- ARGV[3]  only with unreported uses: the name under which they are reported
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
@@ -33,9 +34,12 @@ local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY,
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
-  generation, may_register, chosen = unpack('<c8c8c8dddddddddddd', ARGV[2])
+  generation, may_register, chosen, age = unpack('<c8c8c8ddddddddddddd', ARGV[2])
+-- The quota in force as `metered` has it: requests, per and capacity, as they were packed.
+local quota = ARGV[2]:sub(41, 64)
 
-local live = call('HGET', KEYS[1], 'live')
+local key = call('HMGET', KEYS[1], 'live', 'metered')
+local live, metered = key[1], key[2]
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
 if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
@@ -58,9 +62,12 @@ end
 if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
 
 if now >= valid_until and code ~= REVOKED then code = EXPIRED end
-if was ~= per then level = converted(level, was, per, capacity) end
 local before = at
-level, at = refilled(level, at, requests, capacity, now)
+if was == per and metered == quota then
+  level, at = refilled(level, at, requests, capacity, now)
+else
+  level, at = settled(level, at, was, metered, requests, per, capacity, age, now)
+end
 local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
 if unreported > 0 then
   local total = unreported
@@ -69,7 +76,9 @@ if unreported > 0 then
     call('HSET', KEYS[4], ARGV[3], string.format('%.0f', total))
     call('EXPIRE', KEYS[4], 86400)
   end
-  level, uses, used = math.max(0, level - unreported * per), uses + unreported, math.max(used, now)
+  -- Below zero if need be: these uses were admitted without this bucket, and are repaid.
+  level = math.max(lowest(capacity), level - unreported * per)
+  uses, used = uses + unreported, now
 end
 local counted = released > 0
 if counted then
@@ -99,6 +108,7 @@ if code == ADMITTED then
 end
 if code == ADMITTED or unreported > 0 or set_back then
   call('HSET', KEYS[1], 'live', pack('<c8ddddd', version, level, at, per, uses, used))
+  if metered ~= quota then call('HSET', KEYS[1], 'metered', quota) end
 end
 -- A report of releases renews the lease like an admission; a plain refusal does not write the organization's record.
 if code == ADMITTED or released > 0 then

@@ -2,11 +2,11 @@
 //!
 //! - Released slots are reported within two [`TICK`]s when no decision of their organization carries them sooner, and
 //!   within [`EARLY_REPORT`] when the organization was last seen near its limit.
-//! - Leases and the registration are renewed [`BEATS`] times per lease time.
+//! - Leases and the registration are renewed [`BEATS`] times per lease time; the registration at every [`TICK`] while not
+//!   every gateway has seen every other one (`membership`).
 //! - Leases in doubt are resynced.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -14,6 +14,7 @@ use redis::Value;
 use tokio::time::{sleep, timeout};
 
 use super::lease::{LeaseState, SlotLease};
+use super::membership::Membership;
 use super::slot_leases::{SlotLeases, SlotReport, SlotReportReply};
 use super::slot_report::PendingReport;
 
@@ -58,6 +59,8 @@ pub(in crate::state::redis) struct Heartbeat {
     renew_interval: Duration,
     /// The last registration that Redis confirmed.
     registered: Option<Instant>,
+    /// True when every gateway had seen every other one then.
+    settled: bool,
     /// The last round that visited all leases.
     last_round: Instant,
 }
@@ -65,22 +68,23 @@ pub(in crate::state::redis) struct Heartbeat {
 impl Heartbeat {
     /// A heartbeat for this lease time.
     pub(in crate::state::redis) fn new(lease: Duration) -> Self {
-        Self { renew_interval: lease / BEATS, registered: None, last_round: Instant::now() }
+        Self { renew_interval: lease / BEATS, registered: None, settled: false, last_round: Instant::now() }
     }
 
     /// Renews the registration of this gateway, when it is time to.
     pub(in crate::state::redis) async fn renew_registration(&mut self, slots: &SlotLeases, client: &RedisClient) {
-        let is_due = self.registered.is_none_or(|at| at.elapsed() >= self.renew_interval);
-        if is_due && slots.register(client, false).await.is_ok() {
-            self.registered = Some(Instant::now());
+        let interval = if self.settled { self.renew_interval } else { TICK };
+        let is_due = self.registered.is_none_or(|at| at.elapsed() >= interval);
+        if is_due && let Ok(settled) = slots.register(client).await {
+            (self.registered, self.settled) = (Some(Instant::now()), settled);
         }
     }
 
     /// Waits for the next round and carries it out.
     pub(in crate::state::redis) async fn run_round(&mut self, slots: &SlotLeases, client: &RedisClient) {
-        // Without active leases there is only the registration to renew. Until the first one succeeded, it is tried at
-        // every tick.
-        let is_idle = slots.active.is_empty() && self.registered.is_some();
+        // Without active leases there is only the registration to renew. Until all gateways know of each other, that is
+        // done at every tick.
+        let is_idle = slots.active.is_empty() && self.settled;
         let pause = if is_idle { self.renew_interval } else { TICK };
         // Both the end of the pause and a wake-up are reasons for a round.
         let _ = timeout(pause, slots.active.wait_for_wake_up()).await;
@@ -108,19 +112,27 @@ impl SlotLeases {
             let round = HeartbeatRound { now, near_limit_only: false, renew_interval: Duration::ZERO };
             self.visit_leases(client, round).await;
         }
-        self.register(client, true).await
+        self.send_heartbeat(client, 0).await.map(drop)
     }
 
-    /// Registers this gateway as live, or removes the registration, and learns how many gateways are live.
-    async fn register(&self, client: &RedisClient, remove: bool) -> Result<(), CommandError> {
-        let lease = if remove { 0 } else { self.settings.lease.as_micros() };
-        let (gateways, lease) = (self.names.gateways(), lease.to_string());
-        let arguments: [&[u8]; 2] = [&self.gateway_id, lease.as_bytes()];
-        let live = client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await?;
-        if let Value::Int(live) = live {
-            self.gateways.store(u32::try_from(live).unwrap_or(u32::MAX), Ordering::Relaxed);
-        }
-        Ok(())
+    /// Registers this gateway as live, and learns its place among the gateways. Returns whether every gateway has seen
+    /// every other one.
+    async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
+        // Read before the heartbeat: the entry lives no shorter than from here.
+        let (beat, seen) = (clock::steady(), self.membership().map_or(0, |membership| membership.latest_join));
+        let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
+        let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
+        let membership = Membership::decode(&packed, beat).ok_or(CommandError::UnexpectedReply)?;
+        self.set_membership(membership);
+        Ok(membership.is_settled(seen))
+    }
+
+    /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
+    async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
+        let seen = self.membership().map_or(0, |membership| membership.latest_join);
+        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), seen.to_string());
+        let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
+        client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
     }
 
     async fn visit_leases(&self, client: &RedisClient, round: HeartbeatRound) {
@@ -152,7 +164,12 @@ impl SlotLeases {
         let slot_report = SlotReport { absolute: None, released, generation, deregister };
         match self.send_slot_report(client, lease, slot_report).await {
             Ok(SlotReportReply::Unregistered) => report.unregistered(),
-            Ok(reply) => report.acknowledged(reply == SlotReportReply::Deleted),
+            Ok(reply) => {
+                report.acknowledged(reply == SlotReportReply::Deleted);
+                if let SlotReportReply::Done(taken) = reply {
+                    lease.note_answer(taken);
+                }
+            }
             Err(error) if error.did_not_run() => report.not_sent(),
             Err(_) => drop(report),
         }

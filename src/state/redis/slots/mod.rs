@@ -39,6 +39,7 @@
 //! and `slot_report.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
 //! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.
 
+mod membership;
 mod heartbeat;
 mod slot_leases;
 mod slot_report;
@@ -50,5 +51,8 @@ mod tests;
 pub(super) use heartbeat::Heartbeat;
 pub use lease::Permit;
 pub(super) use lease::SlotLease;
+pub(super) use membership::Portion;
+#[cfg(test)]
+pub(super) use membership::{Membership, OtherGateway};
 pub(super) use slot_leases::SlotLeases;
 pub(super) use slot_report::PendingReport;

@@ -1,7 +1,7 @@
 //! All slot leases of this process, and the reports about them outside of decisions.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
 use redis::Value;
@@ -9,7 +9,8 @@ use rustc_hash::FxBuildHasher;
 
 use super::active_set::ActiveSet;
 use super::lease::SlotLease;
-use crate::clock;
+use super::membership::{Membership, Portion};
+use crate::clock::{self, Micros};
 use crate::key::OrgTag;
 use crate::state::redis::client::{CommandError, RedisClient};
 use crate::state::redis::packed::{pack, unpack};
@@ -27,8 +28,8 @@ pub(in crate::state::redis) struct SlotLeases {
     leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
     /// Leases that the heartbeat visits.
     pub(super) active: Arc<ActiveSet<SlotLease>>,
-    /// Live gateways, by the reply to the last heartbeat.
-    pub(super) gateways: AtomicU32,
+    /// This gateway's place among the gateways, by the reply to the last heartbeat; `None` before the first.
+    membership: Mutex<Option<Membership>>,
     /// Failovers of the servers so far, counted by the client.
     failovers: Arc<AtomicU64>,
 }
@@ -36,8 +37,8 @@ pub(in crate::state::redis) struct SlotLeases {
 /// Reply of `slot_report.lua`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotReportReply {
-    /// The report was applied, and the lease renewed.
-    Done,
+    /// The report was applied, and the lease renewed; so many slots of the organization are taken.
+    Done(u32),
     /// There is no such organization; nothing was changed.
     NoOrg,
     /// The report was applied, and the entry deleted, as nothing was held.
@@ -71,7 +72,7 @@ impl SlotLeases {
             gateway_id,
             leases: DashMap::with_hasher(FxBuildHasher),
             active: Arc::new(ActiveSet::new()),
-            gateways: AtomicU32::new(1),
+            membership: Mutex::new(None),
             failovers,
         }
     }
@@ -92,7 +93,20 @@ impl SlotLeases {
 
     /// Live gateways when Redis last answered a heartbeat; at least 1.
     pub(in crate::state::redis) fn live_gateways(&self) -> u32 {
-        self.gateways.load(Ordering::Relaxed).max(1)
+        self.membership().map_or(1, Membership::gateways)
+    }
+
+    /// This gateway's portion in an outage that began at `since`; `None` when it may not admit in it.
+    pub(in crate::state::redis) fn portion(&self, since: Micros) -> Option<Portion> {
+        self.membership()?.portion(since, self.settings.lease)
+    }
+
+    pub(super) fn membership(&self) -> Option<Membership> {
+        *self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_membership(&self, membership: Membership) {
+        *self.membership.lock().unwrap_or_else(PoisonError::into_inner) = Some(membership);
     }
 
     /// Sends the absolute number of slots held under a new generation, if the lease is in doubt. Returns false when
@@ -108,7 +122,10 @@ impl SlotLeases {
         let (held, generation) = (resync.held, resync.generation);
         let report = SlotReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
         match self.send_slot_report(client, lease, report).await? {
-            SlotReportReply::Done => lease.finish_resync(resync, false),
+            SlotReportReply::Done(taken) => {
+                lease.finish_resync(resync, false);
+                lease.note_answer(taken);
+            }
             SlotReportReply::Deleted => lease.finish_resync(resync, true),
             SlotReportReply::NoOrg => {
                 // With nothing held there is nothing to report either, should the organization come back.
@@ -152,9 +169,9 @@ impl SlotLeases {
 impl SlotReportReply {
     fn decode(reply: &Value) -> Option<Self> {
         let Value::BulkString(packed) = reply else { return None };
-        let [code, _taken] = unpack(packed)?;
+        let [code, taken] = unpack(packed)?;
         match code {
-            0 => Some(Self::Done),
+            0 => Some(Self::Done(u32::try_from(taken).unwrap_or(u32::MAX))),
             1 => Some(Self::NoOrg),
             2 => Some(Self::Deleted),
             9 => Some(Self::Unregistered),

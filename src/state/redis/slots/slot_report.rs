@@ -59,6 +59,7 @@ impl PendingReport {
         if data.generation != self.generation {
             return None;
         }
+        SlotLease::note_answer_locked(&mut data, taken);
         let permit = self.lease.grant(&mut data);
         // Half of the limit leaves room for what other gateways may have acquired since; an eighth of it waiting here
         // to be reported may already be missed by them.
@@ -81,10 +82,13 @@ impl PendingReport {
         }
     }
 
-    /// The script ran and acquired nothing (and, if it reported no release, did not renew the lease). Returns whether
+    /// The script ran and acquired nothing, as `taken` slots are taken (and, if it reported no release, did not renew the lease). Returns whether
     /// the denial may be stale because releases of this gateway were still in flight, or waiting.
-    pub(in crate::state::redis) fn denied(mut self) -> bool {
-        let may_be_stale = self.overtakes_releases || self.lease.data().released > 0;
+    pub(in crate::state::redis) fn denied(mut self, taken: u32) -> bool {
+        let mut data = self.lease.data();
+        SlotLease::note_answer_locked(&mut data, taken);
+        let may_be_stale = self.overtakes_releases || data.released > 0;
+        drop(data);
         if self.released > 0 {
             self.acknowledged(false);
         } else {

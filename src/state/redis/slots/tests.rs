@@ -200,15 +200,15 @@ fn offline_admission_stays_within_the_share() {
 #[test]
 fn denial_may_be_stale_while_releases_are_unreported() {
     let fixture = Fixture::new();
-    assert!(!fixture.begin().denied());
+    assert!(!fixture.begin().denied(LIMIT));
     let (first, second) = (fixture.acquire(99), fixture.acquire(100));
     drop(first);
     let (release, overtaking) = (fixture.begin(), fixture.begin());
-    assert!(overtaking.denied(), "the release is still in flight");
+    assert!(overtaking.denied(LIMIT), "the release is still in flight");
     release.acknowledged(false);
     let denied = fixture.begin();
     drop(second);
-    assert!(denied.denied(), "another slot was released meanwhile");
+    assert!(denied.denied(LIMIT), "another slot was released meanwhile");
 }
 
 #[test]

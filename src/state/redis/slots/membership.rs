@@ -1,0 +1,174 @@
+//! Membership: this gateway's place among the gateways on one Redis, by which they divide limits while it is unavailable.
+//!
+//! # Guarantee
+//!
+//! Let `S` be the gateways that may admit requests without Redis at one moment. Their portions of any whole number of
+//! units add up to at most that number, and of any rate to at most that rate, although each computes its own
+//! [`Portion`] from the last reply that it got. It follows from three facts about the `k`-th of `m` gateways in `S`, in
+//! the order in which they joined:
+//!
+//! - **its count is at least `m`.** A gateway admits only when every other gateway had *seen* its join
+//!   ([`Membership::is_settled`]), and it stays registered for as long as it may admit: its entry lives for the lease, in
+//!   which an outage must begin after the last heartbeat, and for `max_staleness`, in which it admits then.
+//! - **its rank is at least `k - 1`**, because the `k - 1` that joined earlier are in its list.
+//! - A portion only shrinks with the count, and with the rank.
+//!
+//! A gateway that left or died makes the portions of the others smaller than they could be, until its entry expires.
+
+use std::time::Duration;
+
+use crate::clock::Micros;
+use crate::state::redis::packed::unpack;
+
+/// One of `count` portions, the one with number `rank` from 0. Unit `u` of a whole belongs to the rank `u % count`, so
+/// that the portions add up to the whole exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::state::redis) struct Portion {
+    count: u32,
+    rank: u32,
+}
+
+/// Registration of this gateway, as the reply to its last heartbeat reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::state::redis) struct Membership {
+    portion: Portion,
+    /// Every other gateway has seen that this one joined.
+    is_settled: bool,
+    /// The latest join of all gateways. The next heartbeat tells that this gateway has seen it.
+    pub(in crate::state::redis) latest_join: u64,
+    /// Begin of the heartbeat, in steady time.
+    beat: Micros,
+}
+
+/// Another gateway's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::state::redis) struct OtherGateway {
+    /// Time at which it joined; no two are equal.
+    pub(in crate::state::redis) joined: u64,
+    /// The latest join that it has seen.
+    pub(in crate::state::redis) seen: u64,
+}
+
+impl Portion {
+    /// The portion of a gateway of which `earlier` of `count` gateways joined earlier.
+    pub(in crate::state::redis) fn new(count: u32, earlier: u32) -> Self {
+        Self { count: count.max(1), rank: earlier }
+    }
+
+    /// Number of portions.
+    pub(in crate::state::redis) fn count(self) -> u32 {
+        self.count
+    }
+
+    /// Units of `total` that belong to this portion.
+    pub(in crate::state::redis) fn of(self, total: u32) -> u32 {
+        total.saturating_sub(self.rank).div_ceil(self.count)
+    }
+
+    /// The portion when only the first `most` ranks get one; `None` for the others.
+    pub(in crate::state::redis) fn among(self, most: u32) -> Option<Self> {
+        let count = self.count.min(most);
+        (self.rank < count).then_some(Self { count, ..self })
+    }
+}
+
+impl Membership {
+    /// A membership from the entry of this gateway, which joined at `joined`, and those of the others.
+    pub(in crate::state::redis) fn new(joined: u64, others: &[OtherGateway], beat: Micros) -> Self {
+        let earlier = others.iter().filter(|other| other.joined < joined).count();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            portion: Portion::new(number(others.len()).saturating_add(1), number(earlier)),
+            is_settled: others.iter().all(|other| other.seen >= joined),
+            latest_join: others.iter().map(|other| other.joined).fold(joined, u64::max),
+            beat,
+        }
+    }
+
+    /// Decodes the reply of `heartbeat.lua`.
+    pub(super) fn decode(packed: &[u8], beat: Micros) -> Option<Self> {
+        let (own, others) = packed.split_at_checked(8)?;
+        let [joined] = unpack(own)?;
+        let others = others.chunks(16).map(|entry| {
+            let [joined, seen] = unpack(entry)?;
+            Some(OtherGateway { joined, seen })
+        });
+        Some(Self::new(joined, &others.collect::<Option<Vec<_>>>()?, beat))
+    }
+
+    /// Live gateways, this one included.
+    pub(in crate::state::redis) fn gateways(self) -> u32 {
+        self.portion.count
+    }
+
+    /// Returns whether every gateway has seen every other one, as far as this reply tells; `seen` is the join that this
+    /// gateway's heartbeat told.
+    pub(in crate::state::redis) fn is_settled(self, seen: u64) -> bool {
+        self.is_settled && seen >= self.latest_join
+    }
+
+    /// The portion in an outage that began at `since`; `None` when this gateway may not admit in it: not all others have
+    /// seen it, or they may have dropped it, because its last heartbeat is a lease ago.
+    pub(in crate::state::redis) fn portion(self, since: Micros, lease: Duration) -> Option<Portion> {
+        (self.is_settled && since < self.beat.after(lease)).then_some(self.portion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn portions_add_up_to_the_whole() {
+        for count in 1..20 {
+            for total in 0..100 {
+                let portions = (0..count).map(|rank| Portion::new(count, rank));
+                assert_eq!(portions.clone().map(|portion| portion.of(total)).sum::<u32>(), total);
+                let served = portions.filter_map(|portion| portion.among(total)).count();
+                assert_eq!(served, usize::try_from(count.min(total)).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn gateway_admits_only_when_all_others_have_seen_it() {
+        let other = |joined, seen| OtherGateway { joined, seen };
+        let portion =
+            |joined, others: &[OtherGateway]| Membership::new(joined, others, Micros(1)).portion(Micros(2), LEASE);
+        assert_eq!(portion(5, &[]), Some(Portion::new(1, 0)));
+        assert_eq!(portion(5, &[other(3, 4), other(4, 5)]), None);
+        assert_eq!(portion(5, &[other(3, 5), other(4, 6)]), Some(Portion::new(3, 2)));
+        let member = Membership::new(5, &[other(6, 6)], Micros(1));
+        assert_eq!(member.latest_join, 6);
+        assert!(!member.is_settled(5) && member.is_settled(6));
+        assert_eq!(member.portion(Micros(1).after(LEASE), LEASE), None, "the others may have dropped it");
+    }
+
+    #[test]
+    fn reply_is_decoded() {
+        let packed: Vec<u8> = [7.0, 3.0, 8.0, 8.0, 7.0].into_iter().flat_map(f64::to_le_bytes).collect();
+        let others = [OtherGateway { joined: 3, seen: 8 }, OtherGateway { joined: 8, seen: 7 }];
+        assert_eq!(Membership::decode(&packed, Micros(1)), Some(Membership::new(7, &others, Micros(1))));
+        assert_eq!(Membership::decode(&packed[..20], Micros(1)), None);
+    }
+
+    proptest! {
+        /// Counts and ranks as outdated as the guarantee allows.
+        #[test]
+        fn portions_of_outdated_lists_stay_within_the_whole(
+            outdated in prop::collection::vec((0..5_u32, 0..5_u32), 1..12), total in 0..60_u32,
+        ) {
+            let gateways = u32::try_from(outdated.len()).unwrap();
+            let portions = (0..).zip(outdated).map(|(position, (more, later))| Portion::new(gateways + more, position + later));
+            let portions: Vec<Portion> = portions.collect();
+            prop_assert!(portions.iter().map(|portion| portion.of(total)).sum::<u32>() <= total);
+            // A rate divides by the count, among those that get a token at all.
+            let rates = portions.iter().filter_map(|portion| portion.among(total)).map(|portion| 27720 / portion.count());
+            prop_assert!(rates.sum::<u32>() <= 27720 + gateways);
+        }
+    }
+}
