@@ -37,7 +37,7 @@ pub use dial::ConnectError;
 pub(crate) use hash_slots::hash_slot;
 pub(crate) use redis_client::RedisClient;
 pub(crate) use script::Script;
-pub(crate) use server::{Server, ServerStatus};
+pub(crate) use server::Server;
 pub(crate) use server_info::Replication;
 pub use server_info::Unsuitable;
 pub(crate) use settings::ConnectionSettings;

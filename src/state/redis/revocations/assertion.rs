@@ -1,13 +1,13 @@
 //! Assertion of the kept revocations on one server process: a task, for as long as a link of this process leads there.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue as _, RedisError};
 use tokio::time::sleep;
 
 use super::batches::{RoundTrip, round_trips};
-use super::kept::{Kept, KeptRevocations};
+use super::kept::{Kept, KeptRevocations, LackingServer};
 use super::revocation::Write;
 use crate::state::redis::client::{ClientShared, CommandError, Replication, Server, is_no_script};
 use crate::state::redis::record_codec::new_version;
@@ -18,6 +18,8 @@ use crate::state::redis::scripts::Scripts;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// First pause after a server refused a revocation or did not answer. It doubles up to [`LOOK_INTERVAL`].
 const RETRY_PAUSE: Duration = Duration::from_millis(25);
+/// Interval of looking for revocations that can be forgotten: short beside the time for which they are kept.
+const FORGET_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a reason to look: reasons come in bursts, and one look serves them all.
 const GATHER: Duration = Duration::from_millis(10);
 
@@ -47,6 +49,10 @@ pub(super) struct Assertion {
     most_replicas: usize,
     /// Failures in a row.
     failures: u32,
+    /// Present while there are failures.
+    lacking: Option<LackingServer>,
+    /// When it was last looked for revocations to forget.
+    forgot: Instant,
 }
 
 impl Assertion {
@@ -57,7 +63,17 @@ impl Assertion {
         run_id: Arc<str>,
     ) -> Self {
         let server = Server::new(run_id, Arc::clone(&client));
-        Self { kept, scripts, client, server, last: Replication::default(), most_replicas: 0, failures: 0 }
+        Self {
+            kept,
+            scripts,
+            client,
+            server,
+            last: Replication::default(),
+            most_replicas: 0,
+            failures: 0,
+            lacking: None,
+            forgot: Instant::now(),
+        }
     }
 
     /// Looks at the server again and again, and writes what it lacks.
@@ -88,7 +104,7 @@ impl Assertion {
                         "Redis had lost {lost} revocations in a failover or restart; they are in force again"
                     );
                 }
-                self.failures = 0;
+                (self.failures, self.lacking) = (0, None);
                 LOOK_INTERVAL
             }
             Err(error) => {
@@ -103,6 +119,7 @@ impl Assertion {
                 }
                 let pause = RETRY_PAUSE.saturating_mul(1 << self.failures.min(8));
                 self.failures += 1;
+                self.lacking.get_or_insert_with(|| LackingServer::new(&self.kept));
                 pause.min(LOOK_INTERVAL)
             }
         }
@@ -116,7 +133,7 @@ impl Assertion {
         if !status.replication.is_primary {
             return Ok(0);
         }
-        let missing = self.kept.unconfirmed(&status);
+        let missing = self.kept.unconfirmed(&status.replication.history, |slot| status.serves(slot));
         let (mut lost, mut refused) = (0, None);
         for round_trip in round_trips(&missing, status.is_single()) {
             match self.write(&round_trip).await {
@@ -129,7 +146,10 @@ impl Assertion {
         if let Some(error) = refused {
             return Err(AssertError::Refused(error));
         }
-        self.kept.forget_safe(&status, self.most_replicas);
+        if self.forgot.elapsed() >= FORGET_INTERVAL {
+            self.forgot = Instant::now();
+            self.kept.forget_safe(&status.replication, self.most_replicas, |slot| status.serves(slot));
+        }
         Ok(lost)
     }
 

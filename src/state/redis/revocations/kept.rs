@@ -13,7 +13,7 @@ use super::revocation::{Revocation, Subject};
 use crate::identity::UserId;
 use crate::key::KeyId;
 use crate::session::TokenDigest;
-use crate::state::redis::client::{Replication, ServerStatus};
+use crate::state::redis::client::Replication;
 use crate::state::redis::record_names::RecordNames;
 
 /// Revocations to keep, some 200 bytes each: more than operators make in the minutes for which they are kept. When there
@@ -40,8 +40,26 @@ pub(in crate::state::redis) struct KeptRevocations {
     generation: AtomicU64,
     /// The same for the tasks that assert entries.
     added: watch::Sender<u64>,
+    /// Servers that may lack entries. While there are any, nothing is forgotten: it may be safe on one server only.
+    lacking: AtomicUsize,
     /// True once entries were forgotten early: one log line for all of them.
     is_over_capacity: AtomicBool,
+}
+
+/// A server that may lack entries, for as long as this lives.
+pub(super) struct LackingServer(Arc<KeptRevocations>);
+
+impl LackingServer {
+    pub(super) fn new(kept: &Arc<KeptRevocations>) -> Self {
+        kept.lacking.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(kept))
+    }
+}
+
+impl Drop for LackingServer {
+    fn drop(&mut self) {
+        self.0.lacking.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl KeptRevocations {
@@ -52,6 +70,7 @@ impl KeptRevocations {
             sessions: AtomicUsize::new(0),
             generation: AtomicU64::new(1),
             added: watch::Sender::new(0),
+            lacking: AtomicUsize::new(0),
             is_over_capacity: AtomicBool::new(false),
         }
     }
@@ -106,9 +125,8 @@ impl KeptRevocations {
     }
 
     /// The revocations in the hash slots of a server that its history has not confirmed, ordered by hash slot.
-    pub(super) fn unconfirmed(&self, status: &ServerStatus) -> Vec<Kept> {
-        let history = &status.replication.history;
-        let is_due = |entry: &Entry| status.serves(entry.slot) && !entry.is_confirmed_in(history);
+    pub(super) fn unconfirmed(&self, history: &str, serves: impl Fn(u16) -> bool) -> Vec<Kept> {
+        let is_due = |entry: &Entry| serves(entry.slot) && !entry.is_confirmed_in(history);
         let due = self.entries.iter().filter(|entry| is_due(entry));
         let mut due: Vec<Kept> =
             due.map(|entry| Kept { slot: entry.slot, revocation: Arc::clone(&entry.revocation) }).collect();
@@ -127,9 +145,12 @@ impl KeptRevocations {
     }
 
     /// Forgets the revocations in the hash slots of a server that it cannot lose any more.
-    pub(super) fn forget_safe(&self, status: &ServerStatus, most_replicas: usize) {
+    pub(super) fn forget_safe(&self, replication: &Replication, most_replicas: usize, serves: impl Fn(u16) -> bool) {
+        if self.lacking.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         let now = Instant::now();
-        self.forget(|entry| status.serves(entry.slot) && entry.is_safe(&status.replication, most_replicas, now));
+        self.forget(|entry| serves(entry.slot) && entry.is_safe(replication, most_replicas, now));
     }
 
     /// Makes room: forgets the oldest hundredth, so that not every new entry has to look for the oldest one.
@@ -137,7 +158,7 @@ impl KeptRevocations {
         let mut kept: Vec<Instant> = self.entries.iter().map(|entry| entry.kept).collect();
         let (_, limit, _) = kept.select_nth_unstable(CAPACITY / 100);
         let limit = *limit;
-        self.forget(|entry| entry.kept < limit);
+        self.forget(|entry| entry.kept <= limit);
         if !self.is_over_capacity.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "more than {CAPACITY} revocations within minutes: a failover of Redis may undo the oldest; set \
@@ -154,5 +175,79 @@ impl KeptRevocations {
             }
             !forgotten
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Micros;
+    use crate::key::OrgTag;
+
+    fn kept() -> Arc<KeptRevocations> {
+        Arc::new(KeptRevocations::new(RecordNames::new("p")))
+    }
+
+    fn revocation() -> (KeyId, Revocation) {
+        let key = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        (key, Revocation::Key { key, at: Micros(7) })
+    }
+
+    fn replication(history: &str) -> Replication {
+        Replication { history: history.into(), is_primary: true, ..Replication::default() }
+    }
+
+    #[test]
+    fn revocation_is_found_once_it_is_added_and_changes_the_generation_once() {
+        let kept = kept();
+        let (key, revocation) = revocation();
+        let before = kept.generation();
+        assert!(!kept.has_key(key));
+        kept.add(revocation.clone());
+        let after = kept.generation();
+        assert!(kept.has_key(key) && after != before);
+        kept.add(revocation);
+        assert_eq!(kept.generation(), after, "decisions have nothing new to look up");
+        let (ended, other) = (TokenDigest::of(b"ended"), TokenDigest::of(b"other"));
+        assert!(!kept.has_session(&ended));
+        kept.add(Revocation::Session(ended));
+        assert!(kept.has_session(&ended) && !kept.has_session(&other));
+    }
+
+    #[test]
+    fn revocation_is_unconfirmed_in_every_history_but_those_that_confirmed_it() {
+        let kept = kept();
+        let (first, second) = (revocation().1, revocation().1);
+        kept.add(first);
+        let told = kept.unconfirmed("a", |_| true);
+        kept.confirm(&told, &replication("a"));
+        kept.add(second);
+        assert_eq!(told.len(), 1);
+        assert_eq!(kept.unconfirmed("a", |_| true).len(), 1, "what one server confirmed is kept for each revocation");
+        assert_eq!(kept.unconfirmed("b", |_| true).len(), 2);
+        assert_eq!(kept.unconfirmed("b", |slot| slot == told[0].slot).len(), 1, "other hash slots are others' affair");
+    }
+
+    #[test]
+    fn nothing_is_forgotten_while_a_server_may_lack_it() {
+        let kept = kept();
+        kept.add(revocation().1);
+        let lacking = LackingServer::new(&kept);
+        assert_eq!(kept.lacking.load(Ordering::Relaxed), 1);
+        drop(lacking);
+        assert_eq!(kept.lacking.load(Ordering::Relaxed), 0);
+        kept.forget_safe(&replication("a"), 0, |_| true);
+        assert!(!kept.is_empty(), "no server has confirmed it");
+    }
+
+    #[test]
+    fn number_of_kept_revocations_is_bounded_and_the_newest_stay() {
+        let kept = kept();
+        let tag = OrgTag::generate().unwrap();
+        let keys: Vec<KeyId> = (0..=CAPACITY).map(|_| KeyId::generate(tag).unwrap()).collect();
+        keys.iter().for_each(|key| kept.add(Revocation::Key { key: *key, at: Micros(7) }));
+        assert!(kept.entries.len() <= CAPACITY);
+        assert!(keys[CAPACITY / 2..].iter().all(|key| kept.has_key(*key)));
+        assert!(kept.entries.len() > CAPACITY / 2);
     }
 }

@@ -196,6 +196,35 @@ fn revocations_are_asserted_until_a_restarted_node_accepts_them() {
     close(&[&knows, &other]);
 }
 
+/// The new owner of a hash slot has a history of its own, in which the records are older.
+#[test]
+fn revocations_are_asserted_on_the_new_owner_of_a_hash_slot() {
+    let _entered = enter();
+    let cluster = Cluster::start(2, 0);
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    let [knows, other] = [open(&servers), open(&servers)];
+    let subjects = block_on(Subjects::create(&knows));
+    let tag = subjects.fixture.tag.as_str();
+    let slot = cluster.slot_of(tag);
+    let from = cluster.primary_of(slot);
+    let to = cluster.primaries().into_iter().find(|node| node.port() != from.port()).unwrap();
+    let user = block_on(knows.key(subjects.user_key.id)).unwrap().unwrap().user;
+    let records = [format!("keygate:{{{tag}}}:key:{}", subjects.key.id), format!("keygate:{{{tag}}}:user:{user}")];
+    let old = records.map(|name| (from.cli::<Vec<u8>>(&["DUMP", &name]), name));
+    block_on(subjects.revoke(&knows));
+    cluster.begin_move(slot, from, to);
+    for (dump, record) in &old {
+        from.cli::<u64>(&["DEL", record]);
+        to.cli::<()>(&["ASKING"]);
+        to.query::<()>(::redis::cmd("RESTORE").arg(record).arg(0).arg(dump)).unwrap();
+    }
+    while cluster.move_keys(slot, from, to, 100) > 0 {}
+    cluster.end_move(slot, from, to);
+    subjects.until_back(&knows);
+    subjects.until_obeyed(&other);
+    close(&[&knows, &other]);
+}
+
 /// Links move to the new primary one after another: what one of them is told by the old primary, the new one learns.
 #[test]
 fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
