@@ -67,6 +67,7 @@ pub mod timer;
 pub mod byte_stream;
 pub mod request_body;
 pub mod failed_auth;
+pub mod abort_on_drop;
 
 // Domain: the nouns of the field, without I/O.
 pub mod refusal;
@@ -76,6 +77,7 @@ pub mod identity;
 pub mod key;
 pub mod session;
 pub mod quota;
+pub mod page;
 pub mod clock;
 pub mod secret;
 

@@ -52,6 +52,8 @@ pub struct Metrics {
     pub panics: IntCounter,
     /// Attempts with invalid credentials that were refused because the client's address had made too many.
     pub attempts_refused: IntCounter,
+    /// Requests to the dashboard that were refused because the person had sent too many.
+    pub dashboard_limited: IntCounter,
     /// Header fields that were removed because a server could misread their names.
     pub fields_dropped: FieldMetrics,
     /// Downstream connections.
@@ -100,6 +102,7 @@ const ENDPOINT_UP: &str = "1 when the last connection attempt to the endpoint su
 const UPSTREAM_RETRIES: &str = "Requests sent again because a pooled connection closed without a response";
 const OVERHEAD: &str = "Time from the arrival of a request's head to its forwarding";
 const ATTEMPTS_REFUSED: &str = "Attempts with invalid credentials refused because their address made too many";
+const DASHBOARD_LIMITED: &str = "Requests to the dashboard refused because their person had sent too many";
 const CONFIG_LOADED_AT: &str = "Unix time of the last successful load of the configuration";
 const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succeeded, else 0";
 
@@ -126,6 +129,7 @@ impl Metrics {
             audit: AuditMetrics::new(r),
             panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
             attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
+            dashboard_limited: counter(r, "dashboard_rate_limited_total", DASHBOARD_LIMITED),
             fields_dropped: FieldMetrics::new(r),
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&timeouts),

@@ -3,7 +3,8 @@
 use super::operation::Operation;
 use super::reply::Reply;
 use crate::clock::Micros;
-use crate::management::{Actor, Management, ManagementError};
+use crate::management::{Actor, KeyQuery, Management, ManagementError};
+use crate::page::{Page, PageQuery};
 
 /// The actor of the admin socket and of the command line: a process that may open the socket, or the files of the state.
 const ACTOR: &Actor = &Actor::Operator;
@@ -16,19 +17,21 @@ const ACTOR: &Actor = &Actor::Operator;
 pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
     Ok(match operation {
         Operation::CreateOrg { name } => to.create_org(ACTOR, &name, now).await?.into(),
-        Operation::ListOrgs {} => to.list_orgs(ACTOR, now).await?.into(),
+        Operation::ListOrgs { cursor, limit } => to.list_orgs(ACTOR, &PageQuery { cursor, limit }, now).await?.into(),
         Operation::ShowOrg { org } => to.show_org(ACTOR, &org, now).await?.into(),
         Operation::SuspendOrg { org } => to.suspend_org(ACTOR, &org, now).await?.into(),
         Operation::ResumeOrg { org } => to.resume_org(ACTOR, &org, now).await?.into(),
         Operation::LimitOrg { org, concurrent } => to.limit_org(ACTOR, &org, concurrent, now).await?.into(),
         Operation::CreateUser { org, email, permissions } =>
             to.create_user(ACTOR, &org, &email, permissions, now).await?.into(),
-        Operation::ListUsers { org } => to.list_users(ACTOR, &org, now).await?.into(),
+        Operation::ListUsers { org, cursor, limit } =>
+            to.list_users(ACTOR, &org, &PageQuery { cursor, limit }, now).await?.into(),
         Operation::PermitUser { org, user, permissions } =>
             to.permit_user(ACTOR, &org, &user, permissions, now).await?.into(),
         Operation::RemoveUser { org, user } => to.remove_user(ACTOR, &org, &user, now).await?.into(),
         Operation::CreateKey { org, user, name } => to.create_key(ACTOR, &org, &user, &name, now).await?.into(),
-        Operation::ListKeys { org } => to.list_keys(ACTOR, &org, now).await?.into(),
+        Operation::ListKeys { org, cursor, limit } =>
+            to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?.into(),
         Operation::ShowKey { key } => to.show_key(ACTOR, key, now).await?.into(),
         Operation::RevokeKey { key } => to.revoke_key(ACTOR, key, now).await?.into(),
         Operation::RotateKey { key, overlap } => to.rotate_key(ACTOR, key, overlap, now).await?.into(),
@@ -36,11 +39,14 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
         Operation::ImportKey { org, user, sha256, name } =>
             to.import_key(ACTOR, &org, &user, &sha256, &name, now).await?.into(),
         Operation::Explain { key } => to.explain_key(ACTOR, key, now).await?.into(),
-        Operation::ListUses { key, uses } => to.list_uses(ACTOR, key, uses, now).await?.into(),
+        Operation::ListUses { key, uses, cursor, limit } =>
+            to.list_uses(ACTOR, key, uses, &PageQuery { cursor, limit }, now).await?.into(),
         Operation::Activity { org, keys } => to.key_activity(ACTOR, &org, keys, now).await?.into(),
         Operation::LinkSession { org, user } => to.create_link(ACTOR, &org, &user, now).await?.into(),
-        Operation::ListSessions { org } => to.list_sessions(ACTOR, org.as_deref(), now).await?.into(),
+        Operation::ListSessions { org, cursor, limit } =>
+            to.list_sessions(ACTOR, org.as_deref(), false, &PageQuery { cursor, limit }, now).await?.into(),
         Operation::EndSession { session } => to.end_session(ACTOR, session, now).await?.into(),
-        Operation::EndSessions { org, user } => to.end_sessions(ACTOR, &org, &user, now).await?.into(),
+        Operation::EndSessions { org, user } =>
+            Page { items: to.end_sessions(ACTOR, &org, &user, now).await?, next: None }.into(),
     })
 }

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Permission, SessionId};
 use crate::key::KeyId;
-use crate::management::{LimitUpdate, UseQuery, duration_text};
+use crate::management::{LimitUpdate, UseFilter, duration_text};
+use crate::page::PageLimit;
 
-/// Operation on the wire. Organizations are given by id or name, users by id or email address.
+/// Operation on the wire. Organizations are given by id or name, users by id or email address. Lists are read a page at a
+/// time: `cursor` is the `nextCursor` of the page before, `limit` the number of entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", deny_unknown_fields)]
 #[allow(missing_docs, reason = "fields are the operands of the function that the variant names")]
@@ -18,7 +20,12 @@ pub enum Operation {
     CreateOrg { name: String },
     /// [`list_orgs`](crate::management::Management::list_orgs)
     #[serde(rename = "org.list")]
-    ListOrgs {},
+    ListOrgs {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
     /// [`show_org`](crate::management::Management::show_org)
     #[serde(rename = "org.show")]
     ShowOrg { org: String },
@@ -36,7 +43,13 @@ pub enum Operation {
     CreateUser { org: String, email: String, permissions: Vec<Permission> },
     /// [`list_users`](crate::management::Management::list_users)
     #[serde(rename = "user.list")]
-    ListUsers { org: String },
+    ListUsers {
+        org: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
     /// [`permit_user`](crate::management::Management::permit_user)
     #[serde(rename = "user.permit")]
     PermitUser { org: String, user: String, permissions: Vec<Permission> },
@@ -48,7 +61,13 @@ pub enum Operation {
     CreateKey { org: String, user: String, name: String },
     /// [`list_keys`](crate::management::Management::list_keys)
     #[serde(rename = "key.list")]
-    ListKeys { org: String },
+    ListKeys {
+        org: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
     /// [`show_key`](crate::management::Management::show_key)
     #[serde(rename = "key.show")]
     ShowKey { key: KeyId },
@@ -76,7 +95,11 @@ pub enum Operation {
     ListUses {
         key: KeyId,
         #[serde(default)]
-        uses: UseQuery,
+        uses: UseFilter,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
     },
     /// [`key_activity`](crate::management::Management::key_activity)
     #[serde(rename = "org.activity")]
@@ -86,13 +109,84 @@ pub enum Operation {
     LinkSession { org: String, user: String },
     /// [`list_sessions`](crate::management::Management::list_sessions)
     #[serde(rename = "session.list")]
-    ListSessions { org: Option<String> },
+    ListSessions {
+        #[serde(default)]
+        org: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
     /// [`end_session`](crate::management::Management::end_session)
     #[serde(rename = "session.end")]
     EndSession { session: SessionId },
     /// [`end_sessions`](crate::management::Management::end_sessions)
     #[serde(rename = "session.end_all")]
     EndSessions { org: String, user: String },
+}
+
+impl Operation {
+    /// The operation that lists all organizations.
+    pub fn list_orgs() -> Self {
+        Self::ListOrgs { cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists the users of an organization.
+    pub fn list_users(org: String) -> Self {
+        Self::ListUsers { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists the keys of an organization.
+    pub fn list_keys(org: String) -> Self {
+        Self::ListKeys { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists web sessions, of one organization or all.
+    pub fn list_sessions(org: Option<String>) -> Self {
+        Self::ListSessions { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The cursor of an operation that lists.
+    pub fn cursor_mut(&mut self) -> Option<&mut Option<String>> {
+        match self {
+            Self::ListOrgs { cursor, .. }
+            | Self::ListUsers { cursor, .. }
+            | Self::ListKeys { cursor, .. }
+            | Self::ListUses { cursor, .. }
+            | Self::ListSessions { cursor, .. } => Some(cursor),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it only reads: it may be abandoned when its client is gone.
+    pub(super) fn is_read(&self) -> bool {
+        match self {
+            Self::ListOrgs { .. }
+            | Self::ShowOrg { .. }
+            | Self::ListUsers { .. }
+            | Self::ListKeys { .. }
+            | Self::ShowKey { .. }
+            | Self::Explain { .. }
+            | Self::ListUses { .. }
+            | Self::Activity { .. }
+            | Self::ListSessions { .. } => true,
+            Self::CreateOrg { .. }
+            | Self::SuspendOrg { .. }
+            | Self::ResumeOrg { .. }
+            | Self::LimitOrg { .. }
+            | Self::CreateUser { .. }
+            | Self::PermitUser { .. }
+            | Self::RemoveUser { .. }
+            | Self::CreateKey { .. }
+            | Self::RevokeKey { .. }
+            | Self::RotateKey { .. }
+            | Self::LimitKey { .. }
+            | Self::ImportKey { .. }
+            | Self::LinkSession { .. }
+            | Self::EndSession { .. }
+            | Self::EndSessions { .. } => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -104,7 +198,14 @@ mod tests {
         let key: KeyId = "abcDEF123".parse().unwrap();
         let limits = LimitUpdate { requests: Some(10), per: Some(Duration::from_secs(60)), burst: None };
         let cases = [
-            (Operation::ListOrgs {}, r#"{"operation":"org.list"}"#),
+            (
+                Operation::ListOrgs { cursor: None, limit: PageLimit::default() },
+                r#"{"operation":"org.list","limit":20}"#,
+            ),
+            (
+                Operation::ListKeys { org: "acme".into(), cursor: Some("c".into()), limit: PageLimit::of(5) },
+                r#"{"operation":"key.list","org":"acme","cursor":"c","limit":5}"#,
+            ),
             (
                 Operation::RotateKey { key, overlap: Some(Duration::from_secs(3600)) },
                 r#"{"operation":"key.rotate","key":"abcDEF123","overlap":"1h"}"#,
@@ -114,13 +215,24 @@ mod tests {
                 r#"{"operation":"key.limits","key":"abcDEF123","limits":{"requests":10,"per":"1m","burst":null}}"#,
             ),
             (
-                Operation::ListUses { key, uses: UseQuery { limit: Some(5), ..UseQuery::default() } },
-                r#"{"operation":"key.uses","key":"abcDEF123","uses":{"outcome":null,"refused":null,"before":null,"limit":5}}"#,
+                Operation::ListUses {
+                    key,
+                    uses: UseFilter { outcome: None, refused: Some(true) },
+                    cursor: None,
+                    limit: PageLimit::of(5),
+                },
+                r#"{"operation":"key.uses","key":"abcDEF123","uses":{"outcome":null,"refused":true},"limit":5}"#,
             ),
         ];
         for (operation, json) in cases {
             assert_eq!(serde_json::to_string(&operation).unwrap(), json);
             assert_eq!(serde_json::from_str::<Operation>(json).unwrap(), operation);
+        }
+        let listed: Operation = serde_json::from_str(r#"{"operation":"org.list"}"#).unwrap();
+        assert_eq!(listed, Operation::ListOrgs { cursor: None, limit: PageLimit::default() });
+        for limit in ["0", "-1", "1.5", r#""20""#, "null"] {
+            let json = format!(r#"{{"operation":"org.list","limit":{limit}}}"#);
+            assert!(serde_json::from_str::<Operation>(&json).is_err(), "{limit}");
         }
         assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.list","x":1}"#).is_err());
         assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.drop"}"#).is_err());

@@ -9,6 +9,7 @@ use crate::key::KeyId;
 use crate::management::{
     Activity, ActivityReport, ApiKey, Explanation, Key, Link, NewKey, Org, Session, UsePage, User,
 };
+use crate::page::Page;
 
 /// Reply to an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,25 +19,31 @@ pub enum Reply {
     /// An organization, as it is now.
     Org { org: Org },
     /// Organizations, in the order of their creation.
-    Orgs { orgs: Vec<Org> },
+    Orgs(Page<Org>),
     /// A user, as it is now.
     User { user: User },
     /// Users, in the order of their creation.
-    Users { users: Vec<User> },
+    Users(Page<User>),
     /// A key, as it is now.
     Key { key: Key },
     /// Keys, in the order of their creation.
-    Keys { keys: Vec<Key> },
+    Keys(Page<Key>),
     /// A key with a new secret: the only time that it is shown.
     NewKey { api_key: ApiKey, key: Key },
-    /// Uses of a key, newest first, as one gateway recorded them; with `next`, there may be older ones.
-    Uses { uses: Vec<Record>, next: Option<String>, gateway: String },
+    /// Uses of a key, newest first, as one gateway recorded them.
+    Uses {
+        #[serde(flatten)]
+        page: Page<Record>,
+        gateway: String,
+    },
     /// Activity of each key in the last day, as one gateway recorded it.
     Activity { keys: BTreeMap<KeyId, Activity>, gateway: String },
     /// A sign-in link.
     Link { link: Link },
+    /// A web session that was ended.
+    Session { session: Session },
     /// Web sessions, oldest first.
-    Sessions { sessions: Vec<Session> },
+    Sessions(Page<Session>),
     /// Why a key is, or would be, refused.
     Explanation { explanation: Box<Explanation> },
 }
@@ -51,6 +58,18 @@ impl Reply {
         value.as_object_mut().and_then(|object| object.remove("reply"));
         Ok(value)
     }
+
+    /// The cursor of the next page; none for a last page, and for replies that are no list.
+    pub fn next_cursor(&self) -> Option<&str> {
+        match self {
+            Self::Orgs(page) => page.next.as_deref(),
+            Self::Users(page) => page.next.as_deref(),
+            Self::Keys(page) => page.next.as_deref(),
+            Self::Uses { page, .. } => page.next.as_deref(),
+            Self::Sessions(page) => page.next.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 impl From<Org> for Reply {
@@ -59,9 +78,9 @@ impl From<Org> for Reply {
     }
 }
 
-impl From<Vec<Org>> for Reply {
-    fn from(orgs: Vec<Org>) -> Self {
-        Self::Orgs { orgs }
+impl From<Page<Org>> for Reply {
+    fn from(page: Page<Org>) -> Self {
+        Self::Orgs(page)
     }
 }
 
@@ -71,9 +90,9 @@ impl From<User> for Reply {
     }
 }
 
-impl From<Vec<User>> for Reply {
-    fn from(users: Vec<User>) -> Self {
-        Self::Users { users }
+impl From<Page<User>> for Reply {
+    fn from(page: Page<User>) -> Self {
+        Self::Users(page)
     }
 }
 
@@ -83,9 +102,9 @@ impl From<Key> for Reply {
     }
 }
 
-impl From<Vec<Key>> for Reply {
-    fn from(keys: Vec<Key>) -> Self {
-        Self::Keys { keys }
+impl From<Page<Key>> for Reply {
+    fn from(page: Page<Key>) -> Self {
+        Self::Keys(page)
     }
 }
 
@@ -96,8 +115,8 @@ impl From<NewKey> for Reply {
 }
 
 impl From<UsePage> for Reply {
-    fn from(UsePage { uses, next, gateway }: UsePage) -> Self {
-        Self::Uses { uses, next, gateway }
+    fn from(UsePage { page, gateway }: UsePage) -> Self {
+        Self::Uses { page, gateway }
     }
 }
 
@@ -115,13 +134,13 @@ impl From<Link> for Reply {
 
 impl From<Session> for Reply {
     fn from(session: Session) -> Self {
-        Self::Sessions { sessions: vec![session] }
+        Self::Session { session }
     }
 }
 
-impl From<Vec<Session>> for Reply {
-    fn from(sessions: Vec<Session>) -> Self {
-        Self::Sessions { sessions }
+impl From<Page<Session>> for Reply {
+    fn from(page: Page<Session>) -> Self {
+        Self::Sessions(page)
     }
 }
 
@@ -147,16 +166,17 @@ mod tests {
         let link = r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","expires":"2026-11-20T21:13:00.000000Z"}"#;
         for json in [
             format!(r#"{{"reply":"org","org":{ORG}}}"#),
-            format!(r#"{{"reply":"orgs","orgs":[{ORG}]}}"#),
+            format!(r#"{{"reply":"orgs","items":[{ORG}],"nextCursor":"cursor"}}"#),
             format!(r#"{{"reply":"user","user":{USER}}}"#),
-            format!(r#"{{"reply":"users","users":[{USER}]}}"#),
+            format!(r#"{{"reply":"users","items":[{USER}]}}"#),
             format!(r#"{{"reply":"key","key":{KEY}}}"#),
-            format!(r#"{{"reply":"keys","keys":[{KEY}]}}"#),
+            format!(r#"{{"reply":"keys","items":[{KEY}]}}"#),
             format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),
-            r#"{"reply":"uses","uses":[],"next":"cursor","gateway":"gateway-1"}"#.to_owned(),
+            r#"{"reply":"uses","items":[],"nextCursor":"cursor","gateway":"gateway-1"}"#.to_owned(),
             format!(r#"{{"reply":"activity","keys":{{"aB3dE6gH9":{ACTIVITY}}},"gateway":"gateway-1"}}"#),
             format!(r#"{{"reply":"link","link":{link}}}"#),
-            format!(r#"{{"reply":"sessions","sessions":[{SESSION}]}}"#),
+            format!(r#"{{"reply":"session","session":{SESSION}}}"#),
+            format!(r#"{{"reply":"sessions","items":[{SESSION}]}}"#),
             format!(
                 r#"{{"reply":"explanation","explanation":{{"verdict":"no","key":{KEY},"user":{USER},"org":{ORG},"standing":{STANDING}}}}}"#
             ),
@@ -172,7 +192,7 @@ mod tests {
         let key: Key = serde_json::from_str(KEY).unwrap();
         let json = |reply: Reply| reply.untagged().unwrap().to_string();
         assert!(json(org.clone().into()).starts_with(r#"{"org":{"#));
-        assert!(json(vec![org].into()).starts_with(r#"{"orgs":[{"#));
-        assert!(json(vec![key].into()).starts_with(r#"{"keys":[{"#));
+        assert!(json(Page { items: vec![org], next: None }.into()).starts_with(r#"{"items":[{"#));
+        assert!(json(Page { items: vec![key], next: None }.into()).starts_with(r#"{"items":[{"#));
     }
 }

@@ -24,6 +24,7 @@ use super::operation::Operation;
 use super::reply::Reply;
 use super::response::{self, AdminResponse};
 use super::serving;
+use crate::abort_on_drop::AbortOnDrop;
 use crate::clock;
 use crate::management::{Management, ManagementError};
 
@@ -133,10 +134,13 @@ async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
     serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is not an operation: {e}")))
 }
 
-/// Performs the operation in a task of its own, so that a client that disconnects does not cancel a change on its way.
+/// Performs a change in a task of its own, so that a client that disconnects does not cancel it on its way. A read is
+/// abandoned then.
 async fn perform(operation: Operation, management: Arc<Management>) -> AdminResponse {
-    let performed = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
-    match performed.await {
+    let is_read = operation.is_read();
+    let task = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
+    let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
+    match performed {
         Ok(result) => respond(result),
         Err(error) => {
             tracing::error!(%error, "an operation of the admin socket panicked");

@@ -131,7 +131,5 @@ fn share_dashboard(
     settings: &dashboard::Settings,
     management: &Arc<Management>,
 ) -> anyhow::Result<dashboard::DashboardServices> {
-    let providers = dashboard::Providers::new(settings).context("an identity provider cannot be used")?;
-    let (settings, management) = (Arc::new(settings.clone()), Arc::clone(management));
-    Ok(dashboard::DashboardServices { settings, providers: Arc::new(providers), management })
+    dashboard::DashboardServices::new(settings, management).context("an identity provider cannot be used")
 }

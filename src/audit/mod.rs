@@ -38,6 +38,7 @@ pub use read::cursor::{InvalidJournalCursor, JournalCursor};
 pub use read::follower::Follower;
 pub use read::reader::{Reader, RecordPage};
 pub use read::replay::{ReplayEntry, UsedBy};
+pub use read::stop::StopSignal;
 pub use read::verify::{Defect, VerifyReport};
 pub use settings::{Durability, OnUnavailable, Settings};
 pub use write::journal::{AuditEntry, Journal};

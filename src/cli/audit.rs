@@ -136,11 +136,14 @@ fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, CliError
 /// The id of a user given by email address, also of a removed user; the newest of several that had the address.
 fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, CliError> {
     let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
-    let Reply::Users { users } = control::perform(config, &Operation::ListUsers { org: org.to_owned() })? else {
-        return Err(anyhow!("the gateway answered something else").into());
-    };
-    let found = users.iter().rev().find(|known| known.email.eq_ignore_ascii_case(user));
-    Ok(found.map(|user| user.id).with_context(|| format!("there is no user `{user}` in this organization"))?)
+    let mut found = None;
+    control::for_each_page(config, Operation::list_users(org.to_owned()), |reply| {
+        let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
+        let newest = page.items.iter().rfind(|known| known.email.eq_ignore_ascii_case(user));
+        found = newest.map(|user| user.id).or(found);
+        Ok(())
+    })?;
+    Ok(found.with_context(|| format!("there is no user `{user}` in this organization"))?)
 }
 
 /// JSON form of a list. The fields of each record are in the order of the contract.
@@ -217,7 +220,7 @@ pub(super) fn records(reader: &Reader, filter: &Filter, limit: usize) -> io::Res
 pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
     let rows: Vec<_> = records.iter().map(row).collect();
     let header = ["TIME", "KEY", "OUTCOME", "STATUS", "MS", "ACTION", "IP", "USER"];
-    output::table(header, &rows, "there are no such records")
+    output::table(&header, &rows, "there are no such records")
 }
 
 fn row(record: &Record) -> [String; 8] {

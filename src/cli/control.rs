@@ -7,7 +7,8 @@ use anyhow::{Context as _, anyhow};
 use http::{Method, StatusCode};
 use tokio::net::UnixStream;
 
-use super::{CliError, ExitStatus, client, offline};
+use super::offline::Stores;
+use super::{CliError, ExitStatus, client};
 use crate::admin::OPERATIONS_PATH;
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
@@ -16,11 +17,72 @@ use crate::problem::Problem;
 /// Performs one operation, on the running gateway if there is one.
 pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, CliError> {
     runtime()?.block_on(async {
-        match connect(&config.admin.socket).await? {
-            Some(stream) => send_operation(config, stream, operation).await,
-            None => offline::perform(config, operation.clone()).await,
-        }
+        let mut server = Server::open(config).await?;
+        let reply = server.perform(operation).await;
+        server.close().await;
+        reply
     })
+}
+
+/// Performs an operation, and again for each further page of its list. Calls `each` with every reply.
+pub(super) fn for_each_page(
+    config: &Config,
+    mut operation: Operation,
+    mut each: impl FnMut(Reply) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    runtime()?.block_on(async {
+        let mut server = Server::open(config).await?;
+        let walked = async {
+            loop {
+                let reply = server.perform(&operation).await?;
+                let next = reply.next_cursor().map(str::to_owned);
+                each(reply)?;
+                let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
+                *cursor = Some(next);
+            }
+        };
+        let walked = walked.await;
+        server.close().await;
+        walked
+    })
+}
+
+/// What performs the operations of a command.
+enum Server<'a> {
+    /// The running gateway. Each operation has a connection of its own; the first one is open already.
+    Gateway(&'a Config, Option<UnixStream>),
+    /// The stores of a gateway that does not run.
+    Stores(Box<Stores>),
+}
+
+impl<'a> Server<'a> {
+    async fn open(config: &'a Config) -> Result<Self, CliError> {
+        Ok(match connect(&config.admin.socket).await? {
+            Some(stream) => Self::Gateway(config, Some(stream)),
+            None => Self::Stores(Box::new(Stores::open(config).await?)),
+        })
+    }
+
+    async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
+        match self {
+            Self::Stores(stores) => stores.perform(operation.clone()).await,
+            Self::Gateway(config, stream) => {
+                let stream = match stream.take() {
+                    Some(stream) => Some(stream),
+                    None => connect(&config.admin.socket).await?,
+                };
+                let gone = || CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again"));
+                send_operation(config, stream.ok_or_else(gone)?, operation).await
+            }
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Gateway(..) => {}
+            Self::Stores(stores) => stores.close().await,
+        }
+    }
 }
 
 /// Creates a runtime for one command.
@@ -63,7 +125,7 @@ async fn send_operation(config: &Config, stream: UnixStream, operation: &Operati
         format!("the gateway responded with {status}, and its problem cannot be parsed; is it of another version?")
     })?;
     let exit = match status {
-        StatusCode::SERVICE_UNAVAILABLE => ExitStatus::Temporary,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => ExitStatus::Temporary,
         StatusCode::BAD_REQUEST => ExitStatus::Usage,
         _ => ExitStatus::Failed,
     };

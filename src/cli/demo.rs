@@ -122,16 +122,26 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 /// Creates the organization, its two users and their keys.
 fn create(management: &Management) -> anyhow::Result<Keys> {
     runtime()?.block_on(async {
-        let orgs = management.list_orgs(OPERATOR, clock::now()).await?;
-        // An organization that is left over from an interrupted start stays as it is: its keys can be shown no more.
-        let name =
-            if orgs.iter().any(|org| org.name == ORG) { format!("{ORG}-{}", orgs.len()) } else { ORG.to_owned() };
-        let org = management.create_org(OPERATOR, &name, clock::now()).await?.id;
+        let org = create_org(management).await?;
         let (_, reader) = create_user(management, org, "reader@demo.example", &["queries:read"]).await?;
         let permissions = ["queries:read", "queries:write"];
         let (writer_id, writer) = create_user(management, org, "writer@demo.example", &permissions).await?;
         Ok(Keys { org, writer_id, reader, writer })
     })
+}
+
+/// Creates the organization. One that is left over from an interrupted start stays as it is: its keys can be shown no
+/// more.
+async fn create_org(management: &Management) -> anyhow::Result<OrgId> {
+    let mut name = ORG.to_owned();
+    let mut number = 1;
+    loop {
+        match management.create_org(OPERATOR, &name, clock::now()).await {
+            Err(ManagementError::Taken("name")) => name = format!("{ORG}-{number}"),
+            created => return Ok(created?.id),
+        }
+        number += 1;
+    }
 }
 
 /// Creates a user and their key.

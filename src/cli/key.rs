@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
-use super::{CliError, control};
+use super::{CliError, control, list};
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
 use crate::key::KeyId;
@@ -107,16 +107,21 @@ struct NewLimits {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let is_show = matches!(self.command, Command::Show { .. });
-        let reply = control::perform(config, &operation(self.command))?;
-        match reply {
+        match self.command {
             // Of a key, the last attempt to use it is shown as well; a journal that cannot be read hides it alone.
-            Reply::Key { key } if is_show => {
-                let attempt = last_attempt(config, &key);
-                Ok(show::key(&key, attempt.as_ref(), self.format)?)
-            }
-            reply => Ok(show::reply(reply, self.format)?),
+            Command::Show { key_id } => show_key(config, key_id, self.format),
+            command => list::print(config, operation(command), self.format),
         }
+    }
+}
+
+fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> {
+    match control::perform(config, &Operation::ShowKey { key: id })? {
+        Reply::Key { key } => {
+            let attempt = last_attempt(config, &key);
+            Ok(show::key(&key, attempt.as_ref(), format)?)
+        }
+        reply => Ok(show::reply(reply, format)?),
     }
 }
 
@@ -132,7 +137,7 @@ fn last_attempt(config: &Config, key: &Key) -> Option<LastUse> {
 fn operation(command: Command) -> Operation {
     match command {
         Command::Create { owner: Owner { org, user }, name } => Operation::CreateKey { org, user, name },
-        Command::List { org } => Operation::ListKeys { org },
+        Command::List { org } => Operation::list_keys(org),
         Command::Show { key_id } => Operation::ShowKey { key: key_id },
         Command::Revoke { key_id } => Operation::RevokeKey { key: key_id },
         Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },

@@ -38,6 +38,7 @@ mod client;
 mod offline;
 mod output;
 mod show;
+mod list;
 mod new_key;
 mod key_id;
 mod error;

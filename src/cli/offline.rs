@@ -7,24 +7,41 @@ use tracing::level_filters::LevelFilter;
 
 use super::{CliError, ExitStatus};
 use crate::admin::{self, Operation, Reply};
+use crate::audit::Journal;
 use crate::clock;
 use crate::config::Config;
 use crate::management::{ErrorKind, Management, ManagementError};
 use crate::metrics::Metrics;
-use crate::state::embedded;
+use crate::state::{State, embedded};
 use crate::{app, audit, telemetry};
 
-/// Opens the stores, performs one operation, and closes the stores.
-pub(super) async fn perform(config: &Config, operation: Operation) -> Result<Reply, CliError> {
-    telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
-    let metrics = Metrics::new();
-    let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
-    let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-    let management = management.with_sessions(config.sessions());
-    let performed = admin::perform(&management, operation, clock::now()).await;
-    journal.close().await;
-    state.close().await;
-    performed.map_err(refused)
+/// The stores of a gateway that does not run.
+pub(super) struct Stores {
+    management: Management,
+    state: Arc<State>,
+    journal: Journal,
+}
+
+impl Stores {
+    /// Opens the stores. Close them after the last operation.
+    pub(super) async fn open(config: &Config) -> Result<Self, CliError> {
+        telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
+        let metrics = Metrics::new();
+        let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
+        let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+        Ok(Self { management: management.with_sessions(config.sessions()), state, journal })
+    }
+
+    /// Performs one operation.
+    pub(super) async fn perform(&self, operation: Operation) -> Result<Reply, CliError> {
+        admin::perform(&self.management, operation, clock::now()).await.map_err(refused)
+    }
+
+    /// Writes everything back, and closes the stores.
+    pub(super) async fn close(self) {
+        self.journal.close().await;
+        self.state.close().await;
+    }
 }
 
 /// Classifies an error of opening: a store in use is a temporary failure, all other errors are permanent.
@@ -52,7 +69,7 @@ fn open_error(config: &Config, error: anyhow::Error) -> CliError {
 
 fn refused(error: ManagementError) -> CliError {
     let exit = match error.kind() {
-        ErrorKind::Unavailable => ExitStatus::Temporary,
+        ErrorKind::Unavailable | ErrorKind::TooMany => ExitStatus::Temporary,
         ErrorKind::Invalid => ExitStatus::Usage,
         ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict => ExitStatus::Failed,
     };

@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 
-use super::show::{self, Format};
-use super::{CliError, control};
+use super::show::Format;
+use super::{CliError, list};
 use crate::admin::Operation;
 use crate::config::Config;
 
@@ -55,15 +55,14 @@ enum Command {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let reply = control::perform(config, &operation(self.command))?;
-        Ok(show::reply(reply, self.format)?)
+        list::print(config, operation(self.command), self.format)
     }
 }
 
 fn operation(command: Command) -> Operation {
     match command {
         Command::Create { name } => Operation::CreateOrg { name },
-        Command::List => Operation::ListOrgs {},
+        Command::List => Operation::list_orgs(),
         Command::Show { org } => Operation::ShowOrg { org },
         Command::Suspend { org } => Operation::SuspendOrg { org },
         Command::Resume { org } => Operation::ResumeOrg { org },

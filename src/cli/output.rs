@@ -21,19 +21,70 @@ pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Writes a table with aligned columns; for no rows, the note `empty` instead.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]], empty: &str) -> io::Result<()> {
-    if rows.is_empty() {
-        note(empty);
-        return Ok(());
+pub(super) fn table(header: &[&'static str], rows: &[impl AsRef<[String]>], empty: &str) -> io::Result<()> {
+    let mut table = Table::new(header);
+    table.rows(rows)?;
+    table.end(empty);
+    Ok(())
+}
+
+/// Table that is written a page at a time.
+pub(super) struct Table {
+    header: Vec<String>,
+    /// Widths of the columns, as of the pages so far.
+    widths: Vec<usize>,
+    is_empty: bool,
+}
+
+impl Table {
+    pub(super) fn new(header: &[&str]) -> Self {
+        let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
+        let widths = header.iter().map(|title| title.chars().count()).collect();
+        Self { header, widths, is_empty: true }
     }
-    let mut widths = header.map(|title| title.chars().count());
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+
+    /// Writes more rows; before the first ones, the header. A column is as wide as its widest cell so far.
+    pub(super) fn rows(&mut self, rows: &[impl AsRef<[String]>]) -> io::Result<()> {
+        for row in rows {
+            for (width, cell) in self.widths.iter_mut().zip(row.as_ref()) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        if !rows.is_empty() && std::mem::take(&mut self.is_empty) {
+            line(aligned(&self.header, &self.widths))?;
+        }
+        rows.iter().try_for_each(|row| line(aligned(row.as_ref(), &self.widths)))
+    }
+
+    /// Writes the note `empty` when there was no row.
+    pub(super) fn end(&self, empty: &str) {
+        if self.is_empty {
+            note(empty);
         }
     }
-    line(aligned(&header.map(str::to_owned), widths))?;
-    rows.iter().try_for_each(|row| line(aligned(row, widths)))
+}
+
+/// List that is written as one JSON object, `{"items":[…]}`, a page at a time.
+#[derive(Default)]
+pub(super) struct JsonList {
+    is_begun: bool,
+}
+
+impl JsonList {
+    /// Writes more items.
+    pub(super) fn items<T: Serialize>(&mut self, items: &[T]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        for item in items {
+            out.write_all(if std::mem::replace(&mut self.is_begun, true) { b"," } else { b"{\"items\":[" })?;
+            serde_json::to_writer(&mut out, item)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the end of the list.
+    pub(super) fn end(&self) -> io::Result<()> {
+        line(if self.is_begun { "]}" } else { "{\"items\":[]}" })
+    }
 }
 
 /// Writes names and values, one pair per line.
@@ -64,7 +115,7 @@ pub(super) fn word(value: impl Serialize) -> String {
     }
 }
 
-fn aligned<const N: usize>(cells: &[String; N], widths: [usize; N]) -> String {
+fn aligned(cells: &[String], widths: &[usize]) -> String {
     let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
     padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
@@ -80,7 +131,7 @@ mod tests {
 
     #[test]
     fn column_width_counts_characters() {
-        let widths = [4, 3];
+        let widths = &[4, 3];
         assert_eq!(aligned(&["äb".into(), "c".into()], widths), "äb    c");
         assert_eq!(aligned(&["abcd".into(), String::new()], widths), "abcd");
     }

@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 
-use super::show::{self, Format};
-use super::{CliError, control};
+use super::show::Format;
+use super::{CliError, list};
 use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::SessionId;
@@ -49,15 +49,14 @@ enum Command {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let reply = control::perform(config, &operation(self.command))?;
-        Ok(show::reply(reply, self.format)?)
+        list::print(config, operation(self.command), self.format)
     }
 }
 
 fn operation(command: Command) -> Operation {
     match command {
         Command::Link { org, user } => Operation::LinkSession { org, user },
-        Command::List { org } => Operation::ListSessions { org },
+        Command::List { org } => Operation::list_sessions(org),
         Command::End { session: Some(session), .. } => Operation::EndSession { session },
         Command::End { session: None, user, org } => {
             let (org, user) = (org.unwrap_or_default(), user.unwrap_or_default());

@@ -3,9 +3,8 @@
 use std::io;
 
 use super::new_key;
-use super::output::{fields, json, line, note, or_dash, seconds, table, word};
+use super::output::{fields, json, line, note, or_dash, seconds, word};
 use crate::admin::Reply;
-use crate::audit::Record;
 use crate::clock::Micros;
 use crate::identity::Permission;
 use crate::management::{Explanation, Key, KeyLimits, LastUse, Org, Session, User};
@@ -19,28 +18,29 @@ pub(super) struct Format {
     pub(super) json: bool,
 }
 
-/// Prints a reply.
+/// Prints a reply that is no list.
 pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
     if format.json {
         return json(&reply.untagged()?);
     }
     match reply {
         Reply::Org { org } => fields(&org_fields(&org)),
-        Reply::Orgs { orgs } => show_orgs(orgs),
         Reply::User { user } => fields(&user_fields(&user)),
-        Reply::Users { users } => show_users(users),
         Reply::Key { key } => fields(&key_fields(&key)),
-        Reply::Keys { keys } => show_keys(keys),
         Reply::NewKey { api_key, key } => new_key::show(&api_key, &key),
         Reply::Explanation { explanation } => self::explanation(&explanation),
-        Reply::Uses { uses, .. } => show_uses(&uses),
-        // No command asks for it; who sends the operation to the socket is a program.
-        reply @ Reply::Activity { .. } => json(&reply.untagged()?),
+        Reply::Session { session } => fields(&session_fields(&session)),
+        // No command asks for it; who sends the operation to the socket is a program. Lists have an output of their own.
+        reply @ (Reply::Activity { .. }
+        | Reply::Orgs(_)
+        | Reply::Users(_)
+        | Reply::Keys(_)
+        | Reply::Uses { .. }
+        | Reply::Sessions(_)) => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));
             line(link.url.expose())
         }
-        Reply::Sessions { sessions } => show_sessions(&sessions),
     }
 }
 
@@ -60,69 +60,6 @@ fn attempt_text(attempt: &LastUse) -> String {
     let status = attempt.status.map(|status| format!(" {status}")).unwrap_or_default();
     let ip = attempt.ip.map(|ip| format!(" from {ip}")).unwrap_or_default();
     format!("{} {}{status}{ip}", seconds(attempt.time), word(attempt.outcome))
-}
-
-fn show_orgs(mut orgs: Vec<Org>) -> io::Result<()> {
-    orgs.sort_by(|a, b| a.name.cmp(&b.name));
-    let row = |org: &Org| {
-        let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
-        [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(org.created)]
-    };
-    let rows: Vec<_> = orgs.iter().map(row).collect();
-    table(["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"], &rows, "there are no organizations yet")?;
-    legend(orgs.iter().any(|org| org.concurrent.is_some()));
-    Ok(())
-}
-
-fn show_users(mut users: Vec<User>) -> io::Result<()> {
-    users.sort_by(|a, b| a.email.cmp(&b.email));
-    let row = |user: &User| {
-        let status = if user.removed.is_some() { "removed" } else { "active" };
-        let (email, id) = (user.email.clone(), user.id.to_string());
-        [email, id, status.into(), joined(&user.permissions), seconds(user.created)]
-    };
-    let rows: Vec<_> = users.iter().map(row).collect();
-    table(["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"], &rows, "this organization has no users yet")
-}
-
-fn show_keys(mut keys: Vec<Key>) -> io::Result<()> {
-    keys.sort_by(|a, b| a.created.cmp(&b.created).then(a.id.cmp(&b.id)));
-    let row = |key: &Key| {
-        [
-            key.id.to_string(),
-            key.name.clone(),
-            key.email.clone(),
-            status(key),
-            format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
-            key.uses.to_string(),
-            time(key.last_used),
-            seconds(key.created),
-        ]
-    };
-    let rows: Vec<_> = keys.iter().map(row).collect();
-    let header = ["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "CREATED"];
-    table(header, &rows, "this organization has no keys yet")?;
-    legend(keys.iter().any(|key| key.limits.own));
-    Ok(())
-}
-
-fn show_uses(uses: &[Record]) -> io::Result<()> {
-    let row = |record: &Record| {
-        let status = or_dash(record.status);
-        [seconds(record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
-    };
-    let rows: Vec<_> = uses.iter().map(row).collect();
-    table(["TIME", "ACTION", "OUTCOME", "STATUS", "IP"], &rows, "there are no uses of this key")
-}
-
-fn show_sessions(sessions: &[Session]) -> io::Result<()> {
-    let row = |session: &Session| {
-        let by = session.provider.clone().unwrap_or_else(|| "link".into());
-        let (seen, expires) = (seconds(session.seen), seconds(session.expires));
-        [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
-    };
-    let rows: Vec<_> = sessions.iter().map(row).collect();
-    table(["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"], &rows, "there are no sessions")
 }
 
 /// Prints the explanation of a key.
@@ -189,18 +126,30 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn org_status(org: &Org) -> &'static str {
+fn session_fields(session: &Session) -> Vec<(&'static str, String)> {
+    vec![
+        ("id", session.id.to_string()),
+        ("user", session.email.clone()),
+        ("organization", session.org.to_string()),
+        ("by", session.provider.clone().unwrap_or_else(|| "link".into())),
+        ("seen", seconds(session.seen)),
+        ("expires", seconds(session.expires)),
+        ("ip", or_dash(session.ip)),
+    ]
+}
+
+pub(super) fn org_status(org: &Org) -> &'static str {
     if org.suspended { "suspended" } else { "active" }
 }
 
 /// The status of a key, and what its owner should look at: `active`, or `active, unused for 90 days`.
-fn status(key: &Key) -> String {
+pub(super) fn status(key: &Key) -> String {
     let marks = key.marks.iter().map(|mark| format!(", {}", mark.text().to_lowercase()));
     std::iter::once(word(key.status)).chain(marks).collect()
 }
 
 /// `1000 per 1h, burst 1000`.
-fn limit(limit: &KeyLimits) -> String {
+pub(super) fn limit(limit: &KeyLimits) -> String {
     let per = if limit.strict { "in any" } else { "per" };
     format!("{} {per} {}, burst {}", limit.requests, WithUnit::Duration(limit.per), limit.burst)
 }
@@ -211,21 +160,21 @@ fn origin(own: bool) -> &'static str {
 }
 
 /// The mark of an own limit in a table.
-fn asterisk(own: bool) -> &'static str {
+pub(super) fn asterisk(own: bool) -> &'static str {
     if own { "*" } else { "" }
 }
 
-fn legend(any: bool) {
+pub(super) fn legend(any: bool) {
     if any {
         note("* own limit, not the configured one");
     }
 }
 
-fn joined(permissions: &[Permission]) -> String {
+pub(super) fn joined(permissions: &[Permission]) -> String {
     let words: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
     if words.is_empty() { "-".into() } else { words.join(" ") }
 }
 
-fn time(time: Option<Micros>) -> String {
+pub(super) fn time(time: Option<Micros>) -> String {
     or_dash(time.map(seconds))
 }

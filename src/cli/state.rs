@@ -136,7 +136,7 @@ fn show(report: &Report) -> io::Result<()> {
         row("keys", report.keys),
         row("digests", report.digests),
     ];
-    output::table(["", "COPIED", "ALREADY THERE"], &rows, "")?;
+    output::table(&["", "COPIED", "ALREADY THERE"], &rows, "")?;
     if report.caught_up > 0 {
         output::line(format_args!("{} existing keys were brought up to date with their uses", report.caught_up))?;
     }

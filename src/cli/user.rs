@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 
-use super::show::{self, Format};
-use super::{CliError, control};
+use super::show::Format;
+use super::{CliError, list};
 use crate::admin::Operation;
 use crate::config::Config;
 use crate::identity::Permission;
@@ -67,8 +67,7 @@ struct Permissions {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let reply = control::perform(config, &operation(self.command))?;
-        Ok(show::reply(reply, self.format)?)
+        list::print(config, operation(self.command), self.format)
     }
 }
 
@@ -77,7 +76,7 @@ fn operation(command: Command) -> Operation {
         Command::Create { org: InOrg { org }, email, permissions: Permissions { permissions } } => {
             Operation::CreateUser { org, email, permissions }
         }
-        Command::List { org: InOrg { org } } => Operation::ListUsers { org },
+        Command::List { org: InOrg { org } } => Operation::list_users(org),
         Command::Permit { org: InOrg { org }, user, permissions: Permissions { permissions } } => {
             Operation::PermitUser { org, user, permissions }
         }

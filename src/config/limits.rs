@@ -52,7 +52,8 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     }
 }
 
-fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
+/// Reads a quota; keys that are left out have their defaults.
+pub(super) fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
     let tokens = 1..=MAX_TOKENS;
     let requests = section.value_or("requests", default.requests, |value| value.integer(tokens.clone()));
     let per = section.value_or("per", default.per, |value| {

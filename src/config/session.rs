@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::tls;
+use super::{limits, tls};
 use crate::admission::RouteSettings;
 use crate::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
 use crate::identity::Permission;
 use crate::oidc;
+use crate::quota::Quota;
 use crate::settings::{Reported, Section, Value};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,6 +21,9 @@ const PATH: &str = "/settings";
 const IDLE: Duration = HOUR.saturating_mul(2);
 /// Default lifetime of a session: a working day.
 const LIFETIME: Duration = HOUR.saturating_mul(12);
+/// Default limit of a person's requests to the dashboard: far more than a person who reads pages sends, or a program that
+/// walks through some thousand keys.
+const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst: 300 };
 
 /// Reads the block `session`. No route may be under the dashboard's path.
 pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Result<Settings, Reported> {
@@ -29,6 +33,7 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
     let idle = section.value_or("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
     let lifetime = section.value_or("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
     let links = section.value_or("links", true, |value| value.boolean());
+    let limit = section.section("limit", |section| Ok(limits::quota(section, LIMIT)));
     let providers = section.value_or("providers", Vec::new(), providers);
     if idle > lifetime {
         section.report("idle", "is longer than `lifetime`, which ends every session; make it shorter");
@@ -37,7 +42,7 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
         section.report("providers", "is empty and `links` is off, so that no user could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    Ok(Settings { origin: origin?, path, idle, lifetime, links, api_origin: api_origin?, providers })
+    Ok(Settings { origin: origin?, path, idle, lifetime, links, limit: limit?, api_origin: api_origin?, providers })
 }
 
 /// Refuses a route under the dashboard's path, which requests could never reach.

@@ -28,6 +28,9 @@ pub(super) enum DashboardError {
     /// With the seconds after which the next attempt is accepted.
     #[error("too many attempts to sign in from this address")]
     TooManyAttempts(u64),
+    /// With the seconds after which the next request is accepted.
+    #[error("too many requests of this person")]
+    TooManyRequests(u64),
     #[error(transparent)]
     SignIn(SignInError),
     #[error(transparent)]

@@ -9,7 +9,7 @@ use super::error::DashboardError;
 use super::error_text::ErrorText;
 use super::pages::{ErrorPage, Layout, NextStep};
 use super::request::DashboardRequest;
-use super::response::{self, DashboardResponse, RETRY_SOON};
+use super::response::{self, DashboardResponse, RETRY_READ, RETRY_SOON};
 
 impl Dashboard {
     /// The error page, without what depends on the request.
@@ -35,7 +35,10 @@ impl Dashboard {
             }
             DashboardError::SignedOut => response::with_challenge(page),
             DashboardError::MethodNotAllowed(methods) => response::with_allow(page, methods),
-            DashboardError::TooManyAttempts(seconds) => response::with_retry_after(page, *seconds),
+            DashboardError::TooManyAttempts(seconds) | DashboardError::TooManyRequests(seconds) => {
+                response::with_retry_after(page, *seconds)
+            }
+            _ if page.status() == StatusCode::TOO_MANY_REQUESTS => response::with_retry_after(page, RETRY_READ),
             _ if page.status() == StatusCode::SERVICE_UNAVAILABLE => response::with_retry_after(page, RETRY_SOON),
             _ => page,
         }

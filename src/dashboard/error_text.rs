@@ -60,6 +60,8 @@ impl DashboardError {
                 "The request body did not arrive in time.", "Try again."),
             Self::TooManyAttempts(_) => text(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", "Too many attempts",
                 "Too many attempts to sign in came from your address.", "Wait a minute, then try again."),
+            Self::TooManyRequests(_) => text(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Too many requests",
+                "You have sent too many requests in a short time.", "Wait a moment, then try again."),
             Self::SignIn(error) => sign_in_text(*error),
             Self::Provider(error) => provider_text(error),
             Self::Management(error) => management_text(error),
@@ -181,6 +183,7 @@ fn kind_title(kind: ErrorKind) -> &'static str {
         ErrorKind::NotAllowed => "Not allowed",
         ErrorKind::NotFound => "Not found",
         ErrorKind::Conflict => "Not possible in the current state",
+        ErrorKind::TooMany => "Too many requests at a time",
         ErrorKind::Unavailable => "Unavailable at the moment",
     }
 }

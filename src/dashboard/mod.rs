@@ -6,6 +6,7 @@
 //! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
 //!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
+//! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client.
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 
@@ -17,7 +18,8 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::clock;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::clock::{self, Micros};
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
@@ -30,6 +32,7 @@ use crate::session;
 mod settings;
 mod claim_mapping;
 mod curl_examples;
+mod person_limiter;
 // Requests and responses.
 mod routes;
 mod request;
@@ -52,6 +55,7 @@ pub use settings::{ProviderSettings, Settings};
 use api::ApiError;
 use assets::Asset;
 use error::DashboardError;
+use person_limiter::PersonLimiter;
 use request::{DashboardRequest, ReadError};
 use response::DashboardResponse;
 use routes::{Endpoint, RouteError, RouteMatch};
@@ -69,6 +73,8 @@ pub struct Dashboard {
     trusted: TrustedProxies,
     /// Limits sign-ins, begun or failed, by client address.
     sign_ins: FailedAuthLimiter,
+    /// Limits requests by person.
+    person_limiter: PersonLimiter,
     curl_examples: CurlExamples,
     metrics: Metrics,
     route_metrics: RouteMetrics,
@@ -83,6 +89,22 @@ pub struct DashboardServices {
     pub providers: Arc<Providers>,
     /// Operations on organizations, users, keys and sessions.
     pub management: Arc<Management>,
+    person_limiter: PersonLimiter,
+}
+
+impl DashboardServices {
+    /// The services of a configuration.
+    ///
+    /// # Errors
+    /// As of [`Providers::new`].
+    pub fn new(settings: &Settings, management: &Arc<Management>) -> Result<Self, oidc::Error> {
+        Ok(Self {
+            providers: Arc::new(Providers::new(settings)?),
+            management: Arc::clone(management),
+            person_limiter: PersonLimiter::new(settings.limit),
+            settings: Arc::new(settings.clone()),
+        })
+    }
 }
 
 /// Identity providers with their claim mappings. Shared by all workers, so that a provider's documents are fetched
@@ -116,9 +138,19 @@ impl Dashboard {
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
-        let DashboardServices { settings, providers, management } = services;
+        let DashboardServices { settings, providers, management, person_limiter } = services;
         let route_metrics = metrics.route(ROUTE);
-        Self { settings, providers, management, trusted, sign_ins, curl_examples, metrics, route_metrics }
+        Self {
+            settings,
+            providers,
+            management,
+            trusted,
+            sign_ins,
+            person_limiter,
+            curl_examples,
+            metrics,
+            route_metrics,
+        }
     }
 
     /// Returns `true` if a path is the dashboard's: its own or one below it.
@@ -126,16 +158,18 @@ impl Dashboard {
         self.settings.contains_path(path)
     }
 
-    /// Handles one request. Never fails: errors and panics become responses. Runs to its end even when the client
-    /// disconnects, so that a change is not abandoned halfway.
+    /// Handles one request. Never fails: errors and panics become responses. What may change something runs to its end even
+    /// when the client disconnects, so that a change is not abandoned halfway; what only reads is abandoned then.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let (id, arrived) = (Uuid::now_v7(), clock::now());
         let is_head = request.method() == http::Method::HEAD;
         let is_api = self.is_api(request.uri().path());
+        let is_read = routes::is_read(request.method(), &self.settings.path, request.uri().path());
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
         // A task of its own: dropping this future, as a disconnect does, leaves the task running.
         let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request).await });
-        let mut response = task.await.unwrap_or_else(|error| {
+        let response = if is_read { AbortOnDrop::new(task).await } else { task.await };
+        let mut response = response.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "panic while the dashboard handled a request");
             self.metrics.panics.inc();
             self.early_error(id, is_api, DashboardError::Internal)
@@ -235,6 +269,14 @@ impl Dashboard {
     async fn user(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
         let Some(digest) = request.session.map_err(|_| DashboardError::AmbiguousSession)? else { return Ok(None) };
         Ok(self.management.authenticate_session(&digest, request.client.clone(), request.now).await?)
+    }
+
+    /// Counts a request against the person's bucket; what revokes has a bucket of its own.
+    fn count_request(&self, user: &SignedInUser, is_revocation: bool, now: Micros) -> Result<(), DashboardError> {
+        self.person_limiter.count_request(user.person(), is_revocation, now).map_err(|seconds| {
+            self.metrics.dashboard_limited.inc();
+            DashboardError::TooManyRequests(seconds)
+        })
     }
 
     async fn require_user(&self, request: &DashboardRequest) -> Result<SignedInUser, DashboardError> {

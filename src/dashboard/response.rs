@@ -24,6 +24,8 @@ pub(super) const RETRY_SOON: u64 = 5;
 const SIGNED_OUT_AGE: u64 = 366 * 24 * 3600;
 /// Value of its cookie; only its presence counts.
 const BY_CLICK_ONLY: &str = "after-a-click-only";
+/// `Retry-After` of 429 for too many reads of the journal at a time, in seconds: one takes some tenths of a second.
+pub(super) const RETRY_READ: u64 = 1;
 
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \

@@ -3,6 +3,8 @@
 //! - [`find`] alone maps a method and a path to an endpoint. 404, and 405 with `Allow`, come from the table.
 //! - The API's rows and `docs/openapi.json` list the same operations and query parameters; a test compares them.
 
+use http::Method;
+
 use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
 
 /// The code behind a route, by the part of the dashboard that has it.
@@ -74,6 +76,20 @@ pub(super) enum PageEndpoint {
     EndSession,
 }
 
+impl ApiEndpoint {
+    /// Returns `true` if it revokes a key or ends a session.
+    pub(super) fn is_revocation(self) -> bool {
+        matches!(self, Self::RevokeKey | Self::EndSession | Self::SignOut)
+    }
+}
+
+impl PageEndpoint {
+    /// Returns `true` if it revokes a key or ends a session, or is a page on the way there.
+    pub(super) fn is_revocation(self) -> bool {
+        matches!(self, Self::RevokeKey | Self::ShowRevokeKey | Self::EndSession)
+    }
+}
+
 /// One row of the table.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -106,6 +122,8 @@ pub(super) enum RouteError {
 
 /// The path of the API below the dashboard's.
 pub(super) const API: &str = "api/v1";
+/// Query parameters of a list.
+const PAGE: &[&str] = &["cursor", "limit"];
 /// Every method.
 const ANY: &str = "*";
 
@@ -139,16 +157,16 @@ const ROUTES: &[Route] = &[
     api("PATCH",  "api/v1/session",                ApiEndpoint::ChooseOrg,    &[]),
     api("DELETE", "api/v1/session",                ApiEndpoint::SignOut,      &[]),
     api("GET",    "api/v1/org",                    ApiEndpoint::ShowOrg,      &[]),
-    api("GET",    "api/v1/users",                  ApiEndpoint::ListUsers,    &[]),
-    api("GET",    "api/v1/keys",                   ApiEndpoint::ListKeys,     &[]),
+    api("GET",    "api/v1/users",                  ApiEndpoint::ListUsers,    PAGE),
+    api("GET",    "api/v1/keys",                   ApiEndpoint::ListKeys,     PAGE),
     api("POST",   "api/v1/keys",                   ApiEndpoint::CreateKey,    &[]),
     api("GET",    "api/v1/keys/{key}",             ApiEndpoint::ShowKey,      &[]),
     api("POST",   "api/v1/keys/{key}/revoke",      ApiEndpoint::RevokeKey,    &[]),
     api("POST",   "api/v1/keys/{key}/rotate",      ApiEndpoint::RotateKey,    &[]),
-    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "before", "limit"]),
+    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "cursor", "limit"]),
     api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
     api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
-    api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, &[]),
+    api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
     api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
 ];
 
@@ -169,6 +187,15 @@ pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<
         None if same_path().next().is_none() => Err(RouteError::NotFound),
         None => Err(RouteError::MethodNotAllowed(allow(same_path().map(|found| found.route.method)))),
     }
+}
+
+/// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The steps
+/// of signing in are none of these: a callback, for one, redeems its sign-in.
+pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
+    let below = path.strip_prefix(base).unwrap_or_default();
+    let segments: Vec<&str> = below.strip_prefix('/').unwrap_or(below).split('/').collect();
+    let endpoint = || find("GET", &segments).map(|found| found.route.endpoint);
+    [Method::GET, Method::HEAD].contains(method) && matches!(endpoint(), Ok(Api(_) | Page(_)))
 }
 
 /// The value of `Allow`, each method once. Every route for `GET` serves `HEAD`.
@@ -281,6 +308,18 @@ mod tests {
             assert_eq!(matches!(route.endpoint, Page(_)), requires_session(&segments), "{}", route.path);
         }
         assert!(requires_session(&["keys", "x", "y", "z"]) && !requires_session(&["", "x"]));
+    }
+
+    #[test]
+    fn only_reads_are_abandoned_with_their_clients() {
+        let reads = |method, path| is_read(&method, "/settings", path);
+        for path in ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/uses", "/settings"] {
+            assert!(reads(Method::GET, path) && reads(Method::HEAD, path), "{path}");
+        }
+        for path in ["/settings/callback/corp", "/settings/link/x", "/settings/sign-in", "/settings/none", "/else"] {
+            assert!(!reads(Method::GET, path), "{path}");
+        }
+        assert!(!reads(Method::POST, "/settings/keys/new") && !reads(Method::DELETE, "/settings/api/v1/session"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::claim_mapping::ClaimMapping;
 use crate::management::SessionSettings;
 use crate::oidc;
+use crate::quota::Quota;
 
 /// Address of the dashboard, lifetime of its sessions, and identity providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Settings {
     pub lifetime: Duration,
     /// True if sign-in links are created and accepted.
     pub links: bool,
+    /// Requests to the dashboard and its API that each person may send to one gateway.
+    pub limit: Quota,
     /// Origin of the API for curl examples; `None` where it is the dashboard's.
     pub api_origin: Option<String>,
     /// Identity providers, in the order of the sign-in page.

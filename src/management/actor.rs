@@ -66,6 +66,11 @@ impl Actor {
         }
     }
 
+    /// The person, who is the same in all their organizations and sessions; empty for the operator and for visitors.
+    pub(super) fn person(&self) -> &str {
+        self.signed_in().map_or("", SignedInUser::person)
+    }
+
     /// The organization that a signed-in user has chosen.
     pub(super) fn org(&self) -> Option<OrgId> {
         self.signed_in().map(|user| user.org.id)
@@ -91,6 +96,11 @@ impl Actor {
 }
 
 impl SignedInUser {
+    /// The person, who is the same in all their organizations and sessions: the email address of the sign-in.
+    pub fn person(&self) -> &str {
+        &self.session.email
+    }
+
     /// Returns whether the user administers the chosen organization.
     pub fn is_admin(&self) -> bool {
         self.user.permissions.iter().any(|permission| permission.as_str() == ADMIN)

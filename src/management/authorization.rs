@@ -3,7 +3,6 @@
 //! | access | operator | administrator of the chosen organization | other signed-in user |
 //! |---|---|---|---|
 //! | [`Access::Operator`] | yes | no | no |
-//! | [`Access::MemberOrgs`] | yes | yes | yes |
 //! | [`Access::Org`] | yes | the chosen one | the chosen one |
 //! | [`Access::OrgAdmin`] | yes | the chosen one | no |
 //! | [`Access::NewKey`] | yes | for all its users | for themselves |
@@ -27,8 +26,6 @@ use crate::state::{self, Membership};
 pub(super) enum Access<'a> {
     /// To everything, across organizations.
     Operator,
-    /// To the list of organizations that the actor is a member of.
-    MemberOrgs,
     /// To what every member of an organization may see.
     Org(&'a str),
     /// To what administrators of an organization may see.
@@ -70,7 +67,6 @@ impl Management {
     ) -> Result<(), ManagementError> {
         let allowed = match access {
             Access::Operator => false,
-            Access::MemberOrgs => true,
             Access::Org(org) => user.has_chosen(org),
             Access::OrgAdmin(org) => user.has_chosen(org) && user.is_admin(),
             Access::NewKey { org, user: owner } => user.has_chosen(org) && (user.is_admin() || user.is_named(owner)),

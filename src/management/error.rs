@@ -2,8 +2,11 @@
 
 use std::error::Error;
 
+use super::cursor::InvalidCursor;
+use super::read_queue::QueueFull;
 use crate::audit;
 use crate::key::{InvalidDigest, KeyId};
+use crate::page::InvalidPageLimit;
 use crate::quota::QuotaError;
 use crate::state::{self, ChangeError};
 
@@ -36,14 +39,14 @@ pub enum ManagementError {
     #[error("sha256 is not the SHA-256 of a key")]
     SessionQuotaDigest,
     /// The page size is out of range.
-    #[error("limit must be 1 to 200")]
-    PageSize,
+    #[error(transparent)]
+    PageLimit(#[from] InvalidPageLimit),
     /// The list of keys is longer than is read at once.
     #[error("keys must be at most 200 at once; ask again for the others")]
     TooManyKeyIds,
-    /// The text is not a cursor of this list.
-    #[error("`before` is no cursor of this list; begin without one")]
-    Cursor(#[from] audit::InvalidJournalCursor),
+    /// The text is not a cursor of this list with these filters.
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
 
     /// No such organization.
     #[error("there is no organization `{0}`; see `keygate org list`")]
@@ -87,6 +90,12 @@ pub enum ManagementError {
     #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
     LinksDisabled,
 
+    /// Too many reads of the journal by the same person wait already.
+    #[error("too many of your requests read the audit journal at the same time; wait for their responses, then try again")]
+    TooManyReads,
+    /// Too many reads of the journal wait already.
+    #[error("too many requests read the audit journal at the same time; try again")]
+    JournalBusy,
     /// The audit journal could not be read.
     #[error("the audit journal cannot be read; look at the audit directory")]
     JournalUnreadable(#[source] std::io::Error),
@@ -115,6 +124,8 @@ pub enum ErrorKind {
     NotAllowed,
     /// The request conflicts with the present state: 409.
     Conflict,
+    /// The actor asks for too much at a time: 429.
+    TooMany,
     /// The state or the journal is unavailable: 503.
     Unavailable,
 }
@@ -132,14 +143,14 @@ impl ManagementError {
 
     /// The table of kinds and codes. Codes are part of the contract.
     fn kind_and_code(&self) -> (ErrorKind, &'static str) {
-        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, Unavailable};
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, TooMany, Unavailable};
         match self {
             Self::InvalidName | Self::NameLikeId => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
             Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
             Self::OverlapTooLong => (Invalid, "invalid_overlap"),
             Self::InvalidDigest(_) | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
-            Self::PageSize | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
+            Self::PageLimit(_) | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
             Self::Cursor(_) => (Invalid, "invalid_cursor"),
             Self::NoOrg(_) => (NotFound, "no_such_org"),
             Self::NoUser(_) => (NotFound, "no_such_user"),
@@ -153,7 +164,8 @@ impl ManagementError {
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
             Self::NoSessions => (Conflict, "no_sessions"),
             Self::LinksDisabled => (Conflict, "no_links"),
-            Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
+            Self::TooManyReads => (TooMany, "too_many_reads"),
+            Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
             Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
@@ -174,7 +186,17 @@ impl ErrorKind {
             Self::NotAllowed => http::StatusCode::FORBIDDEN,
             Self::NotFound => http::StatusCode::NOT_FOUND,
             Self::Conflict => http::StatusCode::CONFLICT,
+            Self::TooMany => http::StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl From<QueueFull> for ManagementError {
+    fn from(full: QueueFull) -> Self {
+        match full {
+            QueueFull::Person => Self::TooManyReads,
+            QueueFull::Total => Self::JournalBusy,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Keys: create, import, list, show, revoke, rotate, limit.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::actor::AuditActor;
@@ -8,7 +7,6 @@ use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, operands};
 use crate::clock::Micros;
-use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId, PlainKey};
 use crate::quota::Quota;
 use crate::state::{self, Change, Membership};
@@ -94,22 +92,6 @@ impl Management {
                 added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
             }
         }
-    }
-
-    /// Lists the keys of an organization in the order of their creation, revoked ones too; for users who do not administer
-    /// it, their own.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`].
-    pub async fn list_keys(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<Key>, ManagementError> {
-        self.authorize(actor, Access::Org(org), now).await?;
-        let org = self.find_org(org).await?;
-        // Users and the organization are looked up once, not for each key.
-        let users = self.state.users(org.id).await?;
-        let users: HashMap<UserId, state::User> = users.into_iter().map(|user| (user.id, user)).collect();
-        let keys = self.state.keys(org.id).await?;
-        let visible = keys.into_iter().filter(|key| actor.visible_owner().is_none_or(|owner| owner == key.user));
-        Ok(visible.map(|key| Key::new(&key, users.get(&key.user), Some(&org), self.quota(&key), now)).collect())
     }
 
     /// Shows one key.
@@ -250,7 +232,7 @@ impl Management {
     }
 
     /// The quota in force for a key.
-    fn quota(&self, key: &state::Key) -> Quota {
+    pub(super) fn quota(&self, key: &state::Key) -> Quota {
         self.state.quota().in_force(key.quota)
     }
 }

@@ -15,40 +15,46 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Histogram;
-use tokio::sync::Semaphore;
 
 use crate::audit::{self, Journal};
 use crate::metrics::StateMetrics;
 use crate::state::State;
+
+use read_queue::ReadQueue;
 
 mod actor;
 mod authorization;
 mod orgs;
 mod users;
 mod keys;
+mod key_list;
 mod key;
 mod explain;
 mod good_practice;
 mod uses;
+mod read_queue;
 mod sessions;
 mod links;
 mod sign_in;
 mod operands;
+mod cursor;
 mod audited_change;
 mod error;
 pub(crate) mod duration_text;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
+pub use cursor::InvalidCursor;
 pub use error::{ErrorKind, ManagementError};
 pub use explain::{Explanation, LimitStatus};
 pub use good_practice::GoodPractice;
 pub use key::{ApiKey, Key, KeyLimits, KeyMark, KeyStatus, LimitUpdate, NewKey};
+pub use key_list::KeyQuery;
 pub use links::{Link, LinkPreview};
 pub use orgs::Org;
 pub use sessions::{Session, SessionSettings};
 pub use sign_in::{Entitlements, ProviderSignIn};
 pub use users::User;
-pub use uses::{Activity, ActivityReport, Hour, LastUse, UsePage, UseQuery};
+pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
 
 /// Management of one gateway. Shared by the admin socket and the dashboard of all workers.
 #[derive(Debug)]
@@ -57,8 +63,8 @@ pub struct Management {
     journal: Journal,
     /// Directory of the journal's files, for reading them.
     journal_directory: PathBuf,
-    /// Permits to read the journal, one for each read.
-    journal_reads: Arc<Semaphore>,
+    /// Turns to read the journal.
+    reads: ReadQueue,
     /// The name of this gateway, which is in every record of its journal.
     gateway: String,
     /// Settings of web sessions; none when they are not configured.
@@ -74,7 +80,7 @@ impl Management {
             state,
             journal,
             journal_directory: settings.path.clone(),
-            journal_reads: Arc::new(Semaphore::new(uses::CONCURRENT_READS)),
+            reads: ReadQueue::default(),
             gateway: settings.gateway.clone(),
             sessions: None,
             duration: metrics.change.clone(),

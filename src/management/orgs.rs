@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, operands};
+use super::{Actor, Management, ManagementError, SignedInUser, operands};
 use crate::clock::{self, Micros};
 use crate::identity::OrgId;
 use crate::key::OrgTag;
+use crate::page::{Page, PageQuery};
 use crate::state::{self, Change};
 
 /// Requests in flight that an organization may be given.
@@ -53,17 +54,29 @@ impl Management {
         }
     }
 
-    /// Lists all organizations in the order of their creation; for a signed-in user, those that they are a member of.
+    /// Lists all organizations in the order of their creation, a page at a time. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::Cursor`].
+    pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
+        self.authorize(actor, Access::Operator, now).await?;
+        let sealer = self.cursor_sealer(&"orgs").await?;
+        let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
+        let found = self.state.page_of_orgs(from, page.limit.get()).await?;
+        sealer.seal(found.map(|org| self.show(org)))
+    }
+
+    /// The organizations that a signed-in user is a member of.
     ///
     /// # Errors
     /// Those of [`ManagementError`] that concern the state.
-    pub async fn list_orgs(&self, actor: &Actor, now: Micros) -> Result<Vec<Org>, ManagementError> {
-        self.authorize(actor, Access::MemberOrgs, now).await?;
-        let mut orgs = self.state.orgs().await?;
-        if let Some(user) = actor.signed_in() {
-            let accessible = self.accessible_orgs(user).await?;
-            orgs.retain(|org| accessible.iter().any(|(id, _)| *id == org.id));
+    pub async fn member_orgs(&self, user: &SignedInUser) -> Result<Vec<Org>, ManagementError> {
+        let mut orgs = Vec::new();
+        for (id, _) in self.accessible_orgs(user).await? {
+            orgs.extend(self.state.org(id).await?);
         }
+        // In the order of their creation.
+        orgs.sort_by_key(|org| (org.created, org.id));
         Ok(orgs.into_iter().map(|org| self.show(org)).collect())
     }
 

@@ -15,8 +15,9 @@ use super::authorization::Access;
 use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, SessionId, UserId};
+use crate::page::{Page, PageQuery};
 use crate::session::{Token, TokenDigest};
-use crate::state::{self, Change, Membership};
+use crate::state::{self, Change, Membership, SessionList};
 
 /// Characters of a user agent that a session keeps.
 const MAX_USER_AGENT: usize = 300;
@@ -173,29 +174,29 @@ impl Management {
         self.apply_change_at("session.end", &path, target(org, user), change, by).await
     }
 
-    /// Lists web sessions, oldest first: all of them (for the operator), or those of members of one organization. Users who
-    /// do not administer it see their own.
+    /// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization. Users
+    /// who do not administer it see their own.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`].
+    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
     pub async fn list_sessions(
         &self,
         actor: &Actor,
         org: Option<&str>,
+        newest_first: bool,
+        page: &PageQuery,
         now: Micros,
-    ) -> Result<Vec<Session>, ManagementError> {
+    ) -> Result<Page<Session>, ManagementError> {
         self.authorize(actor, org.map_or(Access::Operator, Access::Org), now).await?;
         let org = match org {
             Some(org) => Some(self.find_org(org).await?.id),
             None => None,
         };
-        let owner = actor.visible_owner();
-        let is_visible = |membership: &Membership| {
-            org.is_none_or(|org| org == membership.org) && owner.is_none_or(|owner| owner == membership.user)
-        };
-        let mut sessions = self.state.sessions(now).await?;
-        sessions.retain(|session| session.memberships.iter().any(is_visible));
-        Ok(sessions.into_iter().map(|session| show(session, actor)).collect())
+        let list = SessionList { org, owner: actor.visible_owner(), newest_first };
+        let sealer = self.cursor_sealer(&("sessions", list.org, list.owner, newest_first)).await?;
+        let after = sealer.open(page.cursor.as_deref())?;
+        let found = self.state.page_of_sessions(list, after, page.limit.get(), now).await?;
+        sealer.seal(found.map(|session| show(session, actor)))
     }
 
     /// Ends a web session, at every gateway at once, and returns it.

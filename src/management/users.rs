@@ -8,6 +8,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId};
+use crate::page::{Page, PageQuery};
 use crate::state::{self, Change};
 
 /// User of an organization.
@@ -59,14 +60,23 @@ impl Management {
         Ok(user)
     }
 
-    /// Lists all users of an organization in the order of their creation, removed ones too. For its administrators.
+    /// Lists all users of an organization in the order of their creation, removed ones too, a page at a time. For its
+    /// administrators.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`].
-    pub async fn list_users(&self, actor: &Actor, org: &str, now: Micros) -> Result<Vec<User>, ManagementError> {
+    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+    pub async fn list_users(
+        &self,
+        actor: &Actor,
+        org: &str,
+        page: &PageQuery,
+        now: Micros,
+    ) -> Result<Page<User>, ManagementError> {
         self.authorize(actor, Access::OrgAdmin(org), now).await?;
-        let users = self.state.users(self.find_org(org).await?.id).await?;
-        Ok(users.into_iter().map(User::from).collect())
+        let org = self.find_org(org).await?.id;
+        let sealer = self.cursor_sealer(&("users", org)).await?;
+        let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
+        sealer.seal(self.state.page_of_users(org, from, page.limit.get()).await?.map(User::from))
     }
 
     /// Replaces all permissions of a user. For the operator.

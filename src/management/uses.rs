@@ -1,52 +1,41 @@
 //! Uses and activity of keys, read from the audit journal of this gateway.
 //!
-//! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a time.
-//! A caller who asks for much waits for their own result, and requests do not.
+//! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a time
+//! ([`read_queue`](super::read_queue)). A caller who asks for much waits for their own result, and requests do not. A read
+//! whose caller is gone stops.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
-use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record, RecordKind};
+use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record, RecordKind, StopSignal};
 use crate::clock::{self, Micros};
 use crate::key::KeyId;
+use crate::page::{Page, PageQuery};
 
-/// Records on a page by default.
-const DEFAULT_PAGE: usize = 50;
-/// Records on a page at most.
-const MAX_PAGE: usize = 200;
 /// Bytes of the journal that are read for a page: some tenths of a second.
 const MAX_BYTES_PER_PAGE: u64 = 64 << 20;
-/// Reads of the journal at a time: what they cost comes from the same cores and the same disk that requests need.
-pub(super) const CONCURRENT_READS: usize = 4;
 
-/// Filter and position of a page of uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Filter of a list of uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct UseQuery {
+pub struct UseFilter {
     /// Only uses that ended with this outcome.
     pub outcome: Option<Outcome>,
     /// `true`: only refused uses; `false`: only the others.
     pub refused: Option<bool>,
-    /// Only uses older than those of the page that returned this cursor.
-    pub before: Option<String>,
-    /// Records on the page at most: 1 to 200. Default: 50.
-    pub limit: Option<usize>,
 }
 
 /// Page of the uses of a key, newest first, as one gateway recorded them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsePage {
-    /// The uses. Where matching ones are rare, there may be fewer than the query's limit, or none, although more follow.
-    pub uses: Vec<Record>,
-    /// Cursor of the next page; none when there are no older uses.
-    pub next: Option<String>,
+    /// The uses. Where matching ones are rare, there may be fewer than the limit, or none, although more follow.
+    pub page: Page<Record>,
     /// The name of the gateway.
     pub gateway: String,
 }
@@ -98,35 +87,29 @@ pub struct LastUse {
 }
 
 impl Management {
-    /// Lists the uses of a key that this gateway recorded, newest first.
+    /// Lists the uses of a key that this gateway recorded, newest first, a page at a time.
     ///
     /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::PageSize`], [`ManagementError::Cursor`],
-    /// [`ManagementError::JournalUnreadable`].
+    /// [`ManagementError::NoKey`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`],
+    /// [`ManagementError::TooManyReads`].
     pub async fn list_uses(
         &self,
         actor: &Actor,
         key: KeyId,
-        query: UseQuery,
+        filter: UseFilter,
+        page: &PageQuery,
         now: Micros,
     ) -> Result<UsePage, ManagementError> {
         self.authorize(actor, Access::Key(key), now).await?;
-        let before = query.before.map(|before| before.parse::<JournalCursor>()).transpose()?;
-        let limit = query.limit.unwrap_or(DEFAULT_PAGE);
-        if !(1..=MAX_PAGE).contains(&limit) {
-            return Err(ManagementError::PageSize);
-        }
-        let filter = Filter {
-            key: Some(key),
-            outcome: query.outcome,
-            refused: query.refused,
-            kind: Some(RecordKind::Request),
-            ..Filter::default()
-        };
-        let page =
-            self.read_journal(move |reader| reader.list_within(&filter, limit, before, MAX_BYTES_PER_PAGE)).await?;
-        let next = page.next.map(|cursor| cursor.to_string());
-        Ok(UsePage { uses: page.records, next, gateway: self.gateway.clone() })
+        // Each gateway has a journal of its own, in which the positions of another one mean nothing.
+        let sealer = self.cursor_sealer(&("uses", key, filter, &self.gateway)).await?;
+        let before: Option<JournalCursor> = sealer.open(page.cursor.as_deref())?;
+        let limit = page.limit.get();
+        let UseFilter { outcome, refused } = filter;
+        let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
+        let read = move |reader: &Reader| reader.list_within(&filter, limit, before, MAX_BYTES_PER_PAGE);
+        let audit::RecordPage { records, next } = self.read_journal(actor, read).await?;
+        Ok(UsePage { page: sealer.seal(Page { items: records, next })?, gateway: self.gateway.clone() })
     }
 
     /// Reports the activity of these keys of an organization, at most 200, in the last day, as far as this gateway recorded
@@ -145,27 +128,39 @@ impl Management {
         self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
         operands::check_key_count(&keys)?;
         let org = self.find_org(org).await?.id;
-        let activity = self.read_journal(move |reader| reader.activity(org, &keys, now)).await?;
+        let activity = self.read_journal(actor, move |reader| reader.activity(org, &keys, now)).await?;
         let keys = activity.into_iter().map(|(key, activity)| (key, activity.into())).collect();
         Ok(ActivityReport { keys, gateway: self.gateway.clone() })
     }
 
-    /// Reads the journal on a blocking thread. The permit goes with the read, which runs to its end also when the caller is
-    /// gone: as long as it costs, it counts.
+    /// Reads the journal on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
+    /// stops the read. The permit goes with the read: as long as it costs, it counts.
     async fn read_journal<T: Send + 'static>(
         &self,
+        actor: &Actor,
         read: impl FnOnce(&Reader) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ManagementError> {
-        let permit = Arc::clone(&self.journal_reads).acquire_owned().await.expect("nothing closes the semaphore");
+        let permit = self.reads.acquire(actor.person()).await?;
         let directory = self.journal_directory.clone();
+        let stop = StopOnDrop(StopSignal::default());
+        let signal = stop.0.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            Reader::open(&directory).and_then(|reader| read(&reader))
+            Reader::open(&directory).and_then(|reader| read(&reader.with_stop(signal)))
         });
         match reading.await {
             Ok(read) => read.map_err(ManagementError::JournalUnreadable),
             Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
         }
+    }
+}
+
+/// Stops a read when its caller is gone.
+struct StopOnDrop(StopSignal);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -189,11 +184,10 @@ impl From<audit::KeyActivity> for Activity {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use futures_util::future::join_all;
+    use futures_util::FutureExt as _;
 
     use super::*;
     use crate::audit::{self, Durability, Journal, OnUnavailable};
@@ -220,23 +214,36 @@ mod tests {
         Management::new(Arc::new(State::Embedded(Embedded::open(&state).unwrap())), journal, &settings, &metrics.state)
     }
 
+    /// The first page of the uses of a key: a read of the whole journal, whose index is not built yet.
+    fn list<'a>(management: &'a Management, who: &'a Actor) -> impl Future<Output = Result<(), ManagementError>> + 'a {
+        let reads = move |reader: &Reader| reader.list(&Filter::default(), 1, None).map(drop);
+        management.read_journal(who, reads)
+    }
+
     #[tokio::test]
-    async fn journal_reads_are_bounded_and_the_others_wait() {
+    async fn abandoned_read_stops_and_leaves_the_queue() {
         let directory = tempfile::tempdir().unwrap();
         let management = management(directory.path());
-        let together = Arc::new(Barrier::new(CONCURRENT_READS));
-        let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let read = |_| {
-            let (together, reading, most) = (Arc::clone(&together), Arc::clone(&reading), Arc::clone(&most));
-            management.read_journal(move |_| {
-                most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                together.wait();
-                reading.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
-            })
+        let (began, begun) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel();
+        let read = move |reader: &Reader| {
+            began.send(()).unwrap();
+            // As a read of many blocks: each is checked for the signal.
+            let stopped = std::iter::repeat_with(|| reader.list(&Filter::default(), 1, None)).find(Result::is_err);
+            end.send(stopped).unwrap();
+            Ok(())
         };
-        let done = join_all((0..CONCURRENT_READS * 8).map(read)).await;
-        assert!(done.iter().all(Result::is_ok));
-        assert_eq!(most.load(Ordering::SeqCst), CONCURRENT_READS);
+        let mut reading = Box::pin(management.read_journal(&Actor::Operator, read));
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(list(&management, &Actor::Operator))).collect();
+        assert!((&mut reading).now_or_never().is_none());
+        begun.recv().unwrap();
+        for read in &mut waiting {
+            assert!(read.now_or_never().is_none(), "one read at a time for each person");
+        }
+        drop(reading);
+        assert_eq!(ended.recv().unwrap().unwrap().unwrap_err().kind(), io::ErrorKind::Interrupted);
+        let mut last = waiting.pop().unwrap();
+        drop(waiting);
+        (&mut last).await.unwrap();
     }
 }

@@ -12,6 +12,7 @@ use keygate::clock::{self, Micros};
 use keygate::config::Config;
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
+use keygate::management::Management;
 use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually};
@@ -48,6 +49,11 @@ impl Gateway {
     /// Addresses of the listeners, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.app.as_ref().expect("the gateway runs").addresses
+    }
+
+    /// Management of the gateway.
+    pub fn management(&self) -> &Management {
+        &self.app.as_ref().expect("the gateway runs").management
     }
 
     pub fn perform(&self, operation: Operation) -> Reply {

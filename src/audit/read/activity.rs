@@ -13,6 +13,7 @@ use std::path::Path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uuid::Uuid;
 
+use super::stop::StopSignal;
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
@@ -99,6 +100,7 @@ pub(crate) fn read_activity(
     org: OrgId,
     keys: &[KeyId],
     now: Micros,
+    stop: &StopSignal,
 ) -> io::Result<HashMap<KeyId, KeyActivity>> {
     let requested = RequestedKeys { org, keys: keys.iter().copied().collect() };
     let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
@@ -115,6 +117,7 @@ pub(crate) fn read_activity(
     check_unindexed(&segments, covered)?;
     let mut piece = Vec::new();
     for block in segment::blocks_after(&segments, covered) {
+        stop.check()?;
         count_block(directory, block, &requested, &mut piece, &mut counts)?;
     }
     Ok(group_by_key(counts, &requested.keys, first_hour))

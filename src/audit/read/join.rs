@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::stop::StopSignal;
 use crate::audit::filter::Filter;
 use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
 use crate::audit::format::frame;
@@ -26,6 +27,7 @@ pub(crate) struct RecordScanner {
     /// Headers that were read, by segment.
     headers: FxHashMap<u64, Rc<HeaderInfo>>,
     piece: Vec<u8>,
+    stop: StopSignal,
     /// Bytes read so far.
     pub(crate) bytes: u64,
 }
@@ -46,8 +48,8 @@ struct FoundUse {
 }
 
 impl RecordScanner {
-    pub(crate) fn new(directory: PathBuf, segments: Vec<Segment>) -> Self {
-        Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), bytes: 0 }
+    pub(crate) fn new(directory: PathBuf, segments: Vec<Segment>, stop: StopSignal) -> Self {
+        Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), stop, bytes: 0 }
     }
 
     /// Reads the matching records whose uses are in a block, oldest first, with their positions.
@@ -131,6 +133,7 @@ impl RecordScanner {
     }
 
     fn read_block(&mut self, block: Block) -> io::Result<u64> {
+        self.stop.check()?;
         let start = segment::read_block(&self.directory, block, &mut self.piece)?;
         self.bytes += self.piece.len() as u64;
         Ok(start)

@@ -2,6 +2,7 @@
 //!
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export.
 //! - [`join`]: joins each use with its outcome.
+//! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal.
@@ -10,6 +11,7 @@
 pub(crate) mod reader;
 pub(crate) mod cursor;
 mod join;
+pub(crate) mod stop;
 pub(crate) mod follower;
 pub(crate) mod activity;
 pub(crate) mod verify;

@@ -15,6 +15,7 @@ use super::activity::{self, KeyActivity};
 use super::cursor::JournalCursor;
 use super::follower::Follower;
 use super::join::RecordScanner;
+use super::stop::StopSignal;
 use super::verify::{self, VerifyReport};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
@@ -28,6 +29,7 @@ use crate::key::KeyId;
 #[derive(Clone, Debug)]
 pub struct Reader {
     directory: PathBuf,
+    stop: StopSignal,
 }
 
 /// A record and its position.
@@ -49,7 +51,13 @@ impl Reader {
     /// If the directory does not exist or may not be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         segment::list(directory)?;
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self { directory: directory.to_owned(), stop: StopSignal::default() })
+    }
+
+    /// The same reader, whose reads fail soon after the signal to stop.
+    #[must_use]
+    pub fn with_stop(self, stop: StopSignal) -> Self {
+        Self { stop, ..self }
     }
 
     /// Lists up to `limit` records, newest first; with `before`, those older than the cursor.
@@ -104,7 +112,7 @@ impl Reader {
     /// # Errors
     /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
-        activity::read_activity(&self.directory, org, keys, now)
+        activity::read_activity(&self.directory, org, keys, now, &self.stop)
     }
 
     /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those
@@ -167,7 +175,7 @@ impl Reader {
         let fitting = indexed.filter(|(_, point)| segment::covers(&segments, *point));
         let (mut blocks, covered) = fitting.unwrap_or((Vec::new(), Point::START));
         blocks.extend(segment::blocks_after(&segments, covered));
-        Ok((RecordScanner::new(self.directory.clone(), segments), blocks))
+        Ok((RecordScanner::new(self.directory.clone(), segments, self.stop.clone()), blocks))
     }
 }
 

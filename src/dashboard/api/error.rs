@@ -4,7 +4,7 @@ use http::StatusCode;
 use uuid::Uuid;
 
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::response::{self, DashboardResponse, RETRY_SOON};
+use crate::dashboard::response::{self, DashboardResponse, RETRY_READ, RETRY_SOON};
 use crate::dashboard::routes::RouteError;
 use crate::management::ManagementError;
 use crate::problem::{self, Problem};
@@ -75,6 +75,10 @@ impl ApiError {
         match (self, status) {
             (Self::MethodNotAllowed(methods), _) => response::with_allow(response, methods),
             (_, StatusCode::UNAUTHORIZED) => response::with_challenge(response),
+            (Self::Dashboard(DashboardError::TooManyRequests(seconds)), _) => {
+                response::with_retry_after(response, *seconds)
+            }
+            (_, StatusCode::TOO_MANY_REQUESTS) => response::with_retry_after(response, RETRY_READ),
             (_, StatusCode::SERVICE_UNAVAILABLE) => response::with_retry_after(response, RETRY_SOON),
             _ => response,
         }
@@ -110,8 +114,8 @@ mod tests {
 
     use super::super::DOCUMENT;
     use super::*;
-    use crate::audit::JournalCursor;
-    use crate::management::ManagementError as Error;
+    use crate::management::{InvalidCursor, ManagementError as Error};
+    use crate::page::InvalidPageLimit;
     use crate::state::Unavailable;
 
     /// Errors of the transport, sent before the dashboard sees a request.
@@ -128,6 +132,7 @@ mod tests {
             DashboardError::Body,
             DashboardError::BodyTimeout,
             DashboardError::Internal,
+            DashboardError::TooManyRequests(1),
         ];
         let errors = [
             Error::InvalidName,
@@ -139,8 +144,9 @@ mod tests {
             Error::NoSession(String::new()),
             Error::Revoked(id),
             Error::Taken("id"),
-            Error::PageSize,
-            Error::Cursor("x".parse::<JournalCursor>().unwrap_err()),
+            Error::PageLimit(InvalidPageLimit),
+            Error::Cursor(InvalidCursor),
+            Error::TooManyReads,
             Error::JournalUnreadable(std::io::ErrorKind::NotFound.into()),
             Error::StateUnavailable(Unavailable::TimedOut),
             Error::Randomness(getrandom::Error::UNSUPPORTED),

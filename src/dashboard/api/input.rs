@@ -12,7 +12,8 @@ use crate::audit::Outcome;
 use crate::dashboard::request::DashboardRequest;
 use crate::identity::SessionId;
 use crate::key::KeyId;
-use crate::management::UseQuery;
+use crate::management::{ManagementError, UseFilter};
+use crate::page::{PageLimit, PageQuery};
 
 /// Body of `PATCH /session`.
 #[derive(Deserialize)]
@@ -90,13 +91,17 @@ pub(super) fn check_query(request: &DashboardRequest, accepted: &[&str]) -> Resu
     Ok(())
 }
 
-/// The query of a page of uses.
-pub(super) fn use_query(request: &DashboardRequest) -> Result<UseQuery, ApiError> {
-    Ok(UseQuery {
+/// The page of a list.
+pub(super) fn page_query(request: &DashboardRequest) -> Result<PageQuery, ApiError> {
+    let limit = request.parameter("limit").map(PageLimit::parse).transpose().map_err(ManagementError::from)?;
+    Ok(PageQuery { cursor: request.parameter("cursor").map(str::to_owned), limit: limit.unwrap_or_default() })
+}
+
+/// The filter of a list of uses.
+pub(super) fn use_filter(request: &DashboardRequest) -> Result<UseFilter, ApiError> {
+    Ok(UseFilter {
         outcome: request.parameter("outcome").map(outcome).transpose()?,
         refused: request.parameter("refused").map(boolean).transpose()?,
-        before: request.parameter("before").map(str::to_owned),
-        limit: request.parameter("limit").map(limit).transpose()?,
     })
 }
 
@@ -107,13 +112,6 @@ fn outcome(text: &str) -> Result<Outcome, ApiError> {
 
 fn boolean(text: &str) -> Result<bool, ApiError> {
     text.parse().map_err(|_| ApiError::Query("`refused` must be true or false".into()))
-}
-
-fn limit(text: &str) -> Result<usize, ApiError> {
-    // `parse` alone accepts a sign.
-    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_digits);
-    number.ok_or_else(|| ApiError::Query("`limit` must be a whole number from 1 to 200".into()))
 }
 
 /// Parses a body that may be absent.

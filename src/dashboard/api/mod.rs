@@ -3,7 +3,7 @@
 //! - The session cookie is the only credential; an API key cannot manage keys.
 //! - A request that changes something must come from a page of this origin (CSRF).
 //! - Each endpoint calls one function of `management` as the signed-in user, and decides nothing itself.
-//! - Bodies have the members of the command line's `--json`. Every error is a problem (RFC 9457) with the request's id.
+//! - Lists are `{"items": […], "nextCursor": …}`. Bodies have the members of the command line's `--json`. Every error is a problem (RFC 9457) with the request's id.
 //! - `docs/openapi.json` describes the API, and is served without a session. Tests compare it with routes and errors.
 
 use std::time::Duration;
@@ -17,7 +17,8 @@ use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
-use crate::management::{Activity, Actor, Management, NewKey, Session, SignedInUser, UsePage, User};
+use crate::management::{Activity, Actor, KeyQuery, Management, NewKey, Session, SignedInUser, UsePage, User};
+use crate::page::PageQuery;
 
 mod error;
 mod input;
@@ -43,6 +44,7 @@ pub(super) async fn respond(
     let result = async {
         let user = authenticate(dashboard, request).await?;
         dashboard.check_origin(request)?;
+        dashboard.count_request(&user, endpoint.is_revocation(), request.now)?;
         input::check_query(request, query.unwrap_or_default())?;
         ApiCall::new(dashboard, request, &user).perform(endpoint, id).await
     };
@@ -85,8 +87,10 @@ impl<'a> ApiCall<'a> {
             ApiEndpoint::ChooseOrg => self.choose_org().await?,
             ApiEndpoint::SignOut => return self.sign_out().await,
             ApiEndpoint::ShowOrg => json!({ "org": management.show_org(actor, org, now).await? }),
-            ApiEndpoint::ListUsers => json!({ "users": management.list_users(actor, org, now).await? }),
-            ApiEndpoint::ListKeys => json!({ "keys": management.list_keys(actor, org, now).await? }),
+            ApiEndpoint::ListUsers => json!(management.list_users(actor, org, &self.page()?, now).await?),
+            ApiEndpoint::ListKeys => {
+                json!(management.list_keys(actor, org, &KeyQuery::default(), &self.page()?, now).await?)
+            }
             ApiEndpoint::CreateKey => return self.create_key().await,
             ApiEndpoint::ShowKey => json!({ "key": management.show_key(actor, input::key(id)?, now).await? }),
             ApiEndpoint::RevokeKey => json!({ "key": management.revoke_key(actor, input::key(id)?, now).await? }),
@@ -97,20 +101,25 @@ impl<'a> ApiCall<'a> {
             }
             ApiEndpoint::Activity => self.activity(id).await?,
             ApiEndpoint::ListSessions => {
-                json!({ "sessions": management.list_sessions(actor, Some(org), now).await? })
+                json!(management.list_sessions(actor, Some(org), false, &self.page()?, now).await?)
             }
             ApiEndpoint::EndSession => {
-                json!({ "sessions": [management.end_session(actor, input::session(id)?, now).await?] })
+                json!({ "session": management.end_session(actor, input::session(id)?, now).await? })
             }
         };
         Ok(json_response(StatusCode::OK, &body))
+    }
+
+    /// The page of a list that the request asks for.
+    fn page(&self) -> Result<PageQuery, ApiError> {
+        input::page_query(self.request)
     }
 
     /// The user, their session, role, and chosen and other organizations.
     async fn session(&self) -> Result<Value, ApiError> {
         let now = self.request.now;
         Ok(json!({
-            "orgs": self.management.list_orgs(&self.actor, now).await?,
+            "orgs": self.management.member_orgs(self.user).await?,
             "org": self.management.show_org(&self.actor, &self.org, now).await?,
             "session": Session::from(self.user.session.clone()),
             "user": User::from(self.user.user.clone()),
@@ -152,10 +161,12 @@ impl<'a> ApiCall<'a> {
     }
 
     async fn uses(&self, id: &str) -> Result<Value, ApiError> {
-        let (key, query) = (input::key(id)?, input::use_query(self.request)?);
-        let page = self.management.list_uses(&self.actor, key, query, self.request.now).await?;
-        let UsePage { uses, next, gateway } = page;
-        Ok(json!({ "uses": uses, "next": next, "gateway": gateway }))
+        let (key, filter) = (input::key(id)?, input::use_filter(self.request)?);
+        let uses = self.management.list_uses(&self.actor, key, filter, &self.page()?, self.request.now).await?;
+        let UsePage { page, gateway } = uses;
+        let mut body = json!(page);
+        body["gateway"] = gateway.into();
+        Ok(body)
     }
 
     async fn activity(&self, id: &str) -> Result<Value, ApiError> {

@@ -4,10 +4,13 @@ use super::{HandlerResult, PageContext, render, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{CreatePage, Issuance, NavEntry, NewKeyPage, OwnerChoice, OwnerInput};
 use crate::management::{GoodPractice, ManagementError, NewKey, User};
+use crate::page::{PageLimit, PageQuery};
 use crate::secret::Secret;
 
 /// Users in the list of owners at most. In larger organizations the owner's address is typed.
 const MAX_CHOICES: usize = 200;
+/// Pages of users that are read for the list at most; some of the users may be removed.
+const MAX_CHOICE_PAGES: usize = 5;
 
 impl PageContext<'_> {
     pub(super) async fn show_create_key(&self) -> HandlerResult {
@@ -33,18 +36,32 @@ impl PageContext<'_> {
         if !self.user.is_admin() {
             return Ok(OwnerInput::Fixed);
         }
-        let users = self.management.list_users(&self.actor, &self.org(), self.request.now).await?;
-        let mut users: Vec<User> = users.into_iter().filter(|user| user.removed.is_none()).collect();
-        if users.len() > MAX_CHOICES {
-            let email = users.into_iter().find(|user| user.id.to_string() == selected).map(|user| user.email);
-            return Ok(OwnerInput::Text(email.unwrap_or_else(|| selected.to_owned())));
-        }
+        let Some(mut users) = self.owner_choices().await? else {
+            // The form was opened with the user's own id, or was sent with an address.
+            let is_own = selected == self.user.user.id.to_string();
+            return Ok(OwnerInput::Text(if is_own { &self.user.user.email } else { selected }.to_owned()));
+        };
         users.sort_by(|a, b| a.email.cmp(&b.email));
         let choice = |user: User| {
             let value = user.id.to_string();
             OwnerChoice { selected: value == selected, value, label: user.email }
         };
         Ok(OwnerInput::Select(users.into_iter().map(choice).collect()))
+    }
+
+    /// The users to choose from; `None` when the organization has too many.
+    async fn owner_choices(&self) -> Result<Option<Vec<User>>, DashboardError> {
+        let mut users = Vec::new();
+        let mut query = PageQuery::first(PageLimit::MAX);
+        for _ in 0..MAX_CHOICE_PAGES {
+            let page = self.management.list_users(&self.actor, &self.org(), &query, self.request.now).await?;
+            users.extend(page.items.into_iter().filter(|user| user.removed.is_none()));
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                return Ok(Some(users).filter(|users| users.len() <= MAX_CHOICES));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn create_key(&self) -> HandlerResult {

@@ -8,18 +8,19 @@ use crate::audit::{Outcome, Record};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse,
-    Timestamp, UseFilter, UseRow, Verdict, link,
+    Timestamp, UseFilter as PageFilter, UseRow, Verdict, link,
 };
 use crate::key::KeyId;
 use crate::management::{
-    Activity, ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UsePage, UseQuery, User,
+    Activity, ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User,
 };
+use crate::page::{PageLimit, PageQuery};
 use crate::settings::WithUnit;
 
 /// Uses on a page.
-const PAGE_SIZE: usize = 20;
+const PAGE_SIZE: PageLimit = PageLimit::of(20);
 /// Refused uses that are shown beside.
-const REFUSALS: usize = 5;
+const REFUSALS: PageLimit = PageLimit::of(5);
 
 /// Records about a key in the journal of this gateway; each is `None` when the journal cannot be read.
 struct KeyRecords {
@@ -41,19 +42,22 @@ impl PageContext<'_> {
     }
 
     async fn key_records(&self, key: KeyId) -> Result<KeyRecords, DashboardError> {
-        let before = self.request.parameter("before").map(str::to_owned);
-        let shown = UseQuery { before, limit: Some(PAGE_SIZE), ..use_query(self.use_filter()) };
-        let refused = UseQuery { refused: Some(true), limit: Some(REFUSALS), ..UseQuery::default() };
+        let refused = UseFilter { refused: Some(true), outcome: None };
         Ok(KeyRecords {
             activity: self.key_activity(vec![key]).await?,
-            uses: self.uses(key, shown).await?,
-            refusals: self.uses(key, refused).await?,
+            uses: self.uses(key, use_filter(self.page_filter()), &self.page_query(PAGE_SIZE)).await?,
+            refusals: self.uses(key, refused, &PageQuery::first(REFUSALS)).await?,
         })
     }
 
     /// Some uses of a key; `None` when the journal cannot be read.
-    async fn uses(&self, key: KeyId, query: UseQuery) -> Result<Option<UsePage>, DashboardError> {
-        let uses = self.management.list_uses(&self.actor, key, query, self.request.now).await;
+    async fn uses(
+        &self,
+        key: KeyId,
+        filter: UseFilter,
+        page: &PageQuery,
+    ) -> Result<Option<UsePage>, DashboardError> {
+        let uses = self.management.list_uses(&self.actor, key, filter, page, self.request.now).await;
         Ok(self.if_readable(uses, "the uses of a key")?)
     }
 
@@ -61,12 +65,12 @@ impl PageContext<'_> {
         let Explanation { verdict, key, user, org, standing } = explanation;
         let KeyRecords { activity, uses, refusals } = records;
         let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
-        let filter = self.use_filter();
+        let filter = self.page_filter();
         let older = |uses: &Option<UsePage>, filter| {
-            let cursor = uses.as_ref().and_then(|uses| uses.next.as_ref());
+            let cursor = uses.as_ref().and_then(|uses| uses.page.next.as_ref());
             cursor.map(|cursor| self.uses_href(key.id, filter, cursor))
         };
-        let only_refused = UseFilter { admission: AdmissionFilter::Refused, outcome: None };
+        let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
         let is_revoked = key_state(&key) == KeyState::Revoked;
         Ok(KeyPage {
             layout: self.layout(NavEntry::Keys).await?,
@@ -77,12 +81,12 @@ impl PageContext<'_> {
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
             activity: own_activity.map(activity_chart),
             older_refusals: older(&refusals, only_refused),
-            refusals: refusals.iter().flat_map(|page| &page.uses).map(|record| self.refused_use(record)).collect(),
-            newer: self.request.parameter("before").map(|_| self.uses_href(key.id, filter, "")),
+            refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| self.refused_use(record)).collect(),
+            newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
             older: older(&uses, filter),
             filter,
             gateway: activity.map(|report| report.gateway).or(uses.as_ref().map(|page| page.gateway.clone())),
-            uses: uses.map(|page| page.uses.iter().map(|record| self.use_row(record)).collect()),
+            uses: uses.map(|uses| uses.page.items.iter().map(|record| self.use_row(record)).collect()),
         })
     }
 
@@ -106,18 +110,18 @@ impl PageContext<'_> {
         }
     }
 
-    fn use_filter(&self) -> UseFilter {
+    fn page_filter(&self) -> PageFilter {
         let parameter = |name| self.request.parameter(name).unwrap_or_default();
-        UseFilter {
+        PageFilter {
             admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
             outcome: OutcomeText::from_name(parameter("outcome")),
         }
     }
 
-    /// The address of the key's uses before a cursor; with an empty cursor, of the newest.
-    fn uses_href(&self, id: KeyId, filter: UseFilter, before: &str) -> String {
+    /// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
+    fn uses_href(&self, id: KeyId, filter: PageFilter, cursor: &str) -> String {
         let outcome = filter.outcome.map_or("", |outcome| outcome.name);
-        let query = [("show", filter.admission.name()), ("outcome", outcome), ("before", before)];
+        let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
         format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
     }
 
@@ -157,14 +161,14 @@ impl PageContext<'_> {
     }
 }
 
-fn use_query(filter: UseFilter) -> UseQuery {
+fn use_filter(filter: PageFilter) -> UseFilter {
     let refused = match filter.admission {
         AdmissionFilter::All => None,
         AdmissionFilter::Admitted => Some(false),
         AdmissionFilter::Refused => Some(true),
     };
     let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
-    UseQuery { refused, outcome, ..UseQuery::default() }
+    UseFilter { refused, outcome }
 }
 
 fn outcome_text(record: &Record) -> &'static OutcomeText {

@@ -1,7 +1,5 @@
 //! The table of keys.
 
-use std::cmp::Reverse;
-
 use super::{HandlerResult, PageContext, render};
 use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
@@ -10,35 +8,32 @@ use crate::dashboard::pages::{
     Paging, UseSource, link,
 };
 use crate::key::KeyId;
-use crate::management::{Activity, ActivityReport, Hour, Key, KeyStatus};
+use crate::management::{Activity, ActivityReport, Hour, Key, KeyQuery, KeyStatus};
+use crate::page::{PageLimit, PageQuery};
 
 /// Keys on a page.
-const PAGE_SIZE: usize = 25;
+const PAGE_SIZE: PageLimit = PageLimit::of(25);
 /// Characters of a search text that are used.
 const SEARCH_LENGTH: usize = 100;
 
 impl PageContext<'_> {
     pub(super) async fn list_keys(&self) -> HandlerResult {
-        let keys = self.management.list_keys(&self.actor, &self.org(), self.request.now).await?;
-        let total = keys.len() as u64;
         let filter = self.key_filter();
-        let mut matching: Vec<Key> = keys.into_iter().filter(|key| is_match(key, &filter)).collect();
-        // Active keys first, and of equal state the newest: both sorts are stable.
-        matching.sort_by_key(|key| Reverse(key.created));
-        matching.sort_by_key(|key| key_state(key) != KeyState::Active);
-        let paging = self.paging(matching.len() as u64, &filter);
-        let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE_SIZE);
-        let shown: Vec<&Key> = matching.iter().skip(from).take(PAGE_SIZE).collect();
-        let report = self.key_activity(shown.iter().map(|key| key.id).collect()).await?;
-        let rows = shown.into_iter().map(|key| self.key_row(key, report.as_ref())).collect();
+        let query = KeyQuery {
+            text: filter.text.clone(),
+            status: filter.state.map(key_status),
+            newest_first: true,
+        };
+        let page = self.page_query(PAGE_SIZE);
+        let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
+        let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
+        let paging = self.paging(&page, keys.next.as_deref(), &filter);
         render(&KeysPage {
             layout: self.layout(NavEntry::Keys).await?,
             all_owners: self.user.is_admin(),
             suspended: self.user.org.suspended,
-            rows,
+            rows: keys.items.iter().map(|key| self.key_row(key, report.as_ref())).collect(),
             filter,
-            matching: matching.len() as u64,
-            total,
             paging,
             gateway: report.map(|report| report.gateway),
         })
@@ -49,13 +44,10 @@ impl PageContext<'_> {
         KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::from_name) }
     }
 
-    fn paging(&self, matching: u64, filter: &KeyFilter) -> Paging {
+    fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
         let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
-        let href = |page: u64| {
-            let page = if page == 1 { String::new() } else { page.to_string() };
-            link(&path, &[("q", &filter.text), ("state", state), ("page", &page)])
-        };
-        Paging::new(self.page_number(), matching, PAGE_SIZE as u64, href)
+        let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
+        Paging::new(page.cursor.as_deref(), next, href)
     }
 
     /// The activity of keys in the last day; `None` when the journal cannot be read.
@@ -126,11 +118,11 @@ pub(super) fn key_state(key: &Key) -> KeyState {
     }
 }
 
-/// Returns `true` if a key matches a filter. Names and email addresses are compared without case, key ids with it.
-fn is_match(key: &Key, filter: &KeyFilter) -> bool {
-    let text = filter.text.to_lowercase();
-    let contains = |field: &str| field.to_lowercase().contains(&text);
-    let text_matches =
-        text.is_empty() || contains(&key.name) || contains(&key.email) || key.id.to_string().contains(&filter.text);
-    text_matches && filter.state.is_none_or(|state| state == key_state(key))
+fn key_status(state: KeyState) -> KeyStatus {
+    match state {
+        KeyState::Active => KeyStatus::Active,
+        KeyState::Revoked => KeyStatus::Revoked,
+        KeyState::OwnerRemoved => KeyStatus::UserRemoved,
+        KeyState::OrgSuspended => KeyStatus::OrgSuspended,
+    }
 }

@@ -17,6 +17,7 @@ use super::response::{self, DashboardResponse};
 use super::routes::{PageEndpoint, SignInEndpoint};
 use crate::clock::Micros;
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
+use crate::page::{PageLimit, PageQuery};
 
 mod sign_in;
 mod provider;
@@ -75,6 +76,7 @@ pub(super) async fn page(
 ) -> HandlerResult {
     dashboard.check_origin(request)?;
     let user = dashboard.require_user(request).await?;
+    dashboard.count_request(&user, endpoint.is_revocation(), request.now)?;
     let context = PageContext {
         management: &dashboard.management,
         request,
@@ -99,7 +101,7 @@ pub(super) async fn page(
 }
 
 impl PageContext<'_> {
-    /// Turns a journal that cannot be read into `None`: the rest of the page is shown without it. `what` names the data
+    /// Turns a journal that cannot be read, or not now, into `None`: the rest of the page is shown without it. `what` names the data
     /// in the log.
     fn if_readable<T>(
         &self,
@@ -108,7 +110,7 @@ impl PageContext<'_> {
     ) -> Result<Option<T>, ManagementError> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TooMany) => {
                 let cause = error.source().map(ToString::to_string);
                 tracing::warn!(request_id = %self.request.id, %error, cause, "page shown without {what}");
                 Ok(None)
@@ -148,9 +150,10 @@ impl PageContext<'_> {
         Some(text.to_owned())
     }
 
-    /// The page number of a list, by the parameter `page`; the first one by default.
-    fn page_number(&self) -> u64 {
-        self.request.parameter("page").and_then(|page| page.parse().ok()).unwrap_or(1)
+    /// The page of a list that the request asks for, by the parameter `cursor`; the first one by default.
+    fn page_query(&self, limit: PageLimit) -> PageQuery {
+        let cursor = self.request.parameter("cursor").filter(|cursor| !cursor.is_empty());
+        PageQuery { cursor: cursor.map(str::to_owned), limit }
     }
 
     fn timestamp(&self, time: Micros) -> Timestamp {

@@ -6,21 +6,26 @@ use crate::dashboard::pages::{NavEntry, Paging, SessionRow, SessionsPage, link};
 use crate::dashboard::response;
 use crate::identity::SessionId;
 use crate::management::Session;
+use crate::page::PageLimit;
 
 /// Sessions on a page.
-const PAGE_SIZE: usize = 50;
+const PAGE_SIZE: PageLimit = PageLimit::of(50);
 
 impl PageContext<'_> {
     pub(super) async fn list_sessions(&self) -> HandlerResult {
-        let mut sessions = self.management.list_sessions(&self.actor, Some(&self.org()), self.request.now).await?;
-        // The user's current session first, then the newest: the sort is stable.
-        sessions.reverse();
-        sessions.sort_by_key(|session| session.id != self.user.session.id);
+        let page = self.page_query(PAGE_SIZE);
+        let org = self.org();
+        let listed = self.management.list_sessions(&self.actor, Some(&org), true, &page, self.request.now).await?;
+        let mut sessions = listed.items;
+        // The session that shows the page stands at the beginning of the first page, and nowhere else.
+        sessions.retain(|session| session.id != self.user.session.id);
+        if page.cursor.is_none() {
+            sessions.insert(0, self.user.session.clone().into());
+        }
         let path = format!("{}/sessions", self.base);
-        let href = |page: u64| link(&path, &[("page", &page.to_string())]);
-        let paging = Paging::new(self.page_number(), sessions.len() as u64, PAGE_SIZE as u64, href);
-        let from = usize::try_from(paging.page - 1).unwrap_or(0).saturating_mul(PAGE_SIZE);
-        let rows = sessions.iter().skip(from).take(PAGE_SIZE).map(|session| self.session_row(session)).collect();
+        let href = |cursor: &str| link(&path, &[("cursor", cursor)]);
+        let paging = Paging::new(page.cursor.as_deref(), listed.next.as_deref(), href);
+        let rows = sessions.iter().map(|session| self.session_row(session)).collect();
         let layout = self.layout(NavEntry::Sessions).await?;
         render(&SessionsPage { layout, all_users: self.user.is_admin(), rows, paging })
     }

@@ -103,6 +103,7 @@ impl Dashboard {
     /// Switches the session to another organization of the user.
     pub(super) async fn choose_org(&self, request: &DashboardRequest) -> HandlerResult {
         let user = self.require_user(request).await?;
+        self.count_request(&user, false, request.now)?;
         self.management.choose_org(&user, request.form().field("org"), request.now).await?;
         Ok(response::see_other(&self.resolve_return_to("")))
     }

@@ -5,7 +5,7 @@ use askama::Template;
 use super::activity::ActivityChart;
 use super::key_state::KeyState;
 use super::layout::Layout;
-use super::numbers::{format_count, format_counted};
+use super::numbers::format_counted;
 use super::outcome::OutcomeText;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
@@ -24,11 +24,7 @@ pub struct KeysPage {
     pub rows: Vec<KeyRow>,
     /// Filter of the table.
     pub filter: KeyFilter,
-    /// Number of keys that match the filter.
-    pub matching: u64,
-    /// Number of all keys.
-    pub total: u64,
-    /// Position of this page among the matching keys.
+    /// Links to the other pages.
     pub paging: Paging,
     /// Name of the gateway whose journal has the last 24 hours; `None` when it cannot be read.
     pub gateway: Option<String>,
@@ -98,12 +94,18 @@ pub struct UseSource {
 }
 
 impl KeysPage {
-    /// The number of keys: `60 keys`, or with a filter `2 of 60 keys found`.
+    /// Returns `true` if there is no key at all.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.filter.is_any() && !self.paging.has_others()
+    }
+
+    /// Description of the table: the order, and with a filter how many keys were found.
     pub fn summary(&self) -> String {
-        if self.filter.is_any() {
-            format_counted(self.total, "key")
-        } else {
-            format!("{} of {} found", format_count(self.matching), format_counted(self.total, "key"))
+        let found = format_counted(self.rows.len() as u64, "key");
+        match (self.filter.is_any(), self.paging.has_others()) {
+            (true, _) => "Newest keys first".to_owned(),
+            (false, false) => format!("{found} found, newest first"),
+            (false, true) => format!("{found} found on this page, newest first"),
         }
     }
 

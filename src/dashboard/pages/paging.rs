@@ -12,26 +12,25 @@ pub fn link(path: &str, query: &[(&str, &str)]) -> String {
     }
 }
 
-/// The position of a page in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Links to other pages of a list. Lists are read from their beginning on, so there is none to the page before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paging {
-    /// Number of the page, from 1.
-    pub page: u64,
-    /// Number of pages, at least 1.
-    pub pages: u64,
-    /// Address of the previous page.
-    pub previous: Option<String>,
-    /// Address of the next page.
+    /// Address of the first page; `None` on the first page.
+    pub first: Option<String>,
+    /// Address of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
 impl Paging {
-    /// Page `page` of a list of `total` entries, `size` on a page. A number beyond the last page is the last page;
-    /// `href` returns the address of a page.
-    pub fn new(page: u64, total: u64, size: u64, href: impl Fn(u64) -> String) -> Self {
-        let pages = total.div_ceil(size.max(1)).max(1);
-        let page = page.clamp(1, pages);
-        Self { page, pages, previous: (page > 1).then(|| href(page - 1)), next: (page < pages).then(|| href(page + 1)) }
+    /// The links of the page that `cursor` begins, followed by the one that `next` begins. `href` returns the address of
+    /// a page; that of the first page has an empty cursor.
+    pub fn new(cursor: Option<&str>, next: Option<&str>, href: impl Fn(&str) -> String) -> Self {
+        Self { first: cursor.map(|_| href("")), next: next.map(href) }
+    }
+
+    /// Returns `true` if the list has other pages.
+    pub fn has_others(&self) -> bool {
+        self.first.is_some() || self.next.is_some()
     }
 }
 
@@ -47,13 +46,12 @@ mod tests {
     }
 
     #[test]
-    fn paging_has_no_page_before_the_first_or_after_the_last() {
-        let paging = |page, total| Paging::new(page, total, 25, |page| page.to_string());
-        let (previous, next) = (|page: Paging| page.previous, |page: Paging| page.next);
-        assert_eq!((paging(1, 0).page, paging(1, 0).pages, next(paging(1, 0))), (1, 1, None));
-        let first = paging(1, 60);
-        assert_eq!((first.pages, previous(first.clone()), next(first)), (3, None, Some("2".into())));
-        assert_eq!((previous(paging(3, 60)), next(paging(3, 60))), (Some("2".into()), None));
-        assert_eq!((paging(9, 60).page, paging(0, 60).page, paging(2, 50).pages), (3, 1, 2));
+    fn paging_links_to_the_first_and_the_next_page() {
+        let paging = |cursor, next| Paging::new(cursor, next, |cursor| link("/keys", &[("cursor", cursor)]));
+        assert!(!paging(None, None).has_others());
+        let first = paging(None, Some("a"));
+        assert_eq!((first.first, first.next), (None, Some("/keys?cursor=a".into())));
+        let last = paging(Some("b"), None);
+        assert_eq!((last.first, last.next), (Some("/keys".into()), None));
     }
 }

@@ -16,7 +16,7 @@ pub struct SessionsPage {
     pub all_users: bool,
     /// Sessions of this page.
     pub rows: Vec<SessionRow>,
-    /// Position of this page among all.
+    /// Links to the other pages.
     pub paging: Paging,
 }
 

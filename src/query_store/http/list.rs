@@ -3,19 +3,15 @@
 use std::borrow::Cow;
 
 use super::request_error::RequestError;
-
-/// Default number of queries on a page.
-const DEFAULT_LIMIT: usize = 20;
-/// Maximum number of queries on a page; a larger limit is served as this one.
-const MAX_LIMIT: usize = 100;
+use crate::page::PageLimit;
 
 /// The parameters of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parameters<'a> {
     /// The cursor from the page before.
     pub(super) cursor: Option<Cow<'a, str>>,
-    /// 1 to [`MAX_LIMIT`].
-    pub(super) limit: usize,
+    /// Number of queries on the page at most.
+    pub(super) limit: PageLimit,
 }
 
 /// Parses the query part of a URI.
@@ -31,18 +27,8 @@ pub(super) fn parse_parameters(query: &str) -> Result<Parameters<'_>, RequestErr
             return Err(RequestError::RepeatedParameter { name: name.into_owned() });
         }
     }
-    let limit = limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_limit(&text).ok_or(RequestError::Limit))?;
+    let limit = limit.map_or(Ok(PageLimit::default()), |text| PageLimit::parse(&text).map_err(|_| RequestError::Limit))?;
     Ok(Parameters { cursor, limit })
-}
-
-/// Parses a limit in decimal digits. One that is too large becomes [`MAX_LIMIT`].
-fn parse_limit(text: &str) -> Option<usize> {
-    if text.is_empty() || !text.bytes().all(|c| c.is_ascii_digit()) {
-        return None;
-    }
-    // All digits, so it can only fail to parse by being too large.
-    let limit = text.parse().unwrap_or(usize::MAX);
-    (limit >= 1).then_some(limit.min(MAX_LIMIT))
 }
 
 #[cfg(test)]
@@ -50,7 +36,7 @@ mod tests {
     use super::*;
 
     fn limit(query: &str) -> Option<usize> {
-        parse_parameters(query).ok().map(|parameters| parameters.limit)
+        parse_parameters(query).ok().map(|parameters| parameters.limit.get())
     }
 
     #[test]
@@ -70,7 +56,7 @@ mod tests {
     fn unknown_and_repeated_parameters_are_refused() {
         assert_eq!(
             parse_parameters("cursor=abc&limit=5").unwrap(),
-            Parameters { cursor: Some("abc".into()), limit: 5 }
+            Parameters { cursor: Some("abc".into()), limit: PageLimit::of(5) }
         );
         for query in ["offset=5", "page=2", "Limit=5", "limit=5&offset=0", "x", "=1"] {
             assert!(matches!(parse_parameters(query), Err(RequestError::UnknownParameter { .. })), "{query}");

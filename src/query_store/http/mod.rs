@@ -23,7 +23,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::clock::Micros;
-use crate::query_store::query::Query;
+use crate::page::Page;
 use crate::query_store::service::{Caller, Listing, QueryService};
 use crate::transport::HeadError;
 
@@ -140,15 +140,9 @@ async fn list(
     parameters: Option<&str>,
     now: Micros,
 ) -> Result<Response<Full<Bytes>>, RequestError> {
-    #[derive(Serialize)]
-    struct ListBody {
-        items: Vec<Query>,
-        #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
-        next: Option<String>,
-    }
     let list::Parameters { cursor, limit } = list::parse_parameters(parameters.unwrap_or_default())?;
-    let Listing { items, next } = service.list(caller.org, cursor.as_deref(), limit, now).await?;
-    Ok(json(StatusCode::OK, &ListBody { items, next }))
+    let Listing { items, next } = service.list(caller.org, cursor.as_deref(), limit.get(), now).await?;
+    Ok(json(StatusCode::OK, &Page { items, next }))
 }
 
 async fn create<B>(

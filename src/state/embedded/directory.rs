@@ -3,6 +3,9 @@
 //! Only the writer changes it, after the change was committed. Decisions use the index by digest and nothing else; the
 //! rest is for management.
 
+mod export;
+mod pages;
+
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dashmap::DashMap;
@@ -12,10 +15,12 @@ use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
-use crate::state::{Change, Defaults, Key, KeyExport, Org, OrgExport, StateExport, User, session_quota_digest};
+use crate::state::listing::KeyPosition;
+use crate::state::{Change, Defaults, Key, Org, User, session_quota_digest};
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_record::{DirtyKeys, KeyRecord};
+use super::listed_keys::ListedKeys;
 use super::org_record::OrgRecord;
 use super::sessions::Sessions;
 use super::{JournaledUse, UsedKey};
@@ -52,12 +57,14 @@ struct OrgEntry {
     users: Vec<UserId>,
     /// In the order of their creation.
     keys: Vec<Arc<KeyRecord>>,
+    listed: ListedKeys,
 }
 
 struct UserEntry {
     user: User,
     entitlements: UserEntitlements,
     keys: Vec<Arc<KeyRecord>>,
+    listed: ListedKeys,
 }
 
 /// A key as the state file has it.
@@ -151,27 +158,6 @@ impl Directory {
         self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default()
     }
 
-    /// All records. A change that is made meanwhile may be in the export or not.
-    pub(super) fn export(&self) -> StateExport {
-        let mut digests = self.digests();
-        let mut key = |record: &Arc<KeyRecord>| record.export(digests.remove(&record.id).unwrap_or_default());
-        let orgs = self.orgs().into_iter().map(|org| {
-            let users = self.users(org.id);
-            let keys: Vec<KeyExport> = self.records(org.id).iter().map(&mut key).collect();
-            OrgExport { org, users, keys }
-        });
-        StateExport { orgs: orgs.collect() }
-    }
-
-    /// The digests that each key has or had.
-    fn digests(&self) -> FxHashMap<KeyId, Vec<KeyDigest>> {
-        let mut digests: FxHashMap<KeyId, Vec<KeyDigest>> = FxHashMap::default();
-        for entry in &self.by_digest {
-            digests.entry(entry.value().id).or_default().push(*entry.key());
-        }
-        digests
-    }
-
     pub(super) fn in_flight(&self) -> u64 {
         self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
     }
@@ -220,7 +206,7 @@ impl Directory {
         let mut tree = self.write();
         let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
         tree.orgs.push(org.id);
-        tree.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: Vec::new() });
+        tree.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: Vec::new(), listed: ListedKeys::default() });
     }
 
     pub(super) fn add_user(&self, user: User) {
@@ -228,7 +214,7 @@ impl Directory {
         let Some(entry) = tree.org.get_mut(&user.org) else { return };
         entry.users.push(user.id);
         let entitlements = UserEntitlements::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
-        tree.user.insert(user.id, UserEntry { user, entitlements, keys: Vec::new() });
+        tree.user.insert(user.id, UserEntry { user, entitlements, keys: Vec::new(), listed: ListedKeys::default() });
     }
 
     pub(super) fn add_key(&self, stored: StoredKey) {
@@ -243,6 +229,9 @@ impl Directory {
             Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.entitlements, secrets, quota, bucket));
         org.keys.push(Arc::clone(&record));
         user.keys.push(Arc::clone(&record));
+        let position = KeyPosition::from(&key);
+        org.listed.add(position, &record);
+        user.listed.add(position, &record);
         tree.key.insert(key.id, Arc::clone(&record));
         self.by_digest.insert(digest, record);
     }

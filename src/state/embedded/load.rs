@@ -9,6 +9,7 @@ use crate::identity::Permission;
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::cursor_secret::CursorSecret;
 use crate::state::{Defaults, Key, Org, User};
 
 use super::directory::{Directory, StoredKey};
@@ -38,6 +39,15 @@ pub(super) fn read_written_back_at(connection: &Connection) -> rusqlite::Result<
     let mut statement = connection.prepare("SELECT value FROM meta WHERE name = 'written_back_at'")?;
     let mut rows = statement.query([])?;
     rows.next()?.map_or(Ok(Micros(0)), |row| row.get(0).map(micros))
+}
+
+/// The secret that the cursors of lists are sealed with; made and stored when the file has none yet.
+pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<CursorSecret> {
+    let fresh = CursorSecret::generate().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    connection.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES ('cursors', ?1)", [fresh.as_bytes()])?;
+    connection
+        .query_row("SELECT value FROM secrets WHERE name = 'cursors'", [], |row| row.get(0))
+        .map(CursorSecret::from_bytes)
 }
 
 fn org(row: &Row<'_>) -> rusqlite::Result<Org> {

@@ -18,12 +18,14 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 
+use super::cursor_secret::CursorSecret;
 use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
 
 mod org_record;
 mod entitlements;
 mod key_state;
 mod key_record;
+mod listed_keys;
 mod sessions;
 mod directory;
 mod sql;
@@ -122,6 +124,7 @@ pub enum OpenError {
 pub struct Embedded {
     directory: Arc<Directory>,
     written_back_at: Micros,
+    cursor_secret: CursorSecret,
     /// Declared before `_lock`, so dropped before it: its thread has ended when the lock is released.
     writer: Writer,
     _lock: Lock,
@@ -138,10 +141,11 @@ impl Embedded {
         let lock = Lock::acquire(path)?;
         let connection = state_file::open(path)?;
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
+        let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
         let directory = Arc::new(load::load(&connection, settings.defaults()).map_err(sqlite)?);
         let writer = Writer::start(connection, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        Ok(Self { directory, written_back_at, writer, _lock: lock })
+        Ok(Self { directory, written_back_at, cursor_secret, writer, _lock: lock })
     }
 
     /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The
@@ -207,6 +211,11 @@ impl Embedded {
     /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
         self.directory.keys(org)
+    }
+
+    /// The secret that the cursors of lists are sealed with.
+    pub fn cursor_secret(&self) -> CursorSecret {
+        self.cursor_secret.clone()
     }
 
     /// The quota of a key without one of its own.

@@ -16,7 +16,7 @@ use super::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 3] = [DIRECTORY, SESSIONS, TICKET_SOURCES];
+const MIGRATIONS: [&str; 4] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS];
 /// The version that all migrations lead to.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -63,6 +63,11 @@ CREATE INDEX tickets_expires ON tickets (expires);
 const TICKET_SOURCES: &str = "
 ALTER TABLE tickets ADD COLUMN source TEXT;
 CREATE INDEX tickets_source ON tickets (source, expires);
+";
+
+/// Random values of this installation, by name.
+const SECRETS: &str = "
+CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
 /// The exclusive right to a state file, released on drop.

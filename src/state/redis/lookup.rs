@@ -5,9 +5,10 @@ use super::unavailable::read;
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId, UserId};
 use crate::key::{KeyDigest, KeyId};
+use crate::page::Page;
 use crate::quota::RateLimitStatus;
 use crate::session::TokenDigest;
-use crate::state::{Key, Org, Session, Unavailable, User};
+use crate::state::{CursorSecret, Key, KeyList, KeyPosition, Org, Session, Unavailable, User};
 
 impl Redis {
     /// All organizations, in the order of their creation.
@@ -56,6 +57,47 @@ impl Redis {
     /// [`Unavailable`].
     pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
         read(self.directory.list_keys(org)).await
+    }
+
+    /// Some organizations. See [`crate::state::State::page_of_orgs`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn page_of_orgs(&self, from: u64, limit: usize) -> Result<Page<Org, u64>, Unavailable> {
+        read(self.directory.page_of_orgs(from, limit)).await
+    }
+
+    /// Some users of an organization. See [`crate::state::State::page_of_users`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn page_of_users(&self, org: OrgId, from: u64, limit: usize) -> Result<Page<User, u64>, Unavailable> {
+        read(self.directory.page_of_users(org, from, limit)).await
+    }
+
+    /// Some keys. See [`crate::state::State::page_of_keys`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn page_of_keys(
+        &self,
+        list: KeyList,
+        after: Option<KeyPosition>,
+        limit: usize,
+    ) -> Result<Page<Key, KeyPosition>, Unavailable> {
+        read(self.directory.page_of_keys(list, after, limit)).await
+    }
+
+    /// The secret that the cursors of lists are sealed with.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn cursor_secret(&self) -> Result<CursorSecret, Unavailable> {
+        let fresh = CursorSecret::generate().map_err(|error| {
+            tracing::error!(%error, "the operating system gave no randomness for the secret of cursors");
+            Unavailable::ErrorReply
+        })?;
+        read(self.directory.read_cursor_secret(&fresh)).await
     }
 
     /// The key that has, or had, this digest.

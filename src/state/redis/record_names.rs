@@ -7,10 +7,12 @@
 //! | its email addresses | `P:{tag}:emails` | hash to user ids |
 //! | user | `P:{tag}:user:ID` | hash |
 //! | a user's keys | `P:{tag}:user:ID:keys` | set of ids |
+//! | keys of an organization or a user by creation time, for pages | `P:{tag}:keys:listed`, `P:{tag}:user:ID:keys:listed` | sorted sets of ids |
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
 //! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
 //! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
+//! | secret of the cursors of lists | `P:{orgs}:cursor_secret` | 32 bytes |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
 //! | web session | `P:session:HEX` | hash that expires |
@@ -66,6 +68,12 @@ impl RecordNames {
         self.of_org(tag, &format!("user:{user}:keys"))
     }
 
+    /// Keys of an organization, or of one of its users, by creation time; session quota keys at 0.
+    pub(crate) fn listed_keys(&self, tag: OrgTag, owner: Option<UserId>) -> String {
+        let keys = owner.map_or_else(|| self.keys(tag), |user| self.keys_of(tag, user));
+        format!("{keys}:listed")
+    }
+
     pub(crate) fn key(&self, key: KeyId) -> String {
         self.of_org(key.tag(), &format!("key:{}", key.as_str()))
     }
@@ -84,6 +92,10 @@ impl RecordNames {
 
     pub(crate) fn names(&self) -> String {
         format!("{}:{{orgs}}:names", self.prefix)
+    }
+
+    pub(super) fn cursor_secret(&self) -> String {
+        format!("{}:{{orgs}}:cursor_secret", self.prefix)
     }
 
     pub(super) fn gateways(&self) -> String {

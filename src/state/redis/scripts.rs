@@ -14,6 +14,8 @@ pub(super) struct Scripts {
     pub(super) assert_revocations: Script,
     /// The heartbeat of a gateway.
     pub(super) heartbeat: Script,
+    /// A page of keys.
+    pub(super) key_page: Script,
     /// Redemption of a ticket.
     pub(super) take_ticket: Script,
 }
@@ -28,6 +30,7 @@ impl Scripts {
             commit: Script::new(&[BUCKET, include_str!("scripts/commit.lua")]),
             assert_revocations: Script::new(&[include_str!("scripts/assert_revocations.lua")]),
             heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
+            key_page: Script::new(&[include_str!("scripts/key_page.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }
     }

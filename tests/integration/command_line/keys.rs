@@ -16,8 +16,8 @@ fn key_is_printed_alone_listed_and_revoked() {
     assert_eq!(presented.len(), key::KEY_LENGTH);
 
     let listed = installation.json("key list --org acme");
-    assert_eq!(listed["keys"][0]["id"], id.as_str());
-    assert_eq!(listed["keys"][0]["status"], "active");
+    assert_eq!(listed["items"][0]["id"], id.as_str());
+    assert_eq!(listed["items"][0]["status"], "active");
     assert!(!listed.to_string().contains(&presented[18..]));
     let table = installation.ok("key list --org acme").out;
     let lines: Vec<&str> = table.lines().collect();
@@ -140,4 +140,29 @@ fn last_attempt_is_shown_with_its_outcome() {
     let line = shown.lines().find(|line| line.starts_with("last attempt")).unwrap();
     assert!(line.contains("Z aborted"), "{shown}");
     assert_eq!(installation.json(&format!("key show {id}"))["last_attempt"]["outcome"], "aborted");
+}
+
+#[test]
+fn lists_print_all_their_pages() {
+    let installation = Installation::new();
+    let first = key::parse(installation.with_key().trim().as_bytes()).unwrap();
+    let org = installation.json("org show acme")["org"]["id"].as_str().unwrap().to_owned();
+    // More than two pages of the admin socket and of the stores.
+    let ids = installation.create_keys(&org, 205);
+    let listed = |json: &Value| -> Vec<String> {
+        json["items"].as_array().unwrap().iter().map(|key| key["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected: Vec<String> = std::iter::once(first.to_string()).chain(ids).collect();
+    let offline = installation.json("key list --org acme");
+    assert_eq!(listed(&offline), expected);
+    assert_eq!(offline.as_object().unwrap().len(), 1, "no cursor: it is all of the list");
+    let table = installation.ok("key list --org acme").out;
+    assert_eq!(table.lines().count(), 1 + expected.len(), "one header");
+    let of_gateway = installation.with_gateway(|| {
+        (installation.json("key list --org acme"), installation.ok("key list --org acme").out)
+    });
+    assert_eq!(of_gateway, (offline, table));
+    installation.ok("org create globex");
+    assert_eq!(installation.ok("key list --org globex --json").out, "{\"items\":[]}\n");
+    assert_eq!(installation.ok("key list --org globex").err, "this organization has no keys yet\n");
 }

@@ -13,7 +13,7 @@ use keygate::audit::{Outcome, Use, UseEnd};
 use keygate::config::Config;
 use keygate::identity::AuthMethod;
 use keygate::key::{KeyDigest, KeyId};
-use keygate::management::Management;
+use keygate::management::{Actor, Management};
 use keygate::metrics::Metrics;
 use keygate::state::{DecideRequest, Decision, RouteAccess};
 use keygate::{admin, app, clock};
@@ -81,6 +81,26 @@ audit: { path: audit }
         let created = self.ok("key create --org acme --user ada@example.com laptop");
         assert!(created.err.contains("shown only once"), "{created:?}");
         created.out
+    }
+
+    /// Creates this many keys of Ada; returns their ids in the order of their creation.
+    fn create_keys(&self, org: &str, count: usize) -> Vec<String> {
+        let config = Config::load(&self.config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let metrics = Metrics::new();
+            let (state, journal) = app::open_and_recover(&config, &metrics).await.unwrap();
+            let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+            let mut ids = Vec::new();
+            for number in 0..count {
+                let name = format!("key {number}");
+                let created = management.create_key(&Actor::Operator, org, "ada@example.com", &name, clock::now()).await;
+                ids.push(created.unwrap().key.id.to_string());
+            }
+            journal.close().await;
+            state.close().await;
+            ids
+        })
     }
 
     /// Decides and records one use of a key, as a gateway would.

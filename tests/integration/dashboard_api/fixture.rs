@@ -34,8 +34,14 @@ pub struct SessionUser<'a> {
 
 impl Setup {
     pub fn new() -> Self {
+        Self::with_limit("{}")
+    }
+
+    /// With this limit of each person's requests.
+    pub fn with_limit(limit: &str) -> Self {
         let upstream = Upstream::start();
-        let gateway = Gateway::with(&[upstream.address], "session: { origin: http://127.0.0.1:8080 }\n");
+        let session = format!("session: {{ origin: http://127.0.0.1:8080, limit: {limit} }}\n");
+        let gateway = Gateway::with(&[upstream.address], &session);
         let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
             panic!("an org")
         };
@@ -50,10 +56,23 @@ impl Setup {
 
     /// A new user of the organization, signed in.
     pub fn user(&self, email: &str, permissions: &[&str]) -> SessionUser<'_> {
+        self.user_of(self.org, email, permissions)
+    }
+
+    /// Another organization.
+    pub fn other_org(&self, name: &str) -> OrgId {
+        let Reply::Org { org } = self.gateway.perform(Operation::CreateOrg { name: name.into() }) else {
+            panic!("an org")
+        };
+        org.id
+    }
+
+    /// A new user of an organization, signed in.
+    pub fn user_of(&self, org: OrgId, email: &str, permissions: &[&str]) -> SessionUser<'_> {
         let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
-        let create = Operation::CreateUser { org: self.org.to_string(), email: email.into(), permissions };
+        let create = Operation::CreateUser { org: org.to_string(), email: email.into(), permissions };
         let Reply::User { user } = self.gateway.perform(create) else { panic!("a user") };
-        SessionUser { setup: self, user: user.id, cookie: self.sign_in(user.id) }
+        SessionUser { setup: self, user: user.id, cookie: self.sign_in_to(org, user.id) }
     }
 
     pub fn admin(&self) -> SessionUser<'_> {
@@ -66,7 +85,11 @@ impl Setup {
 
     /// Starts a session of a user; returns the value of its `Cookie` field.
     pub fn sign_in(&self, user: UserId) -> String {
-        let link = Operation::LinkSession { org: self.org.to_string(), user: user.to_string() };
+        self.sign_in_to(self.org, user)
+    }
+
+    fn sign_in_to(&self, org: OrgId, user: UserId) -> String {
+        let link = Operation::LinkSession { org: org.to_string(), user: user.to_string() };
         let Reply::Link { link } = self.gateway.perform(link) else { panic!("a link") };
         let path = link.url.expose().strip_prefix("http://127.0.0.1:8080").unwrap();
         let taken = Client::connect(self.address()).request("POST", path, "", &[OWN], b"");
@@ -98,8 +121,21 @@ impl Setup {
 }
 
 impl SessionUser<'_> {
+    /// The same user, signed in once more.
+    pub fn in_another_session(&self) -> Self {
+        Self { setup: self.setup, user: self.user, cookie: self.setup.sign_in(self.user) }
+    }
+
     pub fn get(&self, path: &str) -> Response {
         self.setup.send_request("GET", path, &[("Cookie", &self.cookie)], b"")
+    }
+
+    /// The text of a page of the dashboard.
+    pub fn page(&self, path: &str) -> String {
+        let headers = [("Cookie", self.cookie.as_str())];
+        let page = Client::connect(self.setup.address()).request("GET", path, "", &headers, b"");
+        assert_eq!(page.status, 200, "{path}");
+        String::from_utf8(page.body).unwrap()
     }
 
     /// Sends a request from a page of this origin.

@@ -52,13 +52,13 @@ fn key_has_uses_activity_and_explanation() {
     }
     drop(setup.gateway.records());
     let first = bob.get(&format!("/keys/{id}/uses?limit=2")).json();
-    assert_eq!((first["uses"].as_array().unwrap().len(), &first["uses"][0]["path"]), (2, &json!("/x")));
-    let next = first["next"].as_str().unwrap();
-    let second = bob.get(&format!("/keys/{id}/uses?limit=2&before={next}")).json();
-    assert_eq!(second["uses"].as_array().unwrap().len(), 1);
-    assert_eq!(bob.get(&format!("/keys/{id}/uses?refused=true")).json()["uses"], json!([]));
+    assert_eq!((first["items"].as_array().unwrap().len(), &first["items"][0]["path"]), (2, &json!("/x")));
+    let next = first["nextCursor"].as_str().unwrap();
+    let second = bob.get(&format!("/keys/{id}/uses?limit=2&cursor={next}")).json();
+    assert_eq!(second["items"].as_array().unwrap().len(), 1);
+    assert_eq!(bob.get(&format!("/keys/{id}/uses?refused=true")).json()["items"], json!([]));
     let completed = bob.get(&format!("/keys/{id}/uses?outcome=completed")).json();
-    assert_eq!(completed["uses"].as_array().unwrap().len(), 3);
+    assert_eq!(completed["items"].as_array().unwrap().len(), 3);
     let (_, idle) = bob.key("idle");
     for (id, uses) in [(&id, 3), (&idle, 0)] {
         let lately = bob.get(&format!("/keys/{id}/activity")).json();
@@ -120,7 +120,7 @@ fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
         assert_eq!(status, 200);
         assert!(text.contains(&format!("recorded by the gateway <span class=\"mono\">{gateway}</span>")), "{text}");
     }
-    let (status, text) = page(format!("/keys/{id}?before=garbage"));
+    let (status, text) = page(format!("/keys/{id}?cursor=garbage"));
     assert_eq!(status, 400, "{text}");
     let audit = setup.gateway.dir.path().join("audit");
     std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();

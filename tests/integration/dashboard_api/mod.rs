@@ -6,4 +6,6 @@ mod fixture;
 mod users;
 mod keys;
 mod requests;
+mod lists;
+mod limits;
 mod schemathesis;

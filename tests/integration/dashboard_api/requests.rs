@@ -89,7 +89,7 @@ fn invalid_input_is_named() {
         br#"{"overlap_seconds": 31622401}"#,
     );
     says(&too_long, "invalid_overlap", "366d");
-    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/keys").json()["items"].as_array().unwrap().len(), 1);
 }
 
 #[test]

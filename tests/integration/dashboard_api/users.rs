@@ -22,10 +22,10 @@ fn member_sees_and_changes_only_their_own_keys() {
         assert_eq!((theirs.status, theirs.code().as_str()), (404, "no_such_key"), "{change}");
     }
     assert_eq!(ada.get(&format!("/keys/{adas}")).json()["key"]["status"], "active");
-    assert_eq!(bob.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
-    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 2);
+    assert_eq!(bob.get("/keys").json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/keys").json()["items"].as_array().unwrap().len(), 2);
     assert_eq!(bob.get("/users").code(), "not_allowed");
-    assert_eq!(ada.get("/users").json()["users"].as_array().unwrap().len(), 2);
+    assert_eq!(ada.get("/users").json()["items"].as_array().unwrap().len(), 2);
     let for_ada = bob.post("/keys", json!({ "name": "x", "user": "ada@example.com" }));
     assert_eq!((for_ada.status, for_ada.code().as_str()), (403, "not_allowed"));
     let for_bob = ada.post("/keys", json!({ "name": "x", "user": "Bob@example.com" })).json();
@@ -73,12 +73,12 @@ fn sessions_are_listed_and_ended_by_their_user_and_by_admins() {
         person.get("/session").json()["session"]["id"].as_str().unwrap().to_owned()
     };
     let (bobs, eves) = (id(&bob), id(&eve));
-    assert_eq!(bob.get("/sessions").json()["sessions"].as_array().unwrap().len(), 1);
-    assert_eq!(ada.get("/sessions").json()["sessions"].as_array().unwrap().len(), 3);
+    assert_eq!(bob.get("/sessions").json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/sessions").json()["items"].as_array().unwrap().len(), 3);
     assert_eq!(bob.send("DELETE", &format!("/sessions/{eves}"), None).code(), "no_such_session");
     assert_eq!(eve.get("/session").status, 200);
     let ended = ada.send("DELETE", &format!("/sessions/{bobs}"), None).json();
-    assert_eq!(ended["sessions"][0]["email"], "bob@example.com");
+    assert_eq!(ended["session"]["email"], "bob@example.com");
     assert_eq!(bob.get("/keys").code(), "invalid_session");
     assert_eq!(ada.send("DELETE", &format!("/sessions/{bobs}"), None).code(), "no_such_session");
 }
@@ -109,7 +109,7 @@ fn api_key_is_not_accepted() {
         assert!(detail.contains("API keys do not manage keys") && !detail.contains(&key), "{detail}");
         assert_eq!(setup.send_request(method, &path, &[OWN, JSON], b"").code(), "unauthenticated", "{method} {path}");
     }
-    assert_eq!(ada.get("/keys").json()["keys"].as_array().unwrap().len(), 1);
+    assert_eq!(ada.get("/keys").json()["items"].as_array().unwrap().len(), 1);
     let used = Client::connect(setup.address()).get("/", &key);
     assert_eq!(used.status, 200, "the key itself works");
 }

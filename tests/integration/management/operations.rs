@@ -6,6 +6,7 @@ use keygate::admin::{self, Operation};
 use keygate::clock;
 use keygate::key::{self, KeyId};
 use keygate::management::{Actor, ClientInfo, ErrorKind, KeyStatus, LimitUpdate};
+use keygate::page::PageQuery;
 use keygate::refusal::Refusal;
 
 use super::{ADA, Fixture, OPERATOR, ORG};
@@ -28,7 +29,7 @@ async fn organizations_are_created_limited_and_suspended() {
     assert_eq!(fixture.refusal(presented, clock::now()).await, Some(Refusal::OrgSuspended));
     management.resume_org(OPERATOR, ORG, clock::now()).await.unwrap();
     assert_eq!(fixture.refusal(presented, clock::now()).await, None);
-    assert_eq!(management.list_orgs(OPERATOR, clock::now()).await.unwrap().len(), 1);
+    assert_eq!(management.list_orgs(OPERATOR, &PageQuery::default(), clock::now()).await.unwrap().items.len(), 1);
 }
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn users_are_permitted_and_removed() {
     assert_eq!(fixture.refusal(presented.expose(), clock::now()).await, Some(Refusal::UserRemoved));
     let again = management.remove_user(OPERATOR, ORG, &id, clock::now()).await;
     assert_eq!(again.unwrap_err().code(), "no_such_user", "removed for good");
-    assert!(management.list_users(OPERATOR, ORG, clock::now()).await.unwrap()[0].removed.is_some());
+    assert!(management.list_users(OPERATOR, ORG, &PageQuery::default(), clock::now()).await.unwrap().items[0].removed.is_some());
 }
 
 #[tokio::test]
@@ -127,18 +128,18 @@ async fn visitors_may_perform_no_operation() {
     let management = &fixture.management;
     let key = fixture.new_key().await.key.id;
     let visitor = Actor::Visitor(ClientInfo::default());
-    let now = clock::now();
+    let (first, now) = (PageQuery::default(), clock::now());
     for code in [
         management.create_org(&visitor, "other", now).await.unwrap_err().code(),
-        management.list_orgs(&visitor, now).await.unwrap_err().code(),
+        management.list_orgs(&visitor, &first, now).await.unwrap_err().code(),
         management.show_org(&visitor, ORG, now).await.unwrap_err().code(),
-        management.list_users(&visitor, ORG, now).await.unwrap_err().code(),
+        management.list_users(&visitor, ORG, &first, now).await.unwrap_err().code(),
         management.create_key(&visitor, ORG, ADA, "laptop", now).await.unwrap_err().code(),
         management.show_key(&visitor, key, now).await.unwrap_err().code(),
         management.revoke_key(&visitor, key, now).await.unwrap_err().code(),
         management.key_activity(&visitor, ORG, vec![key], now).await.unwrap_err().code(),
         management.create_link(&visitor, ORG, ADA, now).await.unwrap_err().code(),
-        management.list_sessions(&visitor, Some(ORG), now).await.unwrap_err().code(),
+        management.list_sessions(&visitor, Some(ORG), false, &first, now).await.unwrap_err().code(),
     ] {
         assert_eq!(code, "not_allowed");
     }

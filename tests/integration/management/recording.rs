@@ -2,7 +2,8 @@
 
 use keygate::audit::{Filter, Outcome, Reader, Record};
 use keygate::clock;
-use keygate::management::ErrorKind;
+use keygate::management::{ErrorKind, KeyQuery};
+use keygate::page::PageQuery;
 
 use super::{Fixture, OPERATOR, ORG};
 
@@ -27,7 +28,7 @@ async fn changes_are_recorded_and_lookups_are_not() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
     let key = fixture.new_key().await.key;
-    management.list_keys(OPERATOR, ORG, clock::now()).await.unwrap();
+    management.list_keys(OPERATOR, ORG, &KeyQuery::default(), &PageQuery::default(), clock::now()).await.unwrap();
     management.create_org(OPERATOR, ORG, clock::now()).await.unwrap_err();
     management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
     let records = fixture.records().await;

@@ -46,6 +46,28 @@ async fn socket_performs_operations() {
         let (head, body) = ask("POST /v1/operations", bad).await;
         assert!(head.starts_with("http/1.1 400") && body.contains("invalid_operation"), "{head} {body}");
     }
+    for number in 0..22 {
+        ask("POST /v1/operations", &format!(r#"{{"operation":"org.create","name":"org {number}"}}"#)).await;
+    }
+    let page = async |rest: &str| {
+        let (head, body) = ask("POST /v1/operations", &format!(r#"{{"operation":"org.list"{rest}}}"#)).await;
+        (head, serde_json::from_str::<serde_json::Value>(&body).unwrap())
+    };
+    let (_, first) = page("").await;
+    assert_eq!((first["reply"].as_str(), first["items"].as_array().unwrap().len()), (Some("orgs"), 20));
+    let rest = format!(r#","limit":1000,"cursor":{}"#, first["nextCursor"]);
+    let (_, last) = page(&rest).await;
+    assert_eq!((last["items"].as_array().unwrap().len(), last.get("nextCursor")), (3, None));
+    assert_eq!((&last["items"][2]["name"], &first["items"][0]["name"]), (&"org 21".into(), &"acme".into()));
+    for (rest, code) in [
+        (r#","limit":0"#, "invalid_operation"),
+        (r#","limit":"5""#, "invalid_operation"),
+        (r#","offset":5"#, "invalid_operation"),
+        (r#","cursor":"x""#, "invalid_cursor"),
+    ] {
+        let (head, problem) = page(rest).await;
+        assert!(head.starts_with("http/1.1 400") && problem["code"] == code, "{head} {problem}");
+    }
     assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
     assert_eq!(serde_json::from_str::<admin::ConfigReport>(&ask("GET /v1/config", "").await.1).unwrap(), report);
     let rejected = admin::RejectedConfig { time: report.applied, sha256: None, error: "unreadable".into() };

@@ -20,10 +20,8 @@ fn org(gateway: &Gateway, name: &str) -> OrgId {
 }
 
 fn permissions(gateway: &Gateway, org: OrgId, email: &str) -> Vec<String> {
-    let Reply::Users { users } = gateway.perform(Operation::ListUsers { org: org.to_string() }) else {
-        panic!("not users")
-    };
-    let found = users.into_iter().find(|user| user.email == email && user.removed.is_none());
+    let Reply::Users(page) = gateway.perform(Operation::list_users(org.to_string())) else { panic!("not users") };
+    let found = page.items.into_iter().find(|user| user.email == email && user.removed.is_none());
     found.map(|user| user.permissions.iter().map(ToString::to_string).collect()).unwrap_or_default()
 }
 

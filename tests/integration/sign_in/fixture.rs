@@ -72,10 +72,8 @@ pub fn member(gateway: &Gateway, org: &str, email: &str, permissions: &[&str]) -
 
 /// All sessions.
 pub fn sessions(gateway: &Gateway) -> Vec<Session> {
-    let Reply::Sessions { sessions } = gateway.perform(Operation::ListSessions { org: None }) else {
-        panic!("not sessions")
-    };
-    sessions
+    let Reply::Sessions(page) = gateway.perform(Operation::list_sessions(None)) else { panic!("not sessions") };
+    page.items
 }
 
 /// The audit records of changes, oldest first. Waits until all have an outcome.

@@ -324,3 +324,12 @@ fn failed_write_changes_nothing_and_loses_no_use() {
     assert_eq!(record(&state, key.id).uses, 1);
     assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
 }
+
+#[test]
+fn secret_of_cursors_outlives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = || *block_on(open(dir.path()).cursor_secret()).unwrap().as_bytes();
+    let first = secret();
+    assert_eq!(secret(), first);
+    assert_ne!(*block_on(opened().0.cursor_secret()).unwrap().as_bytes(), first);
+}

@@ -14,6 +14,7 @@ mod fixture;
 mod cases_admission;
 mod cases_changes;
 mod cases_records;
+mod cases_pages;
 mod cases_concurrency;
 mod cases_session_quota;
 mod cases_sessions;
@@ -28,6 +29,7 @@ mod embedded;
 mod embedded_sessions;
 mod redis;
 mod redis_sessions;
+mod redis_pages;
 mod redis_outages;
 mod redis_load;
 mod redis_deployments;
@@ -79,6 +81,13 @@ macro_rules! contract {
                 failed_change_does_not_undo_its_neighbours,
                 records_are_listed_in_the_order_of_creation,
                 single_records_are_found,
+            ],
+            cases_pages: [
+                keys_are_listed_a_page_at_a_time,
+                walk_over_keys_is_exact_while_others_come,
+                page_begins_behind_a_key_that_is_not_listed,
+                users_and_organizations_are_listed_a_page_at_a_time,
+                revoked_keys_are_listed,
             ],
             cases_concurrency: [
                 changes_hold_for_every_decision_that_begins_afterwards,

@@ -60,7 +60,7 @@ pub(in super::super) fn key() -> KeyPage {
         uses: Some(uses()),
         filter: UseFilter::ANY,
         newer: None,
-        older: Some(link("/settings/keys/aC3007919", &[("before", "12-3456")])),
+        older: Some(link("/settings/keys/aC3007919", &[("cursor", "AaBb")])),
         gateway: Some("gateway-1".into()),
     }
 }
@@ -142,6 +142,6 @@ pub(in super::super) fn filtered_key() -> KeyPage {
 
 /// No match among the records searched so far, and older ones to search.
 pub(in super::super) fn key_with_unsearched_records() -> KeyPage {
-    let older = Some(link("/settings/keys/aC3007919", &[("show", "refused"), ("before", "12-3456")]));
+    let older = Some(link("/settings/keys/aC3007919", &[("show", "refused"), ("cursor", "AaBb")]));
     KeyPage { refusals: vec![], older_refusals: older.clone(), older, newer: None, ..filtered_key() }
 }

@@ -4,13 +4,14 @@ use super::*;
 
 pub(super) fn pages() -> Vec<NamedPage> {
     render([
-        ("keys", &keys(rows(), 8)),
+        ("keys", &keys(rows())),
         ("keys-many", &second_of_three_pages()),
         ("keys-found", &filtered(rows()[..2].to_vec())),
         ("keys-not-found", &filtered(vec![])),
-        ("keys-empty", &keys(vec![], 0)),
+        ("keys-not-found-yet", &KeysPage { paging: middle_page(), ..filtered(vec![]) }),
+        ("keys-empty", &keys(vec![])),
         ("keys-empty-member", &member_without_keys()),
-        ("keys-suspended", &KeysPage { suspended: true, ..keys(rows()[7..].to_vec(), 1) }),
+        ("keys-suspended", &KeysPage { suspended: true, ..keys(rows()[7..].to_vec()) }),
     ])
 }
 
@@ -50,11 +51,14 @@ pub(in super::super) fn rows() -> Vec<KeyRow> {
     ]
 }
 
-pub(in super::super) fn keys(rows: Vec<KeyRow>, total: u64) -> KeysPage {
-    let paging = Paging::new(1, total, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
+pub(in super::super) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let layout = layout(NavEntry::Keys, true);
     let (filter, gateway) = (KeyFilter::default(), Some("gateway-1".into()));
-    KeysPage { layout, all_owners: true, suspended: false, rows, filter, matching: total, total, paging, gateway }
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), gateway }
+}
+
+fn middle_page() -> Paging {
+    Paging::new(Some("AaBb"), Some("CcDd"), |cursor| link("/settings/keys", &[("cursor", cursor)]))
 }
 
 fn second_of_three_pages() -> KeysPage {
@@ -67,17 +71,17 @@ fn second_of_three_pages() -> KeysPage {
             KeyState::Active,
         )
     };
-    let mut page = keys((26..51).map(row).collect(), 60);
-    page.paging = Paging::new(2, 60, 25, |page| link("/settings/keys", &[("page", &page.to_string())]));
+    let mut page = keys((26..51).map(row).collect());
+    page.paging = middle_page();
     page.layout.notice = Some(format!("The key {HOSTILE} is revoked."));
     page
 }
 
 fn filtered(rows: Vec<KeyRow>) -> KeysPage {
     let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyState::Revoked) };
-    KeysPage { matching: rows.len() as u64, filter, ..keys(rows, 60) }
+    KeysPage { filter, ..keys(rows) }
 }
 
 fn member_without_keys() -> KeysPage {
-    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, ..keys(vec![], 0) }
+    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, ..keys(vec![]) }
 }

@@ -32,7 +32,7 @@ fn sessions(all_users: bool) -> SessionsPage {
     if all_users {
         rows.push(session(2, "grace@acme.example", None, HOSTILE));
     }
-    let paging = Paging::new(1, 3, 25, |page| page.to_string());
+    let paging = Paging::default();
     SessionsPage { layout: layout(NavEntry::Sessions, all_users), all_users, rows, paging }
 }
 

@@ -1,6 +1,7 @@
 //! Changes of keys.
 
 use super::commit_error::CommitError;
+use super::key_index::list_key;
 use super::record_fields::{key_fields, quota_fields};
 use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
@@ -50,6 +51,7 @@ impl Directory {
         transaction.set(record, &key_fields(key, digest));
         transaction.append(keys, key.id.as_str());
         transaction.add(keys_of, key.id.as_str());
+        list_key(&mut transaction, names, key);
         match self.commit(org_slot(tag), transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(NewKeyCheck::UserExists) => Err(ChangeError::NoUser(user.id).into()),

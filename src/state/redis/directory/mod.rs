@@ -16,6 +16,8 @@ mod orgs;
 mod users;
 mod keys;
 mod digest_claim;
+mod key_index;
+mod pages;
 mod sessions;
 mod session_lookup;
 mod tickets;
@@ -26,6 +28,7 @@ mod transaction;
 
 pub(super) use commit_error::CommitError;
 pub(super) use digest_claim::CLAIM_LIFETIME;
+pub(super) use key_index::list_key;
 pub(super) use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use records::{Directory, DirectoryShared};
 pub(super) use transaction::{Check, CommitResult, Transaction};

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, Value, cmd};
+use tokio::sync::OnceCell;
 
 use super::commit_error::CommitError;
 use super::transaction::{CommitResult, Transaction};
 use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::state::cursor_secret::CursorSecret;
 use crate::state::redis::active_defaults::ActiveDefaults;
 use crate::state::redis::client::{CommandError, RedisClient, Script};
 use crate::state::redis::digest_index;
@@ -39,9 +41,11 @@ pub(in crate::state::redis) struct DirectoryShared {
     /// As at the start; the limits in `defaults` can change.
     pub(in crate::state::redis) settings: Arc<Settings>,
     pub(in crate::state::redis) names: RecordNames,
-    scripts: Arc<Scripts>,
+    pub(super) scripts: Arc<Scripts>,
     pub(super) revocations: Arc<KeptRevocations>,
     pub(in crate::state::redis) defaults: Arc<ArcSwap<ActiveDefaults>>,
+    /// Read once.
+    pub(super) cursor_secret: OnceCell<CursorSecret>,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -54,7 +58,15 @@ impl DirectoryShared {
         defaults: Arc<ArcSwap<ActiveDefaults>>,
     ) -> Self {
         let names = RecordNames::new(&settings.prefix);
-        Self { settings, names, scripts, revocations, defaults, committing: tokio::sync::Mutex::default() }
+        Self {
+            settings,
+            names,
+            scripts,
+            revocations,
+            defaults,
+            cursor_secret: OnceCell::new(),
+            committing: tokio::sync::Mutex::default(),
+        }
     }
 }
 
@@ -254,13 +266,13 @@ impl Directory {
     }
 }
 
-fn parse_ids<T: FromStr>(reply: Value) -> Result<Vec<T>, CommandError> {
+pub(super) fn parse_ids<T: FromStr>(reply: Value) -> Result<Vec<T>, CommandError> {
     let ids = Vec::<String>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
     ids.into_iter().map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).collect()
 }
 
 /// Carries out many reads, some at a time, and keeps their order. Records that are gone are left out.
-async fn read_each<T>(
+pub(super) async fn read_each<T>(
     reads: impl Iterator<Item = impl Future<Output = Result<Option<T>, CommandError>>>,
 ) -> Result<Vec<T>, CommandError> {
     let found: Vec<Option<T>> = stream::iter(reads).buffered(CONCURRENT_READS).try_collect().await?;

@@ -4,7 +4,9 @@ use super::{ImportError, Importer, KeyVersion};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::redis::client::hash_slot;
-use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
+use crate::state::redis::directory::{
+    Check, CommitError, Transaction, key_fields, list_key, org_fields, user_fields,
+};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::state::{KeyExport, Org, User};
@@ -133,6 +135,7 @@ impl Importer<'_> {
         transaction.set(record, &fields);
         transaction.append(list, id);
         transaction.add(keys_of, id);
+        list_key(transaction, all, key);
         Ok(())
     }
 

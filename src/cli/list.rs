@@ -1,0 +1,124 @@
+//! Lists: all pages of an operation, printed as they arrive.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::output::{JsonList, Table, or_dash, seconds, word};
+use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
+use super::{CliError, control};
+use crate::admin::{Operation, Reply};
+use crate::audit::Record;
+use crate::config::Config;
+use crate::management::{Key, Org, Session, User};
+
+/// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
+pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {
+    let mut output = Output { format, json: None, table: None, has_own_limits: false };
+    control::for_each_page(config, operation, |reply| Ok(output.print(reply)?))?;
+    Ok(output.end()?)
+}
+
+/// Output of one operation.
+struct Output {
+    format: Format,
+    /// The list in JSON, once its first page has come.
+    json: Option<JsonList>,
+    /// The table, once its first page has come, and the note for an empty one.
+    table: Option<(Table, &'static str)>,
+    has_own_limits: bool,
+}
+
+impl Output {
+    fn print(&mut self, reply: Reply) -> io::Result<()> {
+        match reply {
+            Reply::Orgs(page) => self.orgs(&page.items),
+            Reply::Users(page) => {
+                let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
+                self.rows(&page.items, header, user_row, "this organization has no users yet")
+            }
+            Reply::Keys(page) => self.keys(&page.items),
+            Reply::Uses { page, .. } => {
+                let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
+                self.rows(&page.items, header, use_row, "there are no uses of this key")
+            }
+            Reply::Sessions(page) => {
+                let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
+                self.rows(&page.items, header, session_row, "there are no sessions")
+            }
+            other => show::reply(other, self.format),
+        }
+    }
+
+    fn orgs(&mut self, orgs: &[Org]) -> io::Result<()> {
+        self.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
+        let header = &["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"];
+        self.rows(orgs, header, org_row, "there are no organizations yet")
+    }
+
+    fn keys(&mut self, keys: &[Key]) -> io::Result<()> {
+        self.has_own_limits |= keys.iter().any(|key| key.limits.own);
+        let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "CREATED"];
+        self.rows(keys, header, key_row, "this organization has no keys yet")
+    }
+
+    fn rows<T: Serialize, const N: usize>(
+        &mut self,
+        items: &[T],
+        header: &[&str; N],
+        row: impl Fn(&T) -> [String; N],
+        empty: &'static str,
+    ) -> io::Result<()> {
+        if self.format.json {
+            return self.json.get_or_insert_default().items(items);
+        }
+        let (table, _) = self.table.get_or_insert_with(|| (Table::new(header), empty));
+        table.rows(&items.iter().map(row).collect::<Vec<_>>())
+    }
+
+    /// Prints what comes after the last page.
+    fn end(&self) -> io::Result<()> {
+        if let Some(json) = &self.json {
+            return json.end();
+        }
+        if let Some((table, empty)) = &self.table {
+            table.end(empty);
+            show::legend(self.has_own_limits);
+        }
+        Ok(())
+    }
+}
+
+fn org_row(org: &Org) -> [String; 5] {
+    let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
+    [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(org.created)]
+}
+
+fn user_row(user: &User) -> [String; 5] {
+    let status = if user.removed.is_some() { "removed" } else { "active" };
+    [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
+}
+
+fn key_row(key: &Key) -> [String; 8] {
+    [
+        key.id.to_string(),
+        key.name.clone(),
+        key.email.clone(),
+        status(key),
+        format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
+        key.uses.to_string(),
+        time(key.last_used),
+        seconds(key.created),
+    ]
+}
+
+fn use_row(record: &Record) -> [String; 5] {
+    let status = or_dash(record.status);
+    [seconds(record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
+}
+
+fn session_row(session: &Session) -> [String; 7] {
+    let by = session.provider.clone().unwrap_or_else(|| "link".into());
+    let (seen, expires) = (seconds(session.seen), seconds(session.expires));
+    [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
+}

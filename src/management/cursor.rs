@@ -1,0 +1,145 @@
+//! Cursors of lists: the position at which the next page begins, sealed so that clients can neither read nor change it.
+//!
+//! ```text
+//! base64url, no padding, of:   format 1 │ nonce 24 │ ciphertext of the position │ tag 16
+//! ```
+//!
+//! - A token is sealed with XChaCha20-Poly1305 under a random nonce. Its associated data are the list, the organization
+//!   and the filters, so that it opens only for the query that it was made for.
+//! - The key is derived from a secret in the state: all gateways that share a state accept each other's cursors, also
+//!   after a restart. A cursor does not expire: its position is valid whatever was added or removed since.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead as _, Payload};
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::{Management, ManagementError};
+use crate::page::Page;
+use crate::state::CursorSecret;
+
+/// Version of the layout above; a change of the layout or of the positions gets the next number.
+const FORMAT: u8 = 1;
+const NONCE: usize = 24;
+/// Characters of a token at most: no position is longer than 60 bytes.
+const MAX_TEXT: usize = 200;
+
+/// Error: the text is not a cursor that was made for this query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`cursor` is none of this list with these filters; begin without one")]
+pub struct InvalidCursor;
+
+/// Seals and opens the cursors of one query.
+pub(super) struct CursorSealer {
+    cipher: XChaCha20Poly1305,
+    /// The query in its only form.
+    query: Vec<u8>,
+}
+
+impl Management {
+    /// The sealer for a query: the name of the list, and all that decides which entries it has in which order.
+    pub(super) async fn cursor_sealer(&self, query: &impl Serialize) -> Result<CursorSealer, ManagementError> {
+        Ok(CursorSealer::new(&self.state.cursor_secret().await?, query))
+    }
+}
+
+impl CursorSealer {
+    fn new(secret: &CursorSecret, query: &impl Serialize) -> Self {
+        let hash = Sha256::new().chain_update(b"keygate list cursors 1\0").chain_update(secret.as_bytes()).finalize();
+        let key: Zeroizing<[u8; 32]> = Zeroizing::new(hash.into());
+        let query = serde_json::to_vec(query).expect("a query is texts, numbers and tuples of them");
+        Self { cipher: XChaCha20Poly1305::new((&*key).into()), query }
+    }
+
+    /// The page with a cursor in place of the position of the next page.
+    pub(super) fn seal<T, P: Display>(&self, page: Page<T, P>) -> Result<Page<T>, ManagementError> {
+        let next = page.next.map(|position| self.seal_text(&position.to_string())).transpose()?;
+        Ok(Page { items: page.items, next })
+    }
+
+    /// The position in a cursor; none without a cursor.
+    pub(super) fn open<P: FromStr>(&self, cursor: Option<&str>) -> Result<Option<P>, InvalidCursor> {
+        let open = |token| self.open_text(token).and_then(|text| text.parse().ok()).ok_or(InvalidCursor);
+        cursor.map(open).transpose()
+    }
+
+    fn seal_text(&self, position: &str) -> Result<String, getrandom::Error> {
+        let mut nonce = [0; NONCE];
+        getrandom::fill(&mut nonce)?;
+        let payload = Payload { msg: position.as_bytes(), aad: &self.query };
+        let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload).expect("a position is not too long");
+        Ok(URL_SAFE_NO_PAD.encode([&[FORMAT][..], &nonce, &sealed].concat()))
+    }
+
+    /// `None` when any part of the token is not as it was sealed for this query.
+    fn open_text(&self, token: &str) -> Option<String> {
+        // Bounds what a client can make the service decode.
+        if token.len() > MAX_TEXT {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (FORMAT, rest) = bytes.split_first().map(|(format, rest)| (*format, rest))? else { return None };
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE>()?;
+        let payload = Payload { msg: sealed, aad: &self.query };
+        String::from_utf8(self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Micros;
+    use crate::state::KeyPosition;
+
+    fn sealer(query: &impl Serialize) -> CursorSealer {
+        CursorSealer::new(&CursorSecret::from_bytes([7; 32]), query)
+    }
+
+    fn position() -> KeyPosition {
+        KeyPosition { created: Micros(u64::MAX), id: "abcDEF123".parse().unwrap() }
+    }
+
+    fn token(sealer: &CursorSealer) -> String {
+        sealer.seal(Page { items: vec![()], next: Some(position()) }).unwrap().next.unwrap()
+    }
+
+    #[test]
+    fn cursor_opens_for_its_query_alone() {
+        let own = sealer(&("keys", "org_1", "filter"));
+        let cursor = token(&own);
+        assert_eq!(own.open(Some(&cursor)), Ok(Some(position())));
+        assert_eq!(own.open::<KeyPosition>(None), Ok(None));
+        assert_ne!(token(&own), cursor, "nonces are fresh");
+        for other in [("keys", "org_2", "filter"), ("keys", "org_1", "other"), ("users", "org_1", "filter")] {
+            assert_eq!(sealer(&other).open::<KeyPosition>(Some(&cursor)), Err(InvalidCursor), "{other:?}");
+        }
+        let secret = CursorSecret::from_bytes([8; 32]);
+        let elsewhere = CursorSealer::new(&secret, &("keys", "org_1", "filter"));
+        assert_eq!(elsewhere.open::<KeyPosition>(Some(&cursor)), Err(InvalidCursor));
+    }
+
+    #[test]
+    fn changed_cursor_is_invalid() {
+        let own = sealer(&"keys");
+        let cursor = token(&own);
+        assert!(cursor.len() <= MAX_TEXT, "{}", cursor.len());
+        let bytes = URL_SAFE_NO_PAD.decode(&cursor).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(own.open::<KeyPosition>(Some(&URL_SAFE_NO_PAD.encode(flipped))), Err(InvalidCursor), "{bit}");
+        }
+        for end in 0..cursor.len() {
+            assert_eq!(own.open::<KeyPosition>(Some(&cursor[..end])), Err(InvalidCursor), "{end}");
+        }
+        for text in [format!("{cursor}="), format!("{cursor}A"), "1-2".to_owned(), "é".to_owned()] {
+            assert_eq!(own.open::<KeyPosition>(Some(&text)), Err(InvalidCursor), "{text}");
+        }
+    }
+}
