@@ -192,7 +192,7 @@ pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<
 /// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The steps
 /// of signing in are none of these: a callback, for one, redeems its sign-in.
 pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
-    let below = path.strip_prefix(base).unwrap_or_default();
+    let Some(below) = path.strip_prefix(base) else { return false };
     let segments: Vec<&str> = below.strip_prefix('/').unwrap_or(below).split('/').collect();
     let endpoint = || find("GET", &segments).map(|found| found.route.endpoint);
     [Method::GET, Method::HEAD].contains(method) && matches!(endpoint(), Ok(Api(_) | Page(_)))
@@ -313,7 +313,8 @@ mod tests {
     #[test]
     fn only_reads_are_abandoned_with_their_clients() {
         let reads = |method, path| is_read(&method, "/settings", path);
-        for path in ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/uses", "/settings"] {
+        for path in ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/uses", "/settings"]
+        {
             assert!(reads(Method::GET, path) && reads(Method::HEAD, path), "{path}");
         }
         for path in ["/settings/callback/corp", "/settings/link/x", "/settings/sign-in", "/settings/none", "/else"] {

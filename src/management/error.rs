@@ -91,7 +91,9 @@ pub enum ManagementError {
     LinksDisabled,
 
     /// Too many reads of the journal by the same person wait already.
-    #[error("too many of your requests read the audit journal at the same time; wait for their responses, then try again")]
+    #[error(
+        "too many of your requests read the audit journal at the same time; wait for their responses, then try again"
+    )]
     TooManyReads,
     /// Too many reads of the journal wait already.
     #[error("too many requests read the audit journal at the same time; try again")]

@@ -178,7 +178,10 @@ mod tests {
     use super::*;
 
     /// Begins to wait, and returns the future that waits.
-    fn begin<'a>(queue: &'a ReadQueue, person: &'a str) -> std::pin::Pin<Box<dyn Future<Output = Result<ReadPermit, QueueFull>> + 'a>> {
+    fn begin<'a>(
+        queue: &'a ReadQueue,
+        person: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<ReadPermit, QueueFull>> + 'a>> {
         Box::pin(queue.acquire(person))
     }
 

@@ -87,7 +87,12 @@ impl From<&Session> for SessionPosition {
 
 impl SessionList {
     /// The page of all live sessions, oldest first, that begins behind a position.
-    fn select(self, mut live: Vec<Session>, after: Option<SessionPosition>, limit: usize) -> Page<Session, SessionPosition> {
+    fn select(
+        self,
+        mut live: Vec<Session>,
+        after: Option<SessionPosition>,
+        limit: usize,
+    ) -> Page<Session, SessionPosition> {
         if self.newest_first {
             live.reverse();
         }

@@ -51,12 +51,7 @@ impl PageContext<'_> {
     }
 
     /// Some uses of a key; `None` when the journal cannot be read.
-    async fn uses(
-        &self,
-        key: KeyId,
-        filter: UseFilter,
-        page: &PageQuery,
-    ) -> Result<Option<UsePage>, DashboardError> {
+    async fn uses(&self, key: KeyId, filter: UseFilter, page: &PageQuery) -> Result<Option<UsePage>, DashboardError> {
         let uses = self.management.list_uses(&self.actor, key, filter, page, self.request.now).await;
         Ok(self.if_readable(uses, "the uses of a key")?)
     }
@@ -81,7 +76,11 @@ impl PageContext<'_> {
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
             activity: own_activity.map(activity_chart),
             older_refusals: older(&refusals, only_refused),
-            refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| self.refused_use(record)).collect(),
+            refusals: refusals
+                .iter()
+                .flat_map(|uses| &uses.page.items)
+                .map(|record| self.refused_use(record))
+                .collect(),
             newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
             older: older(&uses, filter),
             filter,

@@ -19,11 +19,7 @@ const SEARCH_LENGTH: usize = 100;
 impl PageContext<'_> {
     pub(super) async fn list_keys(&self) -> HandlerResult {
         let filter = self.key_filter();
-        let query = KeyQuery {
-            text: filter.text.clone(),
-            status: filter.state.map(key_status),
-            newest_first: true,
-        };
+        let query = KeyQuery { text: filter.text.clone(), status: filter.state.map(key_status), newest_first: true };
         let page = self.page_query(PAGE_SIZE);
         let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
         let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;

@@ -27,7 +27,8 @@ pub(super) fn parse_parameters(query: &str) -> Result<Parameters<'_>, RequestErr
             return Err(RequestError::RepeatedParameter { name: name.into_owned() });
         }
     }
-    let limit = limit.map_or(Ok(PageLimit::default()), |text| PageLimit::parse(&text).map_err(|_| RequestError::Limit))?;
+    let limit =
+        limit.map_or(Ok(PageLimit::default()), |text| PageLimit::parse(&text).map_err(|_| RequestError::Limit))?;
     Ok(Parameters { cursor, limit })
 }
 

@@ -206,7 +206,10 @@ impl Directory {
         let mut tree = self.write();
         let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
         tree.orgs.push(org.id);
-        tree.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: Vec::new(), listed: ListedKeys::default() });
+        tree.org.insert(
+            org.id,
+            OrgEntry { org, record, users: Vec::new(), keys: Vec::new(), listed: ListedKeys::default() },
+        );
     }
 
     pub(super) fn add_user(&self, user: User) {

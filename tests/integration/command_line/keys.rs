@@ -158,9 +158,8 @@ fn lists_print_all_their_pages() {
     assert_eq!(offline.as_object().unwrap().len(), 1, "no cursor: it is all of the list");
     let table = installation.ok("key list --org acme").out;
     assert_eq!(table.lines().count(), 1 + expected.len(), "one header");
-    let of_gateway = installation.with_gateway(|| {
-        (installation.json("key list --org acme"), installation.ok("key list --org acme").out)
-    });
+    let of_gateway = installation
+        .with_gateway(|| (installation.json("key list --org acme"), installation.ok("key list --org acme").out));
     assert_eq!(of_gateway, (offline, table));
     installation.ok("org create globex");
     assert_eq!(installation.ok("key list --org globex --json").out, "{\"items\":[]}\n");

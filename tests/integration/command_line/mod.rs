@@ -94,7 +94,8 @@ audit: { path: audit }
             let mut ids = Vec::new();
             for number in 0..count {
                 let name = format!("key {number}");
-                let created = management.create_key(&Actor::Operator, org, "ada@example.com", &name, clock::now()).await;
+                let created =
+                    management.create_key(&Actor::Operator, org, "ada@example.com", &name, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());
             }
             journal.close().await;

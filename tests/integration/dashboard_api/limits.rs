@@ -37,7 +37,8 @@ fn requests_of_a_person_are_limited() {
 /// Sends a request for a page of uses and does not wait for its response.
 fn begin(setup: &Setup, user: &SessionUser<'_>, key: &str) -> TcpStream {
     let mut stream = TcpStream::connect(setup.address()).unwrap();
-    let head = format!("GET {API}/keys/{key}/uses?outcome=revoked HTTP/1.1\r\nHost: x\r\nCookie: {}\r\n\r\n", user.cookie);
+    let head =
+        format!("GET {API}/keys/{key}/uses?outcome=revoked HTTP/1.1\r\nHost: x\r\nCookie: {}\r\n\r\n", user.cookie);
     stream.write_all(head.as_bytes()).unwrap();
     stream
 }

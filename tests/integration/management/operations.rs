@@ -47,7 +47,11 @@ async fn users_are_permitted_and_removed() {
     assert_eq!(fixture.refusal(presented.expose(), clock::now()).await, Some(Refusal::UserRemoved));
     let again = management.remove_user(OPERATOR, ORG, &id, clock::now()).await;
     assert_eq!(again.unwrap_err().code(), "no_such_user", "removed for good");
-    assert!(management.list_users(OPERATOR, ORG, &PageQuery::default(), clock::now()).await.unwrap().items[0].removed.is_some());
+    assert!(
+        management.list_users(OPERATOR, ORG, &PageQuery::default(), clock::now()).await.unwrap().items[0]
+            .removed
+            .is_some()
+    );
 }
 
 #[tokio::test]

@@ -1,13 +1,15 @@
 //! Pages of the directory's lists: a walk over all pages returns each entry exactly once, also while others come.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use keygate::clock::{self, Micros};
-use keygate::identity::UserId;
+use keygate::identity::{SessionId, UserId};
 use keygate::key::KeyId;
 use keygate::page::Page;
-use keygate::state::{Change, Key, KeyList, KeyPosition, State};
+use keygate::state::{Change, Key, KeyList, KeyPosition, Membership, Session, SessionList, SessionPosition, State};
 
+use super::cases_sessions::{self, create, end, new_session};
 use super::fixture::{Fixture, created, new_fixture, new_key, revoke};
 use crate::support::Random;
 
@@ -167,4 +169,48 @@ pub(super) async fn revoked_keys_are_listed(state: &State) {
     let page = state.page_of_keys(list, None, 20).await.unwrap();
     assert_eq!(page.items.iter().map(|key| (key.id, key.revoked.is_some())).collect::<Vec<_>>(), [(key.id, true)]);
     assert_eq!(state.cursor_secret().await.unwrap().as_bytes(), state.cursor_secret().await.unwrap().as_bytes());
+}
+
+pub(super) async fn walk_over_sessions_is_exact_while_others_come_and_end(state: &State) {
+    let fixture = new_fixture(state).await;
+    let member = Membership { org: fixture.org, user: fixture.user };
+    let begin = async |number: u64| {
+        let (session, digest) = new_session();
+        let created = session.created.before(Duration::from_secs(number));
+        let email = format!("person{number}@example.com");
+        let session = Session { created, email, memberships: vec![member], chosen: fixture.org, ..session };
+        create(state, &session, digest).await.unwrap();
+        SessionPosition::from(&session)
+    };
+    // Sessions of other organizations are not listed.
+    cases_sessions::created(state).await;
+    let mut random = Random::new(14);
+    for (limit, newest_first) in [(1, false), (7, true)] {
+        let (mut kept, mut ending) = (Vec::new(), Vec::new());
+        for number in 0..16 {
+            let list = if number % 3 == 0 { &mut ending } else { &mut kept };
+            list.push(begin(10 * number).await);
+        }
+        let list = SessionList { org: Some(fixture.org), owner: Some(fixture.user), newest_first };
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = state.page_of_sessions(list, after, limit, clock::now()).await.unwrap();
+            found.extend(page.items.iter().map(SessionPosition::from));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+            if let Some(ended) = ending.pop() {
+                end(state, ended.id).await;
+                begin(random.below(150)).await;
+            }
+        }
+        let distinct: BTreeSet<SessionId> = found.iter().map(|position| position.id).collect();
+        assert_eq!(distinct.len(), found.len(), "a session twice");
+        assert!(kept.iter().all(|position| found.contains(position)), "a session was skipped");
+        assert!(found.is_sorted_by(|a, b| if newest_first { a > b } else { a < b }));
+        for position in found.into_iter().chain(kept) {
+            end(state, position.id).await;
+        }
+    }
 }

@@ -88,6 +88,7 @@ macro_rules! contract {
                 page_begins_behind_a_key_that_is_not_listed,
                 users_and_organizations_are_listed_a_page_at_a_time,
                 revoked_keys_are_listed,
+                walk_over_sessions_is_exact_while_others_come_and_end,
             ],
             cases_concurrency: [
                 changes_hold_for_every_decision_that_begins_afterwards,

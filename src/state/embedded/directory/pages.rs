@@ -43,12 +43,7 @@ impl Directory {
     }
 
     /// At most `count` keys of a list behind a position.
-    fn listed_keys(
-        &self,
-        list: KeyList,
-        after: Option<KeyPosition>,
-        count: usize,
-    ) -> Vec<Arc<KeyRecord>> {
+    fn listed_keys(&self, list: KeyList, after: Option<KeyPosition>, count: usize) -> Vec<Arc<KeyRecord>> {
         let tree = self.read();
         let listed = match list.owner {
             Some(owner) => tree.user.get(&owner).filter(|entry| entry.user.org == list.org).map(|entry| &entry.listed),

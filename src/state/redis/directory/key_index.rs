@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use redis::{FromRedisValue as _, cmd};
 
-use super::records::Directory;
+use super::records::{Directory, parse_ids};
 use super::transaction::Transaction;
 use crate::identity::UserId;
 use crate::key::{KeyId, OrgTag};
@@ -61,6 +61,13 @@ impl Directory {
             transaction.add_scored(index, 0, id.as_str());
         }
         self.commit_without_replicas(org_slot(tag), transaction).await.map(drop)
+    }
+
+    /// The keys of a user, in no order.
+    async fn read_keys_of(&self, tag: OrgTag, user: UserId) -> Result<Vec<KeyId>, CommandError> {
+        let mut query = cmd("SMEMBERS");
+        query.arg(self.shared.names.keys_of(tag, user));
+        parse_ids(self.client.send(org_slot(tag), &query).await?)
     }
 
     /// The keys among these that an index lacks.

@@ -4,9 +4,7 @@ use super::{ImportError, Importer, KeyVersion};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::redis::client::hash_slot;
-use crate::state::redis::directory::{
-    Check, CommitError, Transaction, key_fields, list_key, org_fields, user_fields,
-};
+use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, list_key, org_fields, user_fields};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::state::{KeyExport, Org, User};
