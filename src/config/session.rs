@@ -23,7 +23,7 @@ const IDLE: Duration = HOUR.saturating_mul(2);
 const LIFETIME: Duration = HOUR.saturating_mul(12);
 /// Default limit of a person's requests to the dashboard: far more than a person who reads pages sends, or a program that
 /// walks through some thousand keys.
-const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst: 300 };
+const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst: 300, strict: false };
 
 /// Reads the block `session`. No route may be under the dashboard's path.
 pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Result<Settings, Reported> {

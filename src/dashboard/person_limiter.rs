@@ -87,7 +87,7 @@ mod tests {
     const NOW: Micros = Micros(1_000_000_000);
 
     fn limiter() -> PersonLimiter {
-        PersonLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3 })
+        PersonLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3, strict: false })
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn page_of_a_new_key_has_good_practice_and_lines_for_a_shell() {
 #[test]
 fn key_is_revoked_from_its_row_and_its_name_is_asked_for_only_in_use() {
     let rows = rows();
-    let page = keys(rows.clone(), 8).render().unwrap();
+    let page = keys(rows.clone()).render().unwrap();
     for row in rows {
         let offered = page.contains(&format!("href=\"/settings/keys/{}/revoke\"", row.id));
         assert_eq!(offered, row.state != KeyState::Revoked, "{}", row.name);

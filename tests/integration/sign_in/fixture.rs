@@ -31,7 +31,9 @@ pub fn gateway(upstream: &Upstream, providers: &[String]) -> Gateway {
 pub fn session(providers: &[String], more: &str) -> String {
     let providers: String = providers.iter().map(|provider| format!("    - {provider}\n")).collect();
     let providers = if providers.is_empty() { String::new() } else { format!("  providers:\n{providers}") };
-    format!("\nsession:\n  origin: {ORIGIN}\n{more}{providers}")
+    // Tests look at pages as fast as they can.
+    let limit = "  limit: { requests: 1000000, per: 1m }\n";
+    format!("\nsession:\n  origin: {ORIGIN}\n{limit}{more}{providers}")
 }
 
 /// The configuration of a hostile provider. `people` is the claim mapping.
