@@ -173,7 +173,7 @@ fn use_key(gateway: &Gateway, key: &str, agent: &str, method: &str, times: usize
 /// Replaces the secret of the key on the page by dots.
 fn cover(browser: &Browser, key: &str) {
     browser.script(
-        "for (const code of document.querySelectorAll('#api-key, #curl')) {
+        "for (const code of document.querySelectorAll('#api-key, #curl, #exports')) {
            code.textContent = code.textContent.replace(/(sk_live_)\\w+/, '$1' + '•'.repeat(30));
          }",
     );
