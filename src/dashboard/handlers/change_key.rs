@@ -58,9 +58,15 @@ impl PageContext<'_> {
     /// Revokes a key. Of one in use the name was typed to confirm it: a revocation cannot be undone.
     pub(super) async fn revoke_key(&self, id: &str) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
-        if is_in_use(&key, self.request.now) && self.request.form().field("name") != key.name {
-            let error = "This is not the key's name. Type it exactly as it is shown.".to_owned();
-            return self.show_revoke_key(id, Some(error)).await;
+        let form = self.request.form();
+        let typed = form.field("name");
+        if is_in_use(&key, self.request.now) && typed != key.name {
+            let error = match typed {
+                // Also when the key came into use after its form was shown.
+                "" => "The key is in use. Type its name to confirm.",
+                _ => "This is not the key's name. Type it exactly as it is shown.",
+            };
+            return self.show_revoke_key(id, Some(error.to_owned())).await;
         }
         self.management.revoke_key(&self.actor, key.id, self.request.now).await?;
         Ok(response::see_other(&format!("{}/keys/{}?done=revoked", self.base, key.id)))
