@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use keygate::audit::{Durability, Journal, OnUnavailable, Outcome, Settings, Use, UseEnd};
+use keygate::audit::{Durability, Journal, LowWater, OnUnavailable, Outcome, Settings, Use, UseEnd};
 use keygate::clock;
 use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{KeyId, OrgTag};
@@ -60,6 +60,8 @@ fn open(directory: &Path, durability: Durability) -> Journal {
         segment_age: Duration::from_secs(86_400),
         retention_age: None,
         retention_size: Some(1 << 30),
+        retention_by_volume: false,
+        low_water: LowWater::Percent(10),
         unknown_per_second: 10,
         gateway: "bench".into(),
     };

@@ -68,6 +68,7 @@ pub mod byte_stream;
 pub mod request_body;
 pub mod failed_auth;
 pub mod abort_on_drop;
+pub mod disk;
 
 // Domain: the nouns of the field, without I/O.
 pub mod refusal;

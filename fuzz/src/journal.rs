@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::audit::{Durability, Filter, Journal, OnUnavailable, Reader, Settings};
+use keygate::audit::{Durability, Filter, Journal, LowWater, OnUnavailable, Reader, Settings};
 use keygate::clock::Micros;
 use keygate::metrics::Metrics;
 
@@ -55,6 +55,8 @@ fn settings(path: &Path) -> Settings {
         segment_age: Duration::from_secs(3600),
         retention_age: None,
         retention_size: None,
+        retention_by_volume: false,
+        low_water: LowWater::Percent(10),
         unknown_per_second: 1,
         gateway: "fuzz".into(),
     }

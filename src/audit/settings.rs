@@ -18,8 +18,13 @@ pub struct Settings {
     pub segment_age: Duration,
     /// Age beyond which closed segments are removed; `None`: never.
     pub retention_age: Option<Duration>,
-    /// Total size in bytes of all segments beyond which the oldest closed ones are removed; `None`: never.
+    /// Total size in bytes of all segments beyond which the oldest closed ones are removed; `None`: none of its own.
     pub retention_size: Option<u64>,
+    /// Limits the total size of all segments by the size of their volume: the default, when neither an age nor a size is
+    /// configured.
+    pub retention_by_volume: bool,
+    /// Free space on the volume below which the journal saves space.
+    pub low_water: LowWater,
     /// Maximum number of attempts with unknown keys that are recorded per second; further ones are only counted.
     pub unknown_per_second: u32,
     /// Name of this gateway in its records.
@@ -33,6 +38,25 @@ pub enum Durability {
     Written,
     /// Survives the death of the machine: the event is on disk, by `fdatasync` with group commit.
     Synced,
+}
+
+/// Free space on the journal's volume below which records of refusals shrink to counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LowWater {
+    /// Part of the volume's size, in percent.
+    Percent(u8),
+    /// Number of bytes.
+    Bytes(u64),
+}
+
+impl LowWater {
+    /// The mark in bytes, on a volume of this size.
+    pub fn bytes(self, total: u64) -> u64 {
+        match self {
+            Self::Percent(percent) => total / 100 * u64::from(percent),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// Treatment of requests while the journal cannot be written.

@@ -15,7 +15,7 @@ use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, ExitStatus, control};
 use crate::admin::{Operation, Reply};
-use crate::audit::{Filter, Outcome, Reader, Record};
+use crate::audit::{Beginning, Filter, Outcome, Reader, Record, VerifyReport};
 use crate::clock::{self, Micros};
 use crate::config::Config;
 use crate::key::KeyId;
@@ -190,6 +190,9 @@ fn verify(reader: &Reader, format: Format) -> Result<(), CliError> {
             "{} segments, {} records ({} open), {} events, {} problems",
             report.segments, report.records, report.open, report.events, report.problem_count
         ))?;
+        if let Some(beginning) = beginning(&report) {
+            output::line(beginning)?;
+        }
         for problem in &report.problems {
             output::line(format_args!("segment {} line {}: {}", problem.segment, problem.line, problem.what))?;
         }
@@ -198,6 +201,19 @@ fn verify(reader: &Reader, format: Format) -> Result<(), CliError> {
         0 => Ok(()),
         1 => Err(CliError::new(ExitStatus::Failed, anyhow!("the journal has 1 error"))),
         count => Err(CliError::new(ExitStatus::Failed, anyhow!("the journal has {count} errors"))),
+    }
+}
+
+/// A line about segments that are no longer there, for people.
+fn beginning(report: &VerifyReport) -> Option<String> {
+    let first = report.first_segment;
+    match report.beginning {
+        Beginning::Removed => Some(format!("it begins with segment {first}: retention has removed those before it")),
+        Beginning::Unknown => Some(format!(
+            "it begins with segment {first}: a version that did not record removals has written it; \
+             the next start of the gateway records this beginning"
+        )),
+        Beginning::Complete | Beginning::Missing => None,
     }
 }
 

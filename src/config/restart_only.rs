@@ -102,14 +102,16 @@ impl Changes {
 
     fn audit(&mut self, old: &audit::Settings, new: &audit::Settings) {
         let audit::Settings { path, durability, on_unavailable, segment_size, segment_age, .. } = old;
-        let audit::Settings { retention_age, retention_size, unknown_per_second, gateway: _, .. } = old;
+        let audit::Settings { retention_age, retention_size, retention_by_volume, low_water, .. } = old;
+        let audit::Settings { unknown_per_second, gateway: _, .. } = old;
         self.compare("audit.path", path == &new.path);
         self.compare("audit.durability", durability == &new.durability);
         self.compare("audit.on_unavailable", on_unavailable == &new.on_unavailable);
         self.compare("audit.segment_size", segment_size == &new.segment_size);
         self.compare("audit.segment_age", segment_age == &new.segment_age);
-        let retention = (retention_age, retention_size) == (&new.retention_age, &new.retention_size);
-        self.compare("audit.retention", retention);
+        let size = (retention_size, retention_by_volume) == (&new.retention_size, &new.retention_by_volume);
+        self.compare("audit.retention", size && retention_age == &new.retention_age);
+        self.compare("audit.low_water", low_water == &new.low_water);
         self.compare("audit.unknown_per_second", unknown_per_second == &new.unknown_per_second);
     }
 

@@ -80,6 +80,8 @@ mod tests {
             segment_age: Duration::from_secs(60),
             retention_age: None,
             retention_size: None,
+            retention_by_volume: false,
+            low_water: audit::LowWater::Percent(10),
             unknown_per_second: 1,
             gateway: "test".into(),
         };

@@ -44,7 +44,8 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
         // First the record: a change that cannot be recorded is not made.
-        let entry = self.journal.begin(&use_opening(action, path, target, by)).await?;
+        let opening = use_opening(action, path, target, by);
+        let entry = self.journal.begin_change(&opening, change.withdraws()).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());

@@ -190,7 +190,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::audit::{self, Durability, Journal, OnUnavailable};
+    use crate::audit::{self, Durability, Journal, LowWater, OnUnavailable};
     use crate::metrics::Metrics;
     use crate::quota::Quota;
     use crate::state::State;
@@ -207,6 +207,8 @@ mod tests {
             segment_age: Duration::from_secs(3600),
             retention_age: None,
             retention_size: None,
+            retention_by_volume: false,
+            low_water: LowWater::Percent(10),
             unknown_per_second: 10,
             gateway: "gateway-1".into(),
         };

@@ -4,7 +4,7 @@ use prometheus::{IntCounter, IntGauge, Registry};
 
 use super::registration::{counters, gauge};
 
-/// `audit_records_total{result}` and `audit_backlog`.
+/// `audit_records_total{result}`, `audit_backlog` and `audit_disk_free_bytes`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     /// Records that were written.
@@ -17,6 +17,8 @@ pub struct AuditMetrics {
     pub suppressed: IntCounter,
     /// Events that are not yet written or synced.
     pub backlog: IntGauge,
+    /// Bytes free on the volume of the journal.
+    pub disk_free: IntGauge,
 }
 
 impl AuditMetrics {
@@ -29,6 +31,7 @@ impl AuditMetrics {
             dropped: result("dropped"),
             suppressed: result("suppressed"),
             backlog: gauge(r, "audit_backlog", "Audit events not yet written or synced"),
+            disk_free: gauge(r, "audit_disk_free_bytes", "Bytes free on the volume of the audit journal"),
         }
     }
 }

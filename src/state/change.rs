@@ -126,6 +126,27 @@ pub enum TicketSource {
 }
 
 impl Change {
+    /// True for a change that withdraws something, or changes a record in place. Such changes must succeed also when the disk
+    /// is full; others may then be refused, because they would use up the space that is kept for these.
+    pub fn withdraws(&self) -> bool {
+        match self {
+            Self::RevokeKey { .. }
+            | Self::RemoveUser { .. }
+            | Self::PermitUser { .. }
+            | Self::SuspendOrg { .. }
+            | Self::LimitOrg { .. }
+            | Self::LimitKey { .. }
+            | Self::EndSession { .. } => true,
+            Self::CreateOrg(_)
+            | Self::CreateUser(_)
+            | Self::CreateKey { .. }
+            | Self::RotateKey { .. }
+            | Self::CreateSession { .. }
+            | Self::ChooseOrg { .. }
+            | Self::PutTicket { .. } => false,
+        }
+    }
+
     /// Checks all that does not depend on the content of the state.
     ///
     /// - A session quota key has its user's session quota digest, and no other key has such a digest.

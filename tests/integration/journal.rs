@@ -6,6 +6,7 @@ mod mixed_journal;
 mod records;
 mod request_text;
 mod segments;
+mod removal;
 mod integrity;
 mod full_disk;
 mod reading;

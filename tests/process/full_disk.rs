@@ -4,7 +4,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, KEYGATE, Response, Running, Setup, Upstream};
+use crate::support::redis::Redis;
+use crate::support::{Client, KEYGATE, Response, Running, Setup, SmallDisk, Upstream, eventually};
 
 /// File size limit of the gateway process, which makes its writes fail as on a full disk.
 const ROOM: u64 = 512 << 10;
@@ -87,4 +88,143 @@ fn full_disk_with_drop_serves_requests_and_counts_lost_records() {
     assert!(dropped.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
     make_room(&gateway);
     gateway.stop();
+}
+
+/// A gateway whose state and journal are on a small disk, with this policy.
+fn setup_on(disk: &SmallDisk, upstream: &Upstream, policy: &str) -> Setup {
+    let state = format!("{{ embedded: {{ path: {}/state.db }} }}", disk.path().display());
+    setup_with_state(disk, upstream, &state, policy)
+}
+
+/// The same with another state.
+fn setup_with_state(disk: &SmallDisk, upstream: &Upstream, state: &str, policy: &str) -> Setup {
+    let path = disk.path().display();
+    let setup = Setup::with_state(upstream.address, state, "limits: { key: { requests: 1000000, per: 1s } }");
+    let audit = format!("audit: {{ path: {path}/audit, segment_size: 1MiB, on_unavailable: {policy} }}");
+    setup.write(&setup.text().replace("audit: { path: audit }", &audit));
+    setup
+}
+
+/// Starts the gateway, and waits until it takes management commands: on a full disk it is not ready.
+fn start_on_full_disk(setup: &Setup) -> std::process::Child {
+    let mut command = Command::new(KEYGATE);
+    command.args(["serve", "--config"]).arg(setup.path().join("keygate.yaml"));
+    let child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    eventually("the gateway takes management commands", || Client::try_connect(setup.admin).is_ok());
+    child
+}
+
+/// Actions of changes by management that were recorded with an outcome.
+fn completed_changes(setup: &Setup) -> Vec<String> {
+    let records = setup.ok(&["audit", "export"]);
+    let records = records.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let changes = records.filter(|record| record["method"] == "ADMIN" && record["outcome"] == "completed");
+    changes.map(|record| record["action"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn revocation_succeeds_with_no_byte_free() {
+    let Some(disk) = SmallDisk::mount("full_disk::revocation_succeeds_with_no_byte_free", 40) else { return };
+    let upstream = Upstream::start();
+    revoke_on_full_disk(&disk, &setup_on(&disk, &upstream, "refuse"));
+}
+
+#[test]
+fn revocation_on_redis_succeeds_with_no_byte_free_for_the_journal() {
+    let test = "full_disk::revocation_on_redis_succeeds_with_no_byte_free_for_the_journal";
+    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 1s }} }}", redis.url());
+    revoke_on_full_disk(&disk, &setup_with_state(&disk, &upstream, &state, "refuse"));
+}
+
+fn revoke_on_full_disk(disk: &SmallDisk, setup: &Setup) {
+    let key = setup.key();
+    setup.ok(&["user", "create", "--org", "acme", "bob@example.com"]);
+    let bobs = setup.ok(&["key", "create", "--org", "acme", "--user", "bob@example.com", "laptop"]);
+    setup.ok(&["org", "create", "globex"]);
+    setup.ok(&["user", "create", "--org", "globex", "eve@example.com"]);
+    let eves = setup.ok(&["key", "create", "--org", "globex", "--user", "eve@example.com", "laptop"]);
+    let mut gateway = setup.start();
+    let mut client = setup.client();
+    assert!([&key, &bobs, &eves].iter().all(|key| client.get("/", key).status == 200));
+    disk.fill();
+    let refused = use_up(&mut client, &key).expect("the journal is full at some time");
+    assert_eq!((refused.status, refused.code().as_str(), disk.free()), (503, "audit_unavailable", 0));
+
+    setup.ok(&["key", "revoke", &key[8..17]]);
+    setup.ok(&["user", "remove", "--org", "acme", "bob@example.com"]);
+    setup.ok(&["org", "suspend", "globex"]);
+    // Also after a start on the full disk, which is not ready until there is room.
+    gateway.kill();
+    let mut gateway = start_on_full_disk(setup);
+    assert_eq!((Client::connect(setup.admin).get("/ready", "").status, disk.free()), (503, 0));
+    for _ in 0..20 {
+        setup.ok(&["org", "resume", "globex"]);
+        setup.ok(&["org", "suspend", "globex"]);
+    }
+    disk.make_room();
+    eventually("the gateway recovers", || Client::connect(setup.admin).get("/ready", "").status == 200);
+    let mut client = setup.client();
+    let statuses = [&key, &bobs, &eves].map(|key| client.get("/", key).status);
+    assert_eq!(statuses, [401, 401, 403]);
+    gateway.kill().unwrap();
+    gateway.wait().unwrap();
+    let changes = completed_changes(setup);
+    let count = |action: &str| changes.iter().filter(|change| *change == action).count();
+    assert_eq!(["key.revoke", "user.remove", "org.suspend"].map(count), [1, 1, 21], "{changes:?}");
+}
+
+#[test]
+fn gateway_starts_and_serves_on_a_full_disk_when_records_may_be_dropped() {
+    let test = "full_disk::gateway_starts_and_serves_on_a_full_disk_when_records_may_be_dropped";
+    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    let upstream = Upstream::start();
+    let setup = setup_on(&disk, &upstream, "drop");
+    let key = setup.key();
+    disk.fill();
+    let gateway = setup.start();
+    assert_eq!(setup.client().get("/", &key).status, 200);
+    setup.ok(&["key", "revoke", &key[8..17]]);
+    assert_eq!((setup.client().get("/", &key).status, disk.free()), (401, 0));
+    gateway.stop();
+    setup.ok(&["audit", "verify"]);
+    assert!(completed_changes(&setup).contains(&"key.revoke".to_owned()));
+}
+
+#[test]
+fn low_water_mark_is_logged_once_and_retention_goes_by_the_volume() {
+    let test = "full_disk::low_water_mark_is_logged_once_and_retention_goes_by_the_volume";
+    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    let upstream = Upstream::start();
+    let setup = setup_on(&disk, &upstream, "refuse");
+    setup.write(&setup.text().replace("segment_size: 1MiB", "segment_size: 1MiB, low_water: 1MiB"));
+    let key = setup.key();
+    let gateway = setup.start_logged();
+    let mut client = setup.client();
+    let path = format!("/{}", "x".repeat(1000));
+    let size = || -> u64 {
+        let files = std::fs::read_dir(disk.path().join("audit")).unwrap().map(|entry| entry.unwrap());
+        files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
+    };
+    let mut sent = 0;
+    while sent < 24 << 20 {
+        assert_eq!(client.get(&path, &key).status, 200);
+        // About what a record takes.
+        sent += 1700;
+    }
+    // Half of the volume, and the active segment.
+    eventually("old segments are removed", || size() < 21 << 20);
+    let free = || crate::support::metric(setup.admin, "keygate_audit_disk_free_bytes");
+    assert!((free() - disk.free() as f64).abs() < 1e6);
+    let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
+    assert!(!log().contains("almost full"), "{}", log());
+    disk.fill();
+    eventually("the mark is crossed", || log().contains("almost full"));
+    disk.make_room();
+    eventually("the mark is crossed again", || log().contains("has free space again"));
+    assert_eq!((log().matches("almost full").count(), log().matches("has free space again").count()), (1, 1));
+    gateway.stop();
+    let report: serde_json::Value = serde_json::from_str(&setup.ok(&["audit", "verify", "--json"])).unwrap();
+    assert_eq!((&report["beginning"], &report["problem_count"]), (&"removed".into(), &0.into()), "{report}");
 }

@@ -13,6 +13,7 @@ pub mod http2;
 pub mod upstream;
 pub mod gateway;
 pub mod process;
+pub mod small_disk;
 pub mod redis;
 
 pub use client::{Client, Response, head};
@@ -21,6 +22,7 @@ pub use http2::{fetch_http2, over_http2};
 pub use ports::{free_address, free_port};
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;
+pub use small_disk::SmallDisk;
 pub use strict::is_strict;
 pub use upstream::Upstream;
 pub use wait::{eventually, exit_status, until};

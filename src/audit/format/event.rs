@@ -17,7 +17,11 @@ use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
 
-/// The first line of a segment: all that recovery needs of the earlier segments.
+/// The first line of a segment: with the headers before it, all that recovery needs of the earlier segments.
+///
+/// Each open use is listed once, by the segment after the one that holds its beginning, and once more when it has ended:
+/// a header is small however many uses stay open. The open uses follow from the headers since `oldest`; see
+/// [`super::open_uses`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader<'a> {
     pub(crate) e: EventKind,
@@ -27,17 +31,33 @@ pub(crate) struct SegmentHeader<'a> {
     pub(crate) gateway: Cow<'a, str>,
     /// Closed segments whose seals are not written yet.
     pub(crate) unsealed: Cow<'a, [u64]>,
-    /// Uses that began in earlier segments and are open where this one begins.
-    pub(crate) open: Vec<OpenUse>,
+    /// The first segment that retention has not removed; `None` in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<u64>,
+    /// The oldest segment that holds the beginning of a use that is open where this one begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest: Option<u64>,
+    /// Uses whose beginnings are in the segment before, and that are open where this one begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) began: Vec<OpenUse>,
+    /// Uses that an earlier header lists, and that have ended in the segment before.
+    #[serde(default, skip_serializing_if = "<[Uuid]>::is_empty")]
+    pub(crate) ended: Cow<'a, [Uuid]>,
+    /// All uses that are open where this segment begins: only in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) open: Option<Vec<OpenUse>>,
 }
 
 /// A use that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OpenUse {
     pub(crate) id: Uuid,
-    /// The segment that holds the use event; it must stay as long as the use is open.
+    /// The segment that holds the event of its beginning.
     #[serde(default)]
     pub(crate) segment: u64,
+    /// The last header that lists it; 0 when none does.
+    #[serde(skip)]
+    pub(crate) listed_by: u64,
     pub(crate) time: Micros,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u64>,
@@ -83,6 +103,9 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) request_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) response_bytes: Option<u64>,
+    /// Of a carried use: the segment that held its beginning before. While that exists, the use is read from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<u64>,
 }
 
 /// The end of a use. It repeats the ids of the use, so that single lines can be filtered.
@@ -117,6 +140,40 @@ pub(crate) struct Seal<'a> {
     pub(crate) sha256: Cow<'a, str>,
 }
 
+/// The removal of a segment by retention. It is written before the segment is removed, so that a missing segment without
+/// it was removed by something else.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Expired<'a> {
+    pub(crate) e: EventKind,
+    pub(crate) time: Micros,
+    pub(crate) segment: u64,
+    pub(crate) reason: ExpiryReason,
+    /// Lines and digest of the segment, as in its seal; they identify an archived copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sha256: Option<Cow<'a, str>>,
+    /// The number of the first line after the segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<u64>,
+}
+
+/// The reason why a segment is no longer there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ExpiryReason {
+    /// It was older than the configured age.
+    Age,
+    /// All segments together were larger than the configured size.
+    Size,
+    /// All segments together were larger than the size of the volume allows.
+    Volume,
+    /// A version that did not record removals had removed it, and all before it.
+    Baseline,
+    /// It was missing when its turn came: something other than retention has removed it.
+    Missing,
+}
+
 impl<'a> UseEvent<'a> {
     /// The event of a use that begins.
     pub(crate) fn from_use(opening: &Use<'a>) -> Self {
@@ -140,6 +197,7 @@ impl<'a> UseEvent<'a> {
             duration_us: None,
             request_bytes: None,
             response_bytes: None,
+            from: None,
         }
     }
 
@@ -187,6 +245,13 @@ impl<'a> UseEvent<'a> {
     }
 }
 
+impl Expired<'_> {
+    /// The removal of a segment, of whose content nothing is said.
+    pub(crate) fn new(segment: u64, reason: ExpiryReason, time: Micros) -> Self {
+        Self { e: EventKind::Expired, time, segment, reason, lines: None, sha256: None, next: None }
+    }
+}
+
 impl OutcomeEvent {
     /// Parses the line of an outcome; `None` when its checksum or its JSON is wrong.
     pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
@@ -199,7 +264,7 @@ impl OpenUse {
     /// The open use that begins with `opening`; its segment is set when its line is appended.
     pub(crate) fn from_use(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
-        Self { id, segment: 0, time, number, key_id, user_id, org_id }
+        Self { id, segment: 0, listed_by: 0, time, number, key_id, user_id, org_id }
     }
 
     /// The outcome event of this use.

@@ -19,6 +19,10 @@ pub(crate) enum EventKind {
     Record,
     /// The digest of an earlier segment.
     Seal,
+    /// The beginning of an open use, repeated because the segment that holds it is about to be removed.
+    Carried,
+    /// The removal of a segment.
+    Expired,
 }
 
 /// Reads the kind of the event in a line from its first letter; `None` when the line is no event.
@@ -29,6 +33,8 @@ pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
         [b'r', ..] => Some(EventKind::Record),
         [b's', ..] => Some(EventKind::Seal),
         [b'h', ..] => Some(EventKind::Header),
+        [b'c', ..] => Some(EventKind::Carried),
+        [b'e', ..] => Some(EventKind::Expired),
         _ => None,
     }
 }

@@ -35,6 +35,8 @@ impl BlockIds {
                         counts.count_use(&indexed, line);
                     }
                 }
+                // Counted where it began; found here once the segment in which it began is removed.
+                Some(EventKind::Carried) => IndexedUse::from_line(line).iter().for_each(|indexed| ids.add(indexed)),
                 Some(EventKind::Outcome) => counts.apply_outcome(line),
                 _ => {}
             }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, ffi, params};
 
 use crate::audit::format::segment::Point;
 
@@ -57,6 +57,13 @@ pub(crate) fn create(path: &Path) -> rusqlite::Result<Connection> {
     let database = connect(path)?;
     database.execute_batch(SCHEMA)?;
     Ok(database)
+}
+
+/// True when an error says that there is no space on the disk.
+pub(crate) fn is_out_of_space(error: &Error) -> bool {
+    // Shared memory is a file, too.
+    matches!(error, Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DiskFull
+        || failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

@@ -56,6 +56,7 @@ impl Indexer {
             Ok((covered, open, connection)) if covered.is_none_or(|covered| covered <= end) => {
                 (covered, open, connection)
             }
+            Err(error) if database::is_out_of_space(&error) => return Err(error),
             _ => (None, FxHashMap::default(), database::create(&path)?),
         };
         self.covered = covered.unwrap_or(Point::START);
@@ -65,8 +66,13 @@ impl Indexer {
         Ok(())
     }
 
-    /// Deletes the index; the next round builds it again. Readers scan the segments until then.
+    /// Deletes the index; the next round builds it again. Readers scan the segments until then. On a full disk it stays as it
+    /// is: it is right, only late.
     fn discard_after_error(&mut self, error: &rusqlite::Error) {
+        if database::is_out_of_space(error) {
+            tracing::debug!(%error, path = %self.directory.display(), "no space for the index of the audit journal");
+            return;
+        }
         tracing::warn!(%error, path = %self.directory.display(), "the index of the audit journal failed; rebuilding it");
         self.database = None;
         database::delete(&self.directory.join(database::FILE));

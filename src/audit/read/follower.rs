@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::audit::filter::Filter;
 use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::open_uses;
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 
@@ -98,6 +99,12 @@ impl Follower {
                     self.open.insert(begun.id.as_u128(), (begun, self.gateway.clone()));
                 }
             }
+            Some(EventKind::Carried) => {
+                // The beginning itself was read before, unless its segment had been removed by then.
+                if let Some(begun) = self.filter.parse_use(line) {
+                    self.open.entry(begun.id.as_u128()).or_insert_with(|| (begun, self.gateway.clone()));
+                }
+            }
             Some(EventKind::Record) => {
                 if let Some(record) = self.filter.parse_use(line) {
                     each(record.into_record(None, &self.gateway));
@@ -114,17 +121,14 @@ impl Follower {
                     self.gateway = header.gateway.into_owned();
                 }
             }
-            Some(EventKind::Seal) | None => {}
+            Some(EventKind::Seal | EventKind::Expired) | None => {}
         }
     }
 }
 
 /// The segment in which the oldest of the uses began that were open when the last segment began.
 fn oldest_open_segment(directory: &Path, last: u64) -> io::Result<u64> {
-    let mut piece = Vec::new();
-    segment::read_block(directory, Block::header_of(last), &mut piece)?;
-    let header =
-        line::split_lines(&piece).next().and_then(|(_, line)| serde_json::from_slice::<SegmentHeader<'_>>(line).ok());
-    let open = header.map(|header| header.open).unwrap_or_default();
-    Ok(open.iter().map(|open| open.segment).min().unwrap_or(last).min(last))
+    let Some(header) = open_uses::read_header(directory, last)? else { return Ok(last) };
+    let listed = header.open.iter().flatten().map(|open| open.segment).min();
+    Ok(header.oldest.or(listed).unwrap_or(last).min(last))
 }

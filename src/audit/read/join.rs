@@ -1,8 +1,9 @@
 //! Joining of uses with their outcomes, a block at a time.
 //!
-//! The outcome of a use is searched from the use on: in its block, then in the rest of the journal. A segment is skipped
-//! when, by the header of the next one, all uses that still miss their outcome were open at its end. So memory is that of
-//! a block and a header, and a use of an hour costs reading the segments in which it began and ended.
+//! - The outcome of a use is searched from the use on: in its block, then in the rest of the journal. A segment is skipped
+//!   when, by the header of the next one, all uses that still miss their outcome were open at its end. So memory is that of
+//!   a block and a header, and a use of an hour costs reading the segments in which it began and ended.
+//! - A use whose segment was removed is read from where it was carried to.
 
 use std::collections::hash_map::Entry;
 use std::io;
@@ -10,12 +11,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use uuid::Uuid;
 
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
-use crate::audit::format::frame;
+use crate::audit::format::event::{OpenUse, OutcomeEvent, SegmentHeader, UseEvent};
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::open_uses;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point, Segment};
 
@@ -36,8 +38,36 @@ pub(crate) struct RecordScanner {
 #[derive(Debug, Default)]
 struct HeaderInfo {
     gateway: String,
-    /// Ids of the uses that were open when the segment began.
-    open: FxHashSet<u128>,
+    open: OpenAtBeginning,
+}
+
+/// What a header says about the uses that were open when the segment began.
+#[derive(Debug, Default)]
+enum OpenAtBeginning {
+    /// Nothing: the header is damaged.
+    #[default]
+    Unknown,
+    /// All of them, in journals of earlier versions.
+    All(FxHashSet<u128>),
+    /// Of those that began in the segment before, the open ones; of the others, those that ended in it.
+    Changes { began: FxHashSet<u128>, ended: FxHashSet<u128> },
+}
+
+impl OpenAtBeginning {
+    /// True when a use was open that had no outcome before the segment before; `is_new` when it began in that segment.
+    fn contains(&self, id: u128, is_new: bool) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::All(open) => open.contains(&id),
+            Self::Changes { began, ended } => {
+                if is_new {
+                    began.contains(&id)
+                } else {
+                    !ended.contains(&id)
+                }
+            }
+        }
+    }
 }
 
 /// A use, and its outcome once that is found.
@@ -58,11 +88,16 @@ impl RecordScanner {
         let mut found: Vec<FoundUse> = Vec::new();
         // Uses without an outcome yet, by id, with their places in `found`.
         let mut waiting: FxHashMap<u128, usize> = FxHashMap::default();
+        // A carried use counts when the segment that it was carried from is no longer there.
+        let first = self.segments.first().map_or(0, |segment| segment.number);
         for (at, line) in line::split_lines(&self.piece) {
             match line::event_kind(line) {
-                Some(EventKind::Use | EventKind::Record) => {
+                Some(EventKind::Use | EventKind::Record | EventKind::Carried) => {
                     let Some(begun) = filter.parse_use(line) else { continue };
-                    if begun.e == EventKind::Use {
+                    if begun.from.is_some_and(|from| from >= first) {
+                        continue;
+                    }
+                    if begun.e != EventKind::Record {
                         waiting.insert(begun.id.as_u128(), found.len());
                     }
                     let point = Point { segment: block.segment, offset: start + at as u64 };
@@ -94,7 +129,7 @@ impl RecordScanner {
                 break;
             }
             // A segment at whose end all of them were open holds none of their outcomes.
-            if self.all_open_after(i, waiting)? {
+            if self.all_open_after(i, i == first, waiting)? {
                 continue;
             }
             let segment = self.segments[i];
@@ -126,10 +161,11 @@ impl RecordScanner {
     }
 
     /// True when all waiting uses were still open when the segment after this one began.
-    fn all_open_after(&mut self, i: usize, waiting: &FxHashMap<u128, usize>) -> io::Result<bool> {
+    /// `are_new` when they began in this one.
+    fn all_open_after(&mut self, i: usize, are_new: bool, waiting: &FxHashMap<u128, usize>) -> io::Result<bool> {
         let Some(next) = self.segments.get(i + 1).map(|segment| segment.number) else { return Ok(false) };
         let header = self.header_info(next)?;
-        Ok(waiting.keys().all(|id| header.open.contains(id)))
+        Ok(waiting.keys().all(|id| header.open.contains(*id, are_new)))
     }
 
     fn read_block(&mut self, block: Block) -> io::Result<u64> {
@@ -143,21 +179,24 @@ impl RecordScanner {
         match self.headers.entry(segment) {
             Entry::Occupied(read) => Ok(Rc::clone(read.get())),
             Entry::Vacant(vacant) => {
-                segment::read_block(&self.directory, Block::header_of(segment), &mut self.piece)?;
-                self.bytes += self.piece.len() as u64;
-                let header = line::split_lines(&self.piece).next().and_then(|(_, line)| parse_header(line));
+                let header = open_uses::read_header(&self.directory, segment)?;
                 // A damaged header names no open uses, so its predecessor is searched; its gateway is unknown.
-                Ok(Rc::clone(vacant.insert(Rc::new(header.unwrap_or_default()))))
+                Ok(Rc::clone(vacant.insert(Rc::new(header.map(HeaderInfo::new).unwrap_or_default()))))
             }
         }
     }
 }
 
-fn parse_header(line: &[u8]) -> Option<HeaderInfo> {
-    frame::verify_line(line)?;
-    let header: SegmentHeader<'_> = serde_json::from_slice(line).ok()?;
-    let open = header.open.iter().map(|open| open.id.as_u128()).collect();
-    Some(HeaderInfo { gateway: header.gateway.into_owned(), open })
+impl HeaderInfo {
+    fn new(header: SegmentHeader<'_>) -> Self {
+        let ids = |open: Vec<OpenUse>| open.iter().map(|open| open.id.as_u128()).collect();
+        let ended = || header.ended.iter().map(Uuid::as_u128).collect();
+        let open = match header.open {
+            Some(open) => OpenAtBeginning::All(ids(open)),
+            None => OpenAtBeginning::Changes { ended: ended(), began: ids(header.began) },
+        };
+        Self { gateway: header.gateway.into_owned(), open }
+    }
 }
 
 /// Attaches an outcome to the use that waits for it, if any. A damaged outcome is ignored.

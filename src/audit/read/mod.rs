@@ -5,7 +5,7 @@
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
-//! - [`verify`]: checks the integrity of a journal.
+//! - [`verify`]: checks the integrity of a journal; [`beginning`]: what was removed from it.
 //! - [`replay`]: numbered uses, for the state at start.
 
 pub(crate) mod reader;
@@ -14,5 +14,6 @@ mod join;
 pub(crate) mod stop;
 pub(crate) mod follower;
 pub(crate) mod activity;
+pub(crate) mod beginning;
 pub(crate) mod verify;
 pub(crate) mod replay;

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::audit::format::event::SegmentHeader;
 use crate::audit::format::frame;
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::segment::{self, Block};
+use crate::audit::format::{open_uses, segment};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
 use crate::key::KeyId;
@@ -64,7 +63,7 @@ struct NumberedUse {
 }
 
 fn parse_numbered_use(line: &[u8]) -> Option<ReplayEntry> {
-    matches!(line::event_kind(line)?, EventKind::Use | EventKind::Record).then_some(())?;
+    matches!(line::event_kind(line)?, EventKind::Use | EventKind::Record | EventKind::Carried).then_some(())?;
     frame::verify_line(line)?;
     let begun: NumberedUse = serde_json::from_slice(line).ok()?;
     let by = match begun.auth_method {
@@ -78,8 +77,5 @@ fn parse_numbered_use(line: &[u8]) -> Option<ReplayEntry> {
 
 /// The time at which a segment was created, by its header.
 fn created_at(directory: &Path, segment: u64) -> io::Result<Option<Micros>> {
-    let mut piece = Vec::new();
-    segment::read_block(directory, Block::header_of(segment), &mut piece)?;
-    let line = line::split_lines(&piece).next();
-    Ok(line.and_then(|(_, line)| serde_json::from_slice::<SegmentHeader<'_>>(line).ok()).map(|header| header.created))
+    Ok(open_uses::read_header(directory, segment)?.map(|header| header.created))
 }

@@ -1,4 +1,7 @@
-//! Integrity check of a journal: detects lines that were changed, torn, removed or inserted.
+//! Integrity check of a journal: detects lines that were changed, torn, removed or inserted, and segments that are missing.
+//!
+//! - At the beginning, segments may be missing that retention has removed, by its own records ([`beginning`](super::beginning)).
+//! - Uses that began in a removed segment have an outcome without a beginning.
 //!
 //! It cannot detect the loss of whole lines at the end of the journal, nor a change by someone who recomputes the
 //! checksums, the numbers and the seals. To guard against both, keep copies of the seals elsewhere.
@@ -9,15 +12,23 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
+use uuid::Uuid;
 
-use crate::audit::format::event::{OutcomeEvent, Seal, SegmentHeader, UseEvent};
+use super::beginning::{Beginning, Removals};
+use crate::audit::format::event::{Expired, ExpiryReason, OutcomeEvent, Seal, SegmentHeader, UseEvent};
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::{frame, seal};
 use crate::audit::index::database;
+use crate::clock::Micros;
 
 /// Number of defects that are listed; further ones are only counted, since a journal may have as many as lines.
 const MAX_LISTED: usize = 1000;
+
+/// Microseconds by which the id of a use may be younger than the header of the segment after it: ids have milliseconds, and
+/// the clock of ids and that of headers are read at different times.
+const CLOCK_MARGIN: u64 = 1_000_000;
 
 /// Result of an integrity check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,6 +41,10 @@ pub struct VerifyReport {
     pub events: u64,
     /// Number of uses in progress, in a journal that a gateway writes.
     pub open: u64,
+    /// The first segment.
+    pub first_segment: u64,
+    /// The segments before the first one.
+    pub beginning: Beginning,
     /// The first 1000 defects.
     pub problems: Vec<Defect>,
     /// Number of all defects.
@@ -60,6 +75,11 @@ struct Verifier {
     next: Option<u64>,
     /// Uses that are open at this position, with segment and line of each.
     open: FxHashMap<u128, (u64, u64)>,
+    /// The uses that are open where the segment begins, by the headers.
+    listed: OpenUses,
+    /// Time at which the first segment was created, when there were others before it.
+    created_after_removal: Option<Micros>,
+    removals: Removals,
     /// Seals that were read, with segment and line of each.
     seals: Vec<(u64, u64, Seal<'static>)>,
 }
@@ -72,12 +92,14 @@ pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
     if segments.is_empty() && directory.join(database::FILE).exists() {
         verifier.report_at(0, 0, "there is an index but no segment: all segments were removed");
     }
+    verifier.report.first_segment = segments.first().map_or(0, |segment| segment.number);
     for (i, segment) in segments.iter().enumerate() {
         if i > 0 && segment.number != verifier.segment + 1 {
             verifier.report_at(segment.number, 0, "a segment before this one is missing");
         }
         verifier.check_segment(directory, segment, i + 1 == segments.len())?;
     }
+    verifier.check_beginning();
     verifier.check_seals(directory, &segments)?;
     verifier.check_open_uses();
     Ok(verifier.report)
@@ -103,8 +125,8 @@ impl Verifier {
             }
             torn = torn.max(piece.len() - line::whole_length(&piece));
         }
-        // In a journal in use, the last line may be half written at this moment.
-        if self.line == 0 && segment.length == 0 || torn > 0 && !(last && self.in_use) {
+        // In a journal in use, the last line may be half written at this moment, and the next segment be empty.
+        if (self.line == 0 && segment.length == 0 || torn > 0) && !(last && self.in_use) {
             self.report_at(segment.number, self.line + 1, "the last line is torn");
         }
         Ok(())
@@ -121,6 +143,7 @@ impl Verifier {
             self.report("the number does not follow that of the line before");
         }
         self.next = Some(n + 1);
+        self.removals.first_number.get_or_insert(n);
         if (self.line == 1) != (line::event_kind(line) == Some(EventKind::Header)) {
             self.report("a segment must begin with its header, and have only one");
         }
@@ -131,6 +154,8 @@ impl Verifier {
         match line::event_kind(line) {
             Some(EventKind::Header) => self.check_header(&serde_json::from_slice(line)?),
             Some(EventKind::Use) => self.check_use(&serde_json::from_slice(line)?),
+            Some(EventKind::Carried) => self.check_carried(&serde_json::from_slice(line)?),
+            Some(EventKind::Expired) => self.check_expired(&serde_json::from_slice(line)?),
             Some(EventKind::Outcome) => self.check_outcome(&serde_json::from_slice(line)?),
             Some(EventKind::Record) => {
                 let record: UseEvent<'_> = serde_json::from_slice(line)?;
@@ -149,11 +174,15 @@ impl Verifier {
         if header.segment != self.segment {
             self.report("the header is that of another segment");
         }
-        let listed = header.open.iter().map(|open| (open.id.as_u128(), (open.segment, 0)));
+        self.removals.add_header(header);
+        self.listed.apply(header);
         if self.report.segments == 1 {
-            // Retention has removed the segments before the first one: its header is all that is known of them.
-            self.open = listed.collect();
-        } else if listed.len() != self.open.len() || !listed.into_iter().all(|(id, _)| self.open.contains_key(&id)) {
+            // Of the uses that began in segments before the first one, its header may list some.
+            self.open = self.listed.uses.iter().map(|(id, open)| (*id, (open.segment, 0))).collect();
+            self.created_after_removal = (header.segment > 1).then_some(header.created);
+        } else if self.listed.uses.len() != self.open.len()
+            || !self.listed.uses.keys().all(|id| self.open.contains_key(id))
+        {
             self.report("the header does not list the uses that are open");
         }
     }
@@ -165,8 +194,40 @@ impl Verifier {
         }
     }
 
+    /// Checks a beginning that is repeated. Where the segment that held it is gone, this is the beginning.
+    fn check_carried(&mut self, carried: &UseEvent<'_>) {
+        let place = (self.segment, self.line);
+        let was_open = self.open.insert(carried.id.as_u128(), place).is_some();
+        if carried.from.is_some_and(|from| from < self.report.first_segment) {
+            self.report.records += 1;
+        } else if !was_open {
+            self.report("a use that is carried on is not open");
+        }
+    }
+
+    fn check_expired(&mut self, expired: &Expired<'_>) {
+        self.removals.add(expired);
+        if expired.reason == ExpiryReason::Missing {
+            self.report(&format!("segment {} was missing before retention removed it", expired.segment));
+        }
+    }
+
+    fn check_beginning(&mut self) {
+        let (beginning, problem) = self.removals.judge(self.report.first_segment);
+        self.report.beginning = beginning;
+        if let Some(problem) = problem {
+            self.report_at(self.report.first_segment, 0, &problem);
+        }
+    }
+
+    /// True for a use that may have begun in a segment that was removed: request ids carry the time of their creation.
+    fn may_have_begun_before(&self, id: Uuid) -> bool {
+        let created = id.get_timestamp().map(|time| time.to_unix()).map(|(s, ns)| s * 1_000_000 + u64::from(ns) / 1000);
+        self.created_after_removal.is_some_and(|first| created.is_none_or(|created| created <= first.0 + CLOCK_MARGIN))
+    }
+
     fn check_outcome(&mut self, ended: &OutcomeEvent) {
-        if self.open.remove(&ended.id.as_u128()).is_none() {
+        if self.open.remove(&ended.id.as_u128()).is_none() && !self.may_have_begun_before(ended.id) {
             self.report("the use of this outcome is not open: it is missing, or has ended before");
         }
     }

@@ -3,16 +3,22 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
+use super::allocation::{Allocation, Purpose};
 use super::pending::Batch;
 use crate::audit::format::segment;
 use crate::audit::settings::Settings;
 use crate::clock::{self, Micros};
 
+/// Pause after a next segment could not be created. The present one is continued until then.
+const ROTATION_RETRY: Duration = Duration::from_secs(1);
+
 /// The segment that is being written.
 ///
-/// A batch is written as a whole or not at all: after a failure the file is cut back to its last good byte before
-/// anything else is written.
+/// - A batch is written as a whole or not at all: after a failure the file is cut back to its last good byte before
+///   anything else is written.
+/// - The next segment exists, with space of its own, before the present one is closed: a full disk closes none.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     /// `None` before the first segment of a journal.
@@ -20,6 +26,8 @@ pub(crate) struct ActiveSegment {
     pub(crate) number: u64,
     /// Bytes that are written and good.
     pub(crate) length: u64,
+    /// Bytes of the header, which do not count towards the segment's size.
+    header_length: u64,
     pub(crate) created: Micros,
     /// There are lines after the header; a segment without any is not closed.
     pub(crate) has_events: bool,
@@ -27,12 +35,101 @@ pub(crate) struct ActiveSegment {
     dirty: bool,
     /// Empty buffer for the lines that are appended next.
     pub(crate) spare: Vec<u8>,
+    allocation: Allocation,
+    /// The file of the next segment, empty, while its header waits to be written.
+    next: Option<(File, Allocation)>,
+    /// The next segment could not be created; not tried again before this time.
+    rotation_retry: Option<Instant>,
+}
+
+/// The last segment of a journal, as recovery has found it.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredSegment {
+    /// Open for writing; `None` in a new journal.
+    pub(crate) file: Option<File>,
+    pub(crate) number: u64,
+    /// Bytes up to the end of the last good line.
+    pub(crate) length: u64,
+    /// Bytes of the header.
+    pub(crate) header_length: u64,
+    pub(crate) created: Micros,
+    /// There are lines after the header.
+    pub(crate) has_events: bool,
 }
 
 impl ActiveSegment {
     /// The segment to continue; number 0 and no file when there is none yet.
-    pub(crate) fn new(file: Option<File>, number: u64, length: u64, created: Micros, has_events: bool) -> Self {
-        Self { file, number, length, created, has_events, dirty: false, spare: Vec::new() }
+    pub(crate) fn new(recovered: RecoveredSegment) -> Self {
+        let RecoveredSegment { file, number, length, header_length, created, has_events } = recovered;
+        let mut allocation = Allocation::default();
+        if let Some(file) = &file
+            && allocation.extend(file, length, 0).is_err()
+        {
+            allocation.adopt(file);
+        }
+        Self {
+            file,
+            number,
+            length,
+            header_length,
+            created,
+            has_events,
+            dirty: false,
+            spare: Vec::new(),
+            allocation,
+            next: None,
+            rotation_retry: None,
+        }
+    }
+
+    /// True when there was no space at the last attempt to allocate some.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.allocation.has_failed()
+    }
+
+    /// True when the next segment was prepared.
+    pub(crate) fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Bytes for which there is space: in this segment, or, for a batch that begins with a header, in the next one.
+    pub(crate) fn room(&self, header: bool, purpose: Purpose) -> u64 {
+        match (&self.next, header) {
+            (Some((_, allocation)), true) => allocation.room(0, purpose),
+            (None, true) => 0,
+            (_, false) => self.allocation.room(self.length, purpose),
+        }
+    }
+
+    /// Allocates space for `bytes` of lines, so that [`ActiveSegment::room`] has them.
+    pub(crate) fn reserve(&mut self, settings: &Settings, header: bool, bytes: u64) -> io::Result<()> {
+        if header {
+            self.prepare_next(settings)?;
+            return self.next.as_mut().map_or(Ok(()), |(file, allocation)| allocation.extend(file, 0, bytes));
+        }
+        self.cut_back()?;
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        self.allocation.extend(file, self.length, bytes)
+    }
+
+    /// Creates the next segment and its reserve, unless it is there already.
+    pub(crate) fn prepare_next(&mut self, settings: &Settings) -> io::Result<()> {
+        if self.next.is_some() {
+            return Ok(());
+        }
+        let number = self.number + 1;
+        let created = segment::create(&settings.path, number).and_then(|file| {
+            let mut allocation = Allocation::default();
+            allocation.extend(&file, 0, 0).inspect_err(|_| remove(settings, number))?;
+            Ok((file, allocation))
+        });
+        if let Err(error) = &created
+            && self.rotation_retry.replace(Instant::now() + ROTATION_RETRY).is_none()
+        {
+            tracing::warn!(%error, segment = number, "cannot create the next audit segment; continuing the present one");
+        }
+        self.next = Some(created?);
+        Ok(())
     }
 
     /// Appends a batch. One that begins with a header begins the next segment.
@@ -56,23 +153,46 @@ impl ActiveSegment {
     /// Writes the batch that begins the next segment. The present one is closed only when this has succeeded.
     fn write_first_batch(&mut self, settings: &Settings, batch: &Batch) -> io::Result<()> {
         self.cut_back()?;
+        self.prepare_next(settings)?;
         let number = self.number + 1;
-        let file = segment::create(&settings.path, number)?;
+        let (file, allocation) = self.next.take().expect("the next segment was prepared");
         if let Err(error) = file.write_all_at(&batch.lines, 0) {
             // If the removal fails too, recovery ignores the file: it has no good line.
-            let removed = std::fs::remove_file(segment::path(&settings.path, number));
-            removed.unwrap_or_else(|error| tracing::debug!(%error, "cannot remove the new audit segment"));
+            remove(settings, number);
             return Err(error);
         }
+        self.release_reserve();
         let length = batch.lines.len() as u64;
-        *self = Self::new(Some(file), number, length, clock::now(), batch.events > 1);
+        let header_length = batch.lines.iter().position(|byte| *byte == b'\n').map_or(0, |newline| newline as u64 + 1);
+        let spare = std::mem::take(&mut self.spare);
+        *self = Self {
+            file: Some(file),
+            number,
+            length,
+            header_length,
+            created: clock::now(),
+            has_events: batch.events > 1,
+            dirty: false,
+            spare,
+            allocation,
+            next: None,
+            rotation_retry: None,
+        };
         Ok(())
+    }
+
+    /// Gives back the space behind the end of a segment that is closed.
+    fn release_reserve(&self) {
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_len(self.length)) {
+            tracing::debug!(%error, segment = self.number, "cannot free the space behind a closed audit segment");
+        }
     }
 
     /// Cuts the file back to its last good byte, when there may be more.
     fn cut_back(&mut self) -> io::Result<()> {
         if let (true, Some(file)) = (self.dirty, &self.file) {
             file.set_len(self.length)?;
+            self.allocation.cut(self.length);
             self.dirty = false;
         }
         Ok(())
@@ -83,18 +203,29 @@ impl ActiveSegment {
         self.file.as_ref().map_or(Ok(()), File::sync_data)
     }
 
-    /// Tests for free space: writes a page after the end and cuts it off again.
-    pub(crate) fn probe_space(&mut self) -> io::Result<()> {
+    /// Tests for free space: allocates some, or, when writing itself had failed, writes a page after the end and cuts it
+    /// off again.
+    pub(crate) fn probe_space(&mut self, settings: &Settings) -> io::Result<()> {
         self.cut_back()?;
-        let Some(file) = &self.file else { return Ok(()) };
-        self.dirty = true;
-        file.write_all_at(&[b' '; 4096], self.length)?;
-        self.cut_back()
+        let Some(file) = &self.file else { return self.prepare_next(settings) };
+        if !self.allocation.has_failed() {
+            self.dirty = true;
+            file.write_all_at(&[b' '; 4096], self.length)?;
+            self.cut_back()?;
+        }
+        self.reserve(settings, false, 4096)
     }
 
     /// True when this segment is to be closed once `more` further bytes are in it.
     pub(crate) fn is_rotation_due(&self, settings: &Settings, more: u64) -> bool {
         let old = || clock::now() >= self.created.after(settings.segment_age);
-        (self.has_events || more > 0) && (self.length + more >= settings.segment_size || old())
+        (self.has_events || more > 0)
+            && (self.length - self.header_length + more >= settings.segment_size || old())
+            && self.rotation_retry.is_none_or(|retry_at| Instant::now() >= retry_at)
     }
+}
+
+fn remove(settings: &Settings, number: u64) {
+    let removed = std::fs::remove_file(segment::path(&settings.path, number));
+    removed.unwrap_or_else(|error| tracing::debug!(%error, "cannot remove the new audit segment"));
 }

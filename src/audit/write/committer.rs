@@ -52,5 +52,5 @@ fn write_remaining(writer: &JournalWriter) {
     }
     // Releases those who wait for lines that will never be written.
     let left = writer.lock_pending().take_batch(Vec::new());
-    left.completion.complete(BatchResult::Failed);
+    left.complete(BatchResult::Failed);
 }

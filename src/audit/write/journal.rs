@@ -42,6 +42,8 @@ pub struct AuditEntry {
     journal: Journal,
     /// `None` when the use goes unrecorded, as configured, and after its end.
     open: Option<OpenUse>,
+    /// A change by management: its lines may use the reserve.
+    is_change: bool,
 }
 
 impl Journal {
@@ -84,8 +86,31 @@ impl Journal {
         let open = OpenUse::from_use(opening);
         let completion =
             frame::with_serialized(&UseEvent::from_use(opening), |body| self.append(|p| p.append_use(body, open)));
-        // Exists before the first await, so that a dropped future closes the use.
-        let mut entry = AuditEntry { journal: self.clone(), open: Some(open) };
+        self.wait_begun(AuditEntry { journal: self.clone(), open: Some(open), is_change: false }, completion).await
+    }
+
+    /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full: its
+    /// lines may use the reserve of the journal. The last half of the reserve is for changes that withdraw something, such
+    /// as revocations.
+    ///
+    /// # Errors
+    /// As [`Journal::begin`].
+    pub async fn begin_change(&self, opening: &Use<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
+        let open = OpenUse::from_use(opening);
+        let may_write = withdraws || !self.handle.writer.reserve_scarce.load(Ordering::Relaxed);
+        let completion = frame::with_serialized(&UseEvent::from_use(opening), |body| {
+            if may_write { self.append(|p| p.append_change(body, open)) } else { None }
+        });
+        self.wait_begun(AuditEntry { journal: self.clone(), open: Some(open), is_change: true }, completion).await
+    }
+
+    /// Waits until the beginning of a use is written. The entry exists before the first await, so that a dropped future
+    /// closes the use.
+    async fn wait_begun(
+        &self,
+        mut entry: AuditEntry,
+        completion: Option<Arc<BatchCompletion>>,
+    ) -> Result<AuditEntry, Unavailable> {
         if self.wait_written(completion).await == BatchResult::Failed {
             entry.open = None;
             self.refuse_or_drop()?;
@@ -93,7 +118,7 @@ impl Journal {
         Ok(entry)
     }
 
-    /// Records a use that ended where it began: a refusal, or a change made by management.
+    /// Records a use that ended where it began: a refusal.
     ///
     /// # Errors
     /// As [`Journal::begin`].
@@ -130,6 +155,11 @@ impl Journal {
         let writer = &self.handle.writer;
         let works = !writer.write_failed.load(Ordering::Relaxed) && !writer.sync_failed.load(Ordering::Relaxed);
         works || writer.settings.on_unavailable == OnUnavailable::Drop
+    }
+
+    /// True while there is less free space on the journal's volume than the low-water mark.
+    pub fn is_low_on_space(&self) -> bool {
+        self.handle.writer.low_on_space.load(Ordering::Relaxed)
     }
 
     /// True when uses can be recorded now.
@@ -191,10 +221,14 @@ impl Journal {
         Ok(())
     }
 
-    fn append_outcome(&self, outcome: &OutcomeEvent) {
+    fn append_outcome(&self, outcome: &OutcomeEvent, is_change: bool) {
         let writer = &self.handle.writer;
         frame::with_serialized(outcome, |body| {
             let mut pending = writer.lock_pending();
+            if is_change {
+                writer.metrics.backlog.add(i64::from(pending.append_change_outcome(body, outcome.id)));
+                return writer.wake_committer(&mut pending);
+            }
             let before = pending.events;
             if !pending.append_outcome(body, outcome.id) {
                 writer.metrics.dropped.inc();
@@ -209,7 +243,7 @@ impl AuditEntry {
     /// Records the outcome.
     pub fn close(mut self, end: UseEnd) {
         if let Some(open) = self.open.take() {
-            self.journal.append_outcome(&open.outcome_event(end));
+            self.journal.append_outcome(&open.outcome_event(end), self.is_change);
         }
     }
 }
@@ -218,7 +252,8 @@ impl Drop for AuditEntry {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
-            self.journal.append_outcome(&OutcomeEvent { duration_us, ..open.bare_outcome(Outcome::Aborted) });
+            let outcome = OutcomeEvent { duration_us, ..open.bare_outcome(Outcome::Aborted) };
+            self.journal.append_outcome(&outcome, self.is_change);
         }
     }
 }
@@ -259,7 +294,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::audit::Reader;
+    use crate::audit::{LowWater, Reader};
     use crate::identity::AuthMethod;
     use crate::metrics::Metrics;
 
@@ -275,6 +310,8 @@ mod tests {
             segment_age: Duration::from_secs(3600),
             retention_age: None,
             retention_size: None,
+            retention_by_volume: false,
+            low_water: LowWater::Percent(10),
             unknown_per_second: 1,
             gateway: "gw".into(),
         }
@@ -343,31 +380,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_rotation_is_repeated() {
+    async fn segment_is_continued_until_the_next_one_can_be_created() {
         let directory = TempDir::new().unwrap();
         let settings = Settings { segment_size: 2000, ..settings(&directory, Durability::Written) };
         let journal = Journal::open(settings, Metrics::new().audit).unwrap();
-        let mut begun = 0;
-        for _ in 0..4 {
-            // A directory has the name of the next segment.
-            let blocked = {
-                let segment = journal.handle.writer.lock_segment();
-                let next = segment::path(directory.path(), segment.number + 1);
-                std::fs::create_dir(&next).map(|()| next).unwrap()
-            };
-            let mut open = Vec::new();
-            while let Ok(entry) = journal.begin(&opening()).await {
-                open.push(entry);
-            }
-            begun += open.len() as u64 + 1;
-            assert!(!open.is_empty() && !journal.is_available());
-            open.into_iter().for_each(|entry| entry.close(END));
-            std::fs::remove_dir(&blocked).unwrap();
+        // A directory has the name of the next segment.
+        let blocked = segment::path(directory.path(), 2);
+        std::fs::create_dir(&blocked).unwrap();
+        for _ in 0..50 {
             journal.begin(&opening()).await.unwrap().close(END);
-            assert!(journal.is_available());
+        }
+        assert!(journal.is_available() && journal.handle.writer.lock_segment().number == 1);
+        std::fs::remove_dir(&blocked).unwrap();
+        let mut uses = 50;
+        while journal.handle.writer.lock_segment().number == 1 {
+            journal.begin(&opening()).await.unwrap().close(END);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            uses += 1;
         }
         journal.close().await;
         let report = Reader::open(directory.path()).unwrap().verify().unwrap();
-        assert_eq!((report.records, report.problems), (begun, vec![]));
+        assert_eq!((report.records, report.problems), (uses, vec![]));
     }
 }

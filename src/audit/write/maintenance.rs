@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use super::active_segment::ActiveSegment;
-use super::retention;
 use super::writer::JournalWriter;
+use super::{free_space, retention};
 use crate::audit::format::event::Seal;
 use crate::audit::format::segment::Point;
 use crate::audit::format::{frame, seal};
 use crate::audit::index::indexer::Indexer;
 use crate::clock;
+use crate::disk;
 
 /// Pause between two runs.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -44,13 +45,25 @@ fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) 
     seal_closed_segments(writer, end.segment);
     // A large backlog is indexed in rounds, between which a stop is noticed.
     while stop.try_recv() == Err(TryRecvError::Empty) && indexer.index_more(end, clock::now()) {}
-    retention::remove_expired(writer, end.segment, indexer);
+    let space = free_space::check(writer);
+    if let Err(error) = retention::remove_expired(writer, end.segment, space, indexer) {
+        report_retention_failure(&error);
+    }
+}
+
+fn report_retention_failure(error: &io::Error) {
+    // A full disk was reported by the writer already.
+    if disk::is_out_of_space(error) {
+        tracing::debug!(%error, "cannot record the removal of expired audit segments yet");
+    } else {
+        tracing::warn!(%error, "cannot remove expired audit segments; trying again");
+    }
 }
 
 /// Tests for free space while writing fails, and begins a new segment when the present one is old.
 fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::Result<()> {
     if writer.write_failed.load(Ordering::Relaxed) {
-        segment.probe_space()?;
+        segment.probe_space(&writer.settings)?;
         writer.clear_write_failure();
     }
     if segment.is_rotation_due(&writer.settings, 0) {

@@ -3,9 +3,11 @@
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
 //!   of a batch for those who wait for it.
-//! - [`writer`]: writes batches of pending lines to the [`active_segment`].
+//! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
+//!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
-//! - [`maintenance`]: the thread that rotates by age, seals, indexes and, by [`retention`], removes segments.
+//! - [`maintenance`]: the thread that rotates by age, seals, indexes, watches the [`free_space`] and, by [`retention`],
+//!   removes segments.
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
@@ -13,9 +15,11 @@ mod open;
 mod recovery;
 mod completion;
 mod pending;
+mod allocation;
 mod active_segment;
 mod writer;
 mod committer;
 mod maintenance;
 mod retention;
+mod free_space;
 mod unknown_key_limiter;

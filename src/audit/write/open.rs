@@ -14,13 +14,14 @@ use super::active_segment::ActiveSegment;
 use super::pending::PendingLines;
 use super::recovery::{self, RecoveredJournal};
 use super::writer::JournalWriter;
-use super::{committer, maintenance};
+use super::{committer, free_space, maintenance, retention};
 use crate::audit::error::OpenError;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::index::indexer::Indexer;
 use crate::audit::settings::Settings;
 use crate::clock;
+use crate::disk;
 use crate::metrics::AuditMetrics;
 
 /// Number of attempts to take the lock, 50 ms apart: `audit verify` holds it for an instant to see whether a gateway
@@ -56,11 +57,18 @@ pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
 /// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
 /// belongs to a gateway of another name. Returns the writer, and the end of the journal as it was found.
 pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Point)> {
-    let RecoveredJournal { file, number, length, created, gateway, next, has_events, open, unsealed } =
+    let RecoveredJournal { segment, gateway, next, open, ended, unsealed, first, first_present } =
         recovery::recover(&settings.path)?;
     // The gateway's name is in the header, so it must be the same for all records of a segment.
-    let needs_segment = file.is_none() || gateway != settings.gateway;
+    let needs_segment = segment.file.is_none() || gateway != settings.gateway;
+    let (number, length) = (segment.number, segment.length);
     let mut pending = PendingLines::new(number, next, open, unsealed);
+    pending.ended = ended;
+    match first {
+        Some(first) => pending.first_segment = first,
+        // A version that did not record removals has written the journal: what is there now counts as its beginning.
+        None => retention::append_baseline(&mut pending, first_present),
+    }
     let aborted = pending.close_open_uses(|open| open.bare_outcome(Outcome::Aborted));
     if aborted > 0 {
         tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
@@ -70,21 +78,36 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
         metrics,
         pending: Mutex::new(pending),
         wake: Condvar::new(),
-        segment: Mutex::new(ActiveSegment::new(file, number, length, created, has_events)),
+        segment: Mutex::new(ActiveSegment::new(segment)),
         write_failed: AtomicBool::new(false),
         sync_failed: AtomicBool::new(false),
+        reserve_scarce: AtomicBool::new(false),
+        low_on_space: AtomicBool::new(false),
     };
-    {
-        let mut segment = writer.lock_segment();
-        writer.flush(&mut segment)?;
-        // The flush may have begun a new segment already, by size or age.
-        if needs_segment && segment.number == number {
-            writer.lock_pending().begin_segment(&writer.settings.gateway, clock::now());
-            writer.flush(&mut segment)?;
-        }
-    }
-    writer.metrics.backlog.set(0);
+    continue_segment(&writer, number, needs_segment)?;
+    writer.metrics.backlog.set(writer.lock_pending().events);
+    free_space::check(&writer);
     Ok((writer, Point { segment: number, offset: length }))
+}
+
+/// Writes what is pending, and begins a new segment when one is needed. A full disk is no error: the journal starts all the
+/// same, refuses or drops uses as configured, and writes what is pending when there is room.
+fn continue_segment(writer: &JournalWriter, number: u64, needs_segment: bool) -> io::Result<()> {
+    let mut segment = writer.lock_segment();
+    let flushed = writer.flush(&mut segment);
+    // Lines of the last gateway that could not be written must not get into a segment of this one.
+    let is_blocked = needs_segment && !writer.lock_pending().is_empty();
+    flushed.or_else(|error| if disk::is_out_of_space(&error) && !is_blocked { Ok(()) } else { Err(error) })?;
+    // The gateway is not ready then, until the maintenance thread finds space.
+    if segment.is_out_of_space() {
+        writer.set_write_failure(&io::ErrorKind::StorageFull.into());
+    }
+    // The flush may have begun a new segment already, by size or age.
+    if needs_segment && segment.number == number {
+        writer.lock_pending().begin_segment(&writer.settings.gateway, clock::now());
+        writer.flush(&mut segment).or_else(|error| if disk::is_out_of_space(&error) { Ok(()) } else { Err(error) })?;
+    }
+    Ok(())
 }
 
 /// Starts the threads of a journal; `end` is its end as it was found.

@@ -5,13 +5,18 @@
 //! - a line gets its number when it is appended, and lines are written in the order of their numbers;
 //! - an outcome is appended only while its use is open, so no use has two outcomes, and no outcome lacks its use;
 //! - when a write fails, the lines whose requests are refused for it are withdrawn and the others keep their order under
-//!   new numbers, so the journal has no gap.
+//!   new numbers, so the journal has no gap (`retry`).
 
 use std::mem;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use uuid::Uuid;
+
+mod batch;
+mod retry;
+
+pub(crate) use batch::Batch;
 
 use super::completion::BatchCompletion;
 use crate::audit::format::event::{OpenUse, OutcomeEvent, SegmentHeader};
@@ -22,6 +27,8 @@ use crate::clock::Micros;
 /// Bytes of outcomes that are kept while the file cannot be written: those of some 200,000 requests that were in flight
 /// when writing failed.
 const MAX_KEPT_OUTCOMES: usize = 64 << 20;
+/// Bytes by which a line may grow when it gets its number.
+const NUMBER_LENGTH: usize = 20;
 
 /// Status of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +40,6 @@ pub(crate) enum JournalStatus {
     SyncFailed,
     /// Takes no lines any more.
     Closed,
-}
-
-/// Lines that were taken to be written together.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) lines: Vec<u8>,
-    /// The number of the first line.
-    first: u64,
-    pub(crate) events: i64,
-    /// True when the lines begin with a header, and so with a new segment.
-    pub(crate) header: bool,
-    /// Attempts with unknown keys among the events.
-    pub(crate) attempts: u64,
-    pub(crate) completion: Arc<BatchCompletion>,
 }
 
 /// Lines that are not written yet, and uses that are open.
@@ -68,7 +61,17 @@ pub(crate) struct PendingLines {
     /// Closed segments without a seal.
     pub(crate) unsealed: Vec<u64>,
     pub(crate) open: FxHashMap<u128, OpenUse>,
+    /// Uses that a header lists, and that have ended since the last one.
+    pub(crate) ended: Vec<Uuid>,
+    /// The first segment that retention has not removed.
+    pub(crate) first_segment: u64,
     completion: Arc<BatchCompletion>,
+    /// Lines of changes by management, numbered 0: they get their numbers when they are taken, so that they can be written
+    /// while the lines before them have no room.
+    changes: Vec<u8>,
+    change_count: usize,
+    /// The completion of these changes; `None` without changes.
+    change_completion: Option<Arc<BatchCompletion>>,
     /// The committer sleeps until the first event.
     pub(crate) committer_asleep: bool,
     /// A request waits for a sync.
@@ -89,14 +92,33 @@ impl PendingLines {
             segment,
             unsealed,
             open,
+            ended: Vec::new(),
+            first_segment: 1,
             completion: Arc::default(),
+            changes: Vec::new(),
+            change_count: 0,
+            change_completion: None,
             committer_asleep: false,
             sync_requested: false,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.lines.is_empty() && self.changes.is_empty()
+    }
+
+    /// Bytes of the pending lines, at most.
+    pub(crate) fn size(&self) -> u64 {
+        (self.lines.len() + self.changes_size()) as u64
+    }
+
+    fn changes_size(&self) -> usize {
+        self.changes.len() + self.change_count * NUMBER_LENGTH
+    }
+
+    /// True when the pending lines begin with a header.
+    pub(crate) fn has_header(&self) -> bool {
+        self.header
     }
 
     fn push(&mut self, body: EventBody<'_>) {
@@ -127,6 +149,28 @@ impl PendingLines {
         appended
     }
 
+    /// Appends the beginning of a change by management, which is open from now on; `None` when the journal takes no lines.
+    pub(crate) fn append_change(&mut self, body: EventBody<'_>, open: OpenUse) -> Option<Arc<BatchCompletion>> {
+        (self.status == JournalStatus::Running).then_some(())?;
+        self.push_change(body);
+        self.open.insert(open.id.as_u128(), OpenUse { segment: self.segment, ..open });
+        Some(Arc::clone(self.change_completion.get_or_insert_default()))
+    }
+
+    /// Appends the outcome of a change by management. Returns whether it was appended: the change may not be open.
+    pub(crate) fn append_change_outcome(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
+        let appended = self.status == JournalStatus::Running && self.end_use(id);
+        if appended {
+            self.push_change(body);
+        }
+        appended
+    }
+
+    fn push_change(&mut self, body: EventBody<'_>) {
+        body.write_line(0, &mut self.changes);
+        self.change_count += 1;
+    }
+
     /// Appends the outcome of a use if it is open. Returns false when there is no room for the outcome; the use then
     /// stays open until a restart closes it.
     pub(crate) fn append_outcome(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
@@ -137,89 +181,93 @@ impl PendingLines {
         if self.lines.len() > MAX_KEPT_OUTCOMES {
             return false;
         }
-        if self.open.remove(&id.as_u128()).is_some() {
+        if self.end_use(id) {
             self.push(body);
         }
         true
     }
 
+    /// Ends a use. Returns false when it is not open.
+    fn end_use(&mut self, id: Uuid) -> bool {
+        let ended = self.open.remove(&id.as_u128());
+        if ended.is_some_and(|ended| ended.listed_by > 0) {
+            self.ended.push(id);
+        }
+        ended.is_some()
+    }
+
+    /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it is no
+    /// longer open, and so needs none.
+    pub(crate) fn append_carried(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
+        let Some(open) = self.open.get_mut(&id.as_u128()).filter(|_| self.status == JournalStatus::Running) else {
+            return false;
+        };
+        open.segment = self.segment;
+        self.push(body);
+        true
+    }
+
+    /// Appends the removal of a segment, after which the next one is the first.
+    pub(crate) fn append_expired(&mut self, body: EventBody<'_>, segment: u64) {
+        if self.append_line(body).is_some() {
+            self.first_segment = segment + 1;
+        }
+    }
+
     /// Takes all pending lines as a batch, and continues with the empty buffer `spare`.
     pub(crate) fn take_batch(&mut self, spare: Vec<u8>) -> Batch {
         self.sync_requested = false;
+        let changes_from = self.lines.len();
+        self.number_changes();
         Batch {
             lines: mem::replace(&mut self.lines, spare),
             first: mem::replace(&mut self.first, self.next),
             events: mem::take(&mut self.events),
             header: mem::take(&mut self.header),
             attempts: mem::take(&mut self.attempts),
+            changes_from,
             completion: mem::take(&mut self.completion),
+            change_completion: self.change_completion.take(),
+        }
+    }
+
+    /// Gives the changes their numbers, after all other pending lines.
+    fn number_changes(&mut self) {
+        if self.change_count > 0 {
+            self.change_count = 0;
+            let changes = mem::take(&mut self.changes);
+            self.append_again(&changes, |_, _| true);
         }
     }
 
     /// Begins a new segment: appends its header, and all later lines belong to it. Only while no lines are pending.
     pub(crate) fn begin_segment(&mut self, gateway: &str, created: Micros) {
         debug_assert!(self.is_empty(), "a header is the first line of its segment");
-        if self.segment > 0 {
-            self.unsealed.push(self.segment);
+        let before = self.segment;
+        if before > 0 {
+            self.unsealed.push(before);
         }
         self.segment += 1;
         self.header = true;
+        let mut began = Vec::new();
+        for open in self.open.values_mut().filter(|open| open.listed_by == 0 || open.segment == before) {
+            open.listed_by = self.segment;
+            began.push(*open);
+        }
+        let ended = mem::take(&mut self.ended);
         let header = SegmentHeader {
             e: EventKind::Header,
             segment: self.segment,
             created,
             gateway: gateway.into(),
             unsealed: self.unsealed.clone().into(),
-            open: self.open.values().copied().collect(),
+            first: Some(self.first_segment),
+            oldest: self.open.values().map(|open| open.segment).min(),
+            began,
+            ended: ended.into(),
+            open: None,
         };
         frame::with_serialized(&header, |body| self.push(body));
-    }
-
-    /// Takes back a batch that could not be written. Those who wait for a use or record in it learn so from its
-    /// completion, and these lines are withdrawn. Outcomes of uses that are in the file, and seals, are kept.
-    pub(crate) fn restore_failed_batch(&mut self, batch: &Batch) {
-        let withdrawn = self.withdraw_uses(&batch.lines);
-        let newer = mem::take(&mut self.lines);
-        // The withdrawn numbers are given again, so that there is no gap.
-        self.next = batch.first;
-        self.first = batch.first;
-        self.events = 0;
-        // A segment that was to begin after this batch cannot begin before the batch is written.
-        if self.header && !batch.header {
-            self.undo_begin_segment();
-        }
-        self.header = batch.header;
-        let keep_header = batch.header;
-        self.append_again(&batch.lines, |kind, id| match kind {
-            EventKind::Header => keep_header,
-            EventKind::Seal => true,
-            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            EventKind::Use | EventKind::Record => false,
-        });
-        // Newer lines were not part of the failed write: their requests wait for the next one.
-        self.append_again(&newer, |kind, id| match kind {
-            EventKind::Header => false,
-            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            EventKind::Seal | EventKind::Use | EventKind::Record => true,
-        });
-    }
-
-    /// Closes the uses that begin in these lines, and returns their ids.
-    fn withdraw_uses(&mut self, lines: &[u8]) -> FxHashSet<u128> {
-        let uses = line::split_lines(lines).filter(|(_, line)| line::event_kind(line) == Some(EventKind::Use));
-        let ids: FxHashSet<u128> = uses.filter_map(|(_, line)| line::event_id(line)).collect();
-        for id in &ids {
-            self.open.remove(id);
-        }
-        ids
-    }
-
-    fn undo_begin_segment(&mut self) {
-        self.segment -= 1;
-        self.unsealed.retain(|number| *number != self.segment);
-        for open in self.open.values_mut() {
-            open.segment = open.segment.min(self.segment);
-        }
     }
 
     /// Appends again, under new numbers, those of the lines that `keep` selects.
@@ -237,6 +285,7 @@ impl PendingLines {
     pub(crate) fn close_open_uses(&mut self, outcome: impl Fn(&OpenUse) -> OutcomeEvent) -> usize {
         let mut open: Vec<OpenUse> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_unstable_by_key(|open| open.time);
+        self.ended.extend(open.iter().filter(|open| open.listed_by > 0).map(|open| open.id));
         for open in &open {
             frame::with_serialized(&outcome(open), |body| self.push(body));
         }

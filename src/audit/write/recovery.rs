@@ -1,113 +1,132 @@
 //! Recovery: finds the end of a journal after its gateway ended, in whatever way.
 //!
-//! The last segment suffices: its header lists the uses that were open when it began. A torn tail (everything after the
-//! last good line) is cut off; damage before it is left as it is, for `audit verify` to report.
+//! - The last segment is read, and of those before it the headers that list uses which may still be open.
+//! - Segments are read in pieces: memory depends on the uses that are open, not on the size of a segment.
+//! - A torn tail (everything after the last good line) is cut off; damage before it is left as it is, for `audit verify`
+//!   to report.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
+use uuid::Uuid;
 
-use crate::audit::format::event::{OpenUse, Seal, SegmentHeader};
+use super::active_segment::RecoveredSegment;
+use crate::audit::format::event::{Expired, OpenUse, Seal, SegmentHeader};
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::{frame, segment};
-use crate::clock::Micros;
+use crate::audit::format::open_uses::{self, OpenUses};
+use crate::audit::format::{frame, pieces, segment};
 
 /// The state in which a journal was left.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredJournal {
-    /// The last segment, open for writing; `None` in a new journal.
-    pub(crate) file: Option<File>,
-    pub(crate) number: u64,
-    /// Bytes up to the end of the last good line.
-    pub(crate) length: u64,
-    pub(crate) created: Micros,
+    /// The last segment.
+    pub(crate) segment: RecoveredSegment,
     /// The gateway that wrote the last segment.
     pub(crate) gateway: String,
     /// The number of the next line.
     pub(crate) next: u64,
-    /// There are lines after the header.
-    pub(crate) has_events: bool,
     pub(crate) open: FxHashMap<u128, OpenUse>,
+    /// Uses that a header lists, and that have ended in the last segment.
+    pub(crate) ended: Vec<Uuid>,
     pub(crate) unsealed: Vec<u64>,
+    /// The first segment that was not removed by retention; `None` when an earlier version has written the journal.
+    pub(crate) first: Option<u64>,
+    /// The first segment that is there; 0 in a new journal.
+    pub(crate) first_present: u64,
 }
 
 /// Finds the end of the journal in a directory, and cuts off a torn tail.
 pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
-    for last in segment::list(directory)?.iter().rev() {
+    let segments = segment::list(directory)?;
+    for last in segments.iter().rev() {
         let path = segment::path(directory, last.number);
-        let bytes = std::fs::read(&path)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
         // A crash while a segment was created may leave one without a good line: the one before it is the last.
-        let Some(mut found) = scan_segment(last.number, &bytes) else {
-            set_aside(&path, &bytes)?;
+        let (mut found, length, has_line) = scan_segment(directory, last.number, &file)?;
+        if found.segment.length == 0 {
+            set_aside(&path, length, has_line)?;
             continue;
-        };
-        let file = OpenOptions::new().write(true).open(&path)?;
-        let torn = bytes.len() as u64 - found.length;
+        }
+        let torn = length - found.segment.length;
         if torn > 0 {
             tracing::warn!(path = %path.display(), bytes = torn, "cut a torn tail off the audit journal");
-            file.set_len(found.length)?;
+            file.set_len(found.segment.length)?;
         }
-        found.file = Some(file);
+        found.segment.file = Some(file);
+        found.first_present = segments[0].number;
         return Ok(found);
     }
-    Ok(RecoveredJournal { next: 1, ..RecoveredJournal::default() })
+    Ok(RecoveredJournal { next: 1, first: Some(1), ..RecoveredJournal::default() })
 }
 
 /// Sets a segment without a good line aside. A torn header is removed; anything else is kept under another name, as it
 /// may hold damaged records.
-fn set_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    tracing::warn!(path = %path.display(), bytes = bytes.len(), "set aside an audit segment without a good line");
-    if bytes.contains(&b'\n') {
+fn set_aside(path: &Path, length: u64, has_line: bool) -> io::Result<()> {
+    tracing::warn!(path = %path.display(), bytes = length, "set aside an audit segment without a good line");
+    if has_line {
         return std::fs::rename(path, path.with_extension("jsonl.damaged"));
     }
     std::fs::remove_file(path)
 }
 
-/// Reads the state from the last segment; `None` when the segment has no good line.
-fn scan_segment(number: u64, bytes: &[u8]) -> Option<RecoveredJournal> {
-    let mut found = RecoveredJournal { number, ..RecoveredJournal::default() };
-    // Most uses have ended by the end of the segment, so the lines of uses are parsed only when they have not.
-    let mut begun: FxHashMap<u128, &[u8]> = FxHashMap::default();
-    for (at, line) in line::split_lines(bytes) {
+/// Reads the state from the last segment; its length is 0 when the segment has no good line. Returns also the length of
+/// the file, and whether it has a whole line.
+fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(RecoveredJournal, u64, bool)> {
+    let segment = RecoveredSegment { number, ..RecoveredSegment::default() };
+    let mut found = RecoveredJournal { segment, ..RecoveredJournal::default() };
+    if let Some(header) = open_uses::read_header(directory, number)? {
+        found.open = OpenUses::at(directory, &header)?.uses;
+        found.apply_header(header);
+    }
+    // Most uses have ended by the end of the segment: of the others, the lines are read again and parsed.
+    let mut begun: FxHashMap<u128, (u64, usize)> = FxHashMap::default();
+    let (length, has_line) = pieces::for_each_line(file, |at, line| {
         // Damaged lines are skipped; a good line after them proves that they are no torn tail.
-        let Some(n) = frame::verify_line(line) else { continue };
+        let Some(n) = frame::verify_line(line) else { return };
         found.next = n + 1;
-        found.length = (at + line.len() + 1) as u64;
-        found.has_events |= at > 0;
+        found.segment.length = at + line.len() as u64 + 1;
+        found.segment.has_events |= at > 0;
         match (line::event_kind(line), line::event_id(line)) {
-            (Some(EventKind::Use), Some(id)) => drop(begun.insert(id, line)),
+            (Some(EventKind::Use | EventKind::Carried), Some(id)) => drop(begun.insert(id, (at, line.len()))),
             (Some(EventKind::Outcome), Some(id)) => {
                 begun.remove(&id);
-                found.open.remove(&id);
+                found.ended.extend(found.open.remove(&id).map(|open| open.id));
             }
-            (Some(EventKind::Header), _) => found.apply_header(line),
+            (Some(EventKind::Header), _) => found.segment.header_length = found.segment.length,
             (Some(EventKind::Seal), _) => found.apply_seal(line),
+            (Some(EventKind::Expired), _) => found.apply_expired(line),
             _ => {}
         }
-    }
-    for (id, line) in begun {
-        if let Ok(open) = serde_json::from_slice::<OpenUse>(line) {
-            found.open.insert(id, OpenUse { segment: number, ..open });
+    })?;
+    for (id, (at, length)) in begun {
+        let line = pieces::read_line(file, at, length)?;
+        if let Ok(open) = serde_json::from_slice::<OpenUse>(&line) {
+            let listed_by = found.open.get(&id).map_or(0, |listed| listed.listed_by);
+            found.open.insert(id, OpenUse { segment: number, listed_by, ..open });
         }
     }
-    (found.length > 0).then_some(found)
+    Ok((found, length, has_line))
 }
 
 impl RecoveredJournal {
-    fn apply_header(&mut self, line: &[u8]) {
-        if let Ok(header) = serde_json::from_slice::<SegmentHeader<'_>>(line) {
-            self.created = header.created;
-            self.gateway = header.gateway.into_owned();
-            self.unsealed = header.unsealed.into_owned();
-            self.open = header.open.into_iter().map(|open| (open.id.as_u128(), open)).collect();
-        }
+    fn apply_header(&mut self, header: SegmentHeader<'_>) {
+        self.segment.created = header.created;
+        self.gateway = header.gateway.into_owned();
+        self.unsealed = header.unsealed.into_owned();
+        self.first = header.first.map(|first| first.min(self.segment.number));
     }
 
     fn apply_seal(&mut self, line: &[u8]) {
         if let Ok(seal) = serde_json::from_slice::<Seal<'_>>(line) {
             self.unsealed.retain(|number| *number != seal.segment);
+        }
+    }
+
+    fn apply_expired(&mut self, line: &[u8]) {
+        if let Ok(expired) = serde_json::from_slice::<Expired<'_>>(line) {
+            self.first = self.first.max(Some(expired.segment.saturating_add(1).min(self.segment.number)));
         }
     }
 }

@@ -1,54 +1,178 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
-//! - A segment stays while it holds the beginning of an open use, and until it is sealed.
+//! - A segment stays until it is sealed. An open use keeps none: its beginning is written again, to the active segment.
+//! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on disk by
+//!   then. `audit verify` reports segments that are missing without such a record.
 
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use super::writer::JournalWriter;
-use crate::audit::format::segment::{self, Segment};
-use crate::audit::index::indexer::Indexer;
+use rustc_hash::FxHashSet;
 
-/// Removes expired segments, and their rows in the index. Segments from `current` on are not closed.
-pub(crate) fn remove_expired(writer: &JournalWriter, current: u64, indexer: &mut Indexer) {
-    let settings = &writer.settings;
-    if settings.retention_age.is_none() && settings.retention_size.is_none() {
-        return;
-    }
-    let segments = segment::list(&settings.path).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot list the audit segments; expired ones are kept until the next attempt");
-        Vec::new()
-    });
-    let required = oldest_required(writer).min(current);
-    let limits = RetentionLimits { age: settings.retention_age, size: settings.retention_size, now: SystemTime::now() };
-    for number in select_expired(&segments, required, limits) {
-        if let Err(error) = std::fs::remove_file(segment::path(&settings.path, number)) {
-            tracing::warn!(%error, segment = number, "cannot remove an expired audit segment; trying again");
-            // A later segment must not go before this one.
-            break;
+use super::allocation::Purpose;
+use super::free_space;
+use super::pending::PendingLines;
+use super::writer::JournalWriter;
+use crate::audit::format::event::{Expired, ExpiryReason, UseEvent};
+use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::segment::{self, Segment};
+use crate::audit::format::{frame, pieces, seal};
+use crate::audit::index::indexer::Indexer;
+use crate::clock;
+use crate::disk::VolumeSpace;
+
+/// Bytes of the beginning of a use, about.
+const USE_LENGTH: u64 = 512;
+/// Missing segments that are recorded at a time.
+const MAX_MISSING: u64 = 100;
+/// Bytes of segments that are removed in one round, so that sealing and indexing go on between rounds.
+const BYTES_PER_ROUND: u64 = 1 << 30;
+
+/// Removes expired segments, and their rows in the index. Segments from `current` on are not closed. `space` is that of the
+/// volume, if known.
+pub(crate) fn remove_expired(
+    writer: &JournalWriter,
+    current: u64,
+    space: Option<VolumeSpace>,
+    indexer: &mut Indexer,
+) -> io::Result<()> {
+    let segments = segment::list(&writer.settings.path)?;
+    let required = oldest_unsealed(writer).min(current);
+    let limits = RetentionLimits::new(writer, &segments, space);
+    let first = writer.lock_pending().first_segment;
+    let mut bytes = 0;
+    for (segment, reason) in select_expired(&segments, required, limits) {
+        if segment.number >= first && bytes < BYTES_PER_ROUND {
+            record_removal(writer, segment.number, reason)?;
+            bytes += segment.length;
         }
+    }
+    remove_recorded(writer, &segments, required, indexer)
+}
+
+/// The oldest segment without a seal.
+fn oldest_unsealed(writer: &JournalWriter) -> u64 {
+    writer.lock_pending().unsealed.iter().copied().min().unwrap_or(u64::MAX)
+}
+
+/// Appends the record of a removal, and the beginnings of the uses that are open and begin in the segment.
+fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> io::Result<()> {
+    let path = segment::path(&writer.settings.path, number);
+    let open: FxHashSet<u128> = {
+        let pending = writer.lock_pending();
+        pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
+    };
+    let mut next = None;
+    pieces::for_each_line(&File::open(&path)?, |_, line| {
+        let begins = matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Carried));
+        // Every number is read, because the last line's is wanted; a removal is rare.
+        next = frame::verify_line(line).map(|n| n + 1).or(next);
+        if line::event_id(line).is_some_and(|id| begins && open.contains(&id)) {
+            carry_use(writer, line, number);
+        }
+    })?;
+    let digest = seal::compute(&writer.settings.path, number)?;
+    let mut pending = writer.lock_pending();
+    let before = pending.events;
+    // Segments before this one that are neither there nor recorded were removed by something else.
+    for missing in pending.first_segment.max(number.saturating_sub(MAX_MISSING))..number {
+        append_expired(&mut pending, &Expired::new(missing, ExpiryReason::Missing, clock::now()));
+    }
+    let (lines, sha256) = digest.map_or((None, None), |seal| (Some(seal.lines), Some(seal.sha256)));
+    append_expired(&mut pending, &Expired { lines, sha256, next, ..Expired::new(number, reason, clock::now()) });
+    writer.metrics.backlog.add(pending.events - before);
+    Ok(())
+}
+
+/// Appends the beginning of a use again, unless its line is damaged.
+fn carry_use(writer: &JournalWriter, line: &[u8], number: u64) {
+    let verified = frame::verify_line(line).and_then(|_| serde_json::from_slice::<UseEvent<'_>>(line).ok());
+    let Some(begun) = verified else { return };
+    let id = begun.id;
+    let carried = UseEvent { e: EventKind::Carried, from: Some(number), ..begun };
+    if frame::with_serialized(&carried, |body| writer.lock_pending().append_carried(body, id)) {
+        writer.metrics.backlog.inc();
+    }
+}
+
+/// Records that a journal of an earlier version begins with this segment; what was before it is not known.
+pub(crate) fn append_baseline(pending: &mut PendingLines, first: u64) {
+    append_expired(pending, &Expired::new(first.saturating_sub(1), ExpiryReason::Baseline, clock::now()));
+}
+
+fn append_expired(pending: &mut PendingLines, expired: &Expired<'_>) {
+    frame::with_serialized(expired, |body| pending.append_expired(body, expired.segment));
+}
+
+/// Removes the segments whose removal is recorded, once the records are on disk. A segment that a crash has left over is
+/// among them.
+fn remove_recorded(
+    writer: &JournalWriter,
+    segments: &[Segment],
+    required: u64,
+    indexer: &mut Indexer,
+) -> io::Result<()> {
+    let first = writer.lock_pending().first_segment.min(required);
+    let mut recorded = segments.iter().map(|segment| segment.number).filter(|number| *number < first).peekable();
+    if recorded.peek().is_none() {
+        return Ok(());
+    }
+    write_records(writer)?;
+    for number in recorded {
+        std::fs::remove_file(segment::path(&writer.settings.path, number))?;
         indexer.remove_segment(number);
     }
+    Ok(())
 }
 
-/// The oldest segment that must stay, because it holds an open use or has no seal yet.
-fn oldest_required(writer: &JournalWriter) -> u64 {
-    let pending = writer.lock_pending();
-    let open = pending.open.values().map(|open| open.segment);
-    open.chain(pending.unsealed.iter().copied()).min().unwrap_or(u64::MAX)
+/// Writes and syncs all pending lines. Removing a segment makes room, so these lines may use a part of the reserve.
+fn write_records(writer: &JournalWriter) -> io::Result<()> {
+    let file = {
+        let mut segment = writer.lock_segment();
+        writer.flush_for_purpose(&mut segment, Purpose::Removal)?;
+        // After a failed sync nothing is written any more.
+        if writer.sync_failed.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Other.into());
+        }
+        segment.file.as_ref().map(File::try_clone).transpose()?
+    };
+    // Requests write on meanwhile.
+    file.map_or(Ok(()), |file| file.sync_data())
 }
 
+/// Age and size beyond which segments are removed.
 #[derive(Clone, Copy)]
 struct RetentionLimits {
     age: Option<Duration>,
     /// Bytes of all segments together.
     size: Option<u64>,
+    /// The reason to record for a removal by size.
+    size_reason: ExpiryReason,
     now: SystemTime,
 }
 
-/// Selects the segments to remove. `segments` are all segments, oldest first; `required` is the oldest one that must
-/// stay.
-fn select_expired(segments: &[Segment], required: u64, limits: RetentionLimits) -> Vec<u64> {
+impl RetentionLimits {
+    fn new(writer: &JournalWriter, segments: &[Segment], space: Option<VolumeSpace>) -> Self {
+        let settings = &writer.settings;
+        let journal = segments.iter().map(|segment| segment.length).sum();
+        let by_volume = space.filter(|_| settings.retention_by_volume);
+        let limit =
+            by_volume.map(|space| free_space::default_limit(space, journal, settings.low_water.bytes(space.total)));
+        let size_reason = if limit.is_some() { ExpiryReason::Volume } else { ExpiryReason::Size };
+        // When the beginnings of open uses alone take up much of the size, writing them again would go round in circles.
+        let open = writer.lock_pending().open.len() as u64 * USE_LENGTH;
+        let size = settings.retention_size.or(limit).filter(|size| open <= size.max(&(1 << 20)) / 2);
+        let age = settings.retention_age;
+        Self { age, size, size_reason, now: SystemTime::now() }
+    }
+}
+
+/// Selects the segments to remove, with the reasons. `segments` are all segments, oldest first; `required` is the oldest one
+/// that must stay.
+fn select_expired(segments: &[Segment], required: u64, limits: RetentionLimits) -> Vec<(Segment, ExpiryReason)> {
     let mut total: u64 = segments.iter().map(|segment| segment.length).sum();
     let mut expired = Vec::new();
     for segment in segments.iter().take_while(|segment| segment.number < required) {
@@ -60,7 +184,7 @@ fn select_expired(segments: &[Segment], required: u64, limits: RetentionLimits) 
             break;
         }
         total -= segment.length;
-        expired.push(segment.number);
+        expired.push((*segment, if too_old { ExpiryReason::Age } else { limits.size_reason }));
     }
     expired
 }
@@ -75,7 +199,10 @@ mod tests {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let of = |number, age| Segment { number, length: 10, modified: now - hours(age) };
         let segments = [of(1, 9), of(2, 8), of(3, 2), of(4, 1)];
-        let limits = |age, size| RetentionLimits { age, size, now };
+        let limits = |age, size| RetentionLimits { age, size, size_reason: ExpiryReason::Size, now };
+        let select_expired = |segments: &[Segment], required, limits| -> Vec<u64> {
+            select_expired(segments, required, limits).into_iter().map(|(segment, _)| segment.number).collect()
+        };
         assert_eq!(select_expired(&segments, 4, limits(Some(hours(5)), None)), [1, 2]);
         assert_eq!(select_expired(&segments, 2, limits(Some(hours(5)), None)), [1]);
         assert_eq!(select_expired(&segments, 4, limits(None, Some(15))), [1, 2, 3]);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
+use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
 use super::pending::{Batch, JournalStatus, PendingLines};
 use crate::audit::format::segment;
@@ -33,6 +34,22 @@ pub(crate) struct JournalWriter {
     pub(crate) write_failed: AtomicBool,
     /// A sync has failed; this is final.
     pub(crate) sync_failed: AtomicBool,
+    /// Half of the reserve is used up: what is left is for changes that withdraw something.
+    pub(crate) reserve_scarce: AtomicBool,
+    /// There is less free space than the low-water mark.
+    pub(crate) low_on_space: AtomicBool,
+}
+
+/// Result of taking a batch.
+enum NextBatch {
+    /// No lines are pending.
+    None,
+    /// A batch, and whether the header of a new segment waits to be written after it.
+    Taken(Batch, bool),
+    /// Space for this many bytes must be allocated first; with a header, in the next segment.
+    NeedsRoom { header: bool, bytes: u64 },
+    /// The next segment must be created first.
+    NeedsSegment,
 }
 
 impl JournalWriter {
@@ -46,22 +63,63 @@ impl JournalWriter {
 
     /// Writes all pending lines, and begins a new segment when one is due. When it returns, the lines are as durable as
     /// configured.
+    ///
+    /// # Errors
+    /// When not all lines could be written. Changes by management may have been written nevertheless, into the reserve.
     pub(crate) fn flush(&self, segment: &mut ActiveSegment) -> io::Result<()> {
-        while let Some((batch, rotate)) = self.take_batch(segment) {
-            if let Err(error) = segment.write_batch(&self.settings, &batch) {
-                self.fail_batch(segment, &batch, &error);
-                return Err(error);
-            }
-            if self.settings.durability == Durability::Synced {
-                self.sync_batch(segment, &batch)?;
-            }
-            self.complete_batch(segment, batch);
+        self.flush_for_purpose(segment, Purpose::Use)
+    }
+
+    /// As [`JournalWriter::flush`], and may use that part of the reserve that is for the purpose.
+    pub(crate) fn flush_for_purpose(&self, segment: &mut ActiveSegment, purpose: Purpose) -> io::Result<()> {
+        loop {
+            let taken = self.take_batch(segment, purpose);
+            let Some((batch, rotate)) = taken.inspect_err(|error| self.write_changes(segment, error))? else {
+                return Ok(());
+            };
+            self.write_batch(segment, batch)?;
+            self.clear_write_failure();
             // The second round writes the header of the new segment, which waits already.
             if !rotate {
-                break;
+                return Ok(());
             }
         }
+    }
+
+    fn write_batch(&self, segment: &mut ActiveSegment, batch: Batch) -> io::Result<()> {
+        if let Err(error) = segment.write_batch(&self.settings, &batch) {
+            self.fail_batch(segment, &batch, &error);
+            return Err(error);
+        }
+        if self.settings.durability == Durability::Synced {
+            self.sync_batch(segment, &batch)?;
+        }
+        self.complete_batch(segment, batch);
         Ok(())
+    }
+
+    /// Writes the changes by management into the reserve, as there is no room for other lines. Those who wait for other
+    /// lines are told so.
+    fn write_changes(&self, segment: &mut ActiveSegment, error: &io::Error) {
+        self.set_write_failure(error);
+        let without_room = {
+            let mut pending = self.lock_pending();
+            let without_room = pending.take_changes();
+            let taken = without_room.changes.as_ref().map_or(0, |batch| batch.events);
+            self.metrics.backlog.set(pending.events + taken);
+            without_room
+        };
+        self.metrics.dropped.inc_by(without_room.attempts);
+        without_room.completion.complete(BatchResult::Failed);
+        let Some(batch) = without_room.changes else { return };
+        // A failure reaches those who wait through the completion of the batch.
+        if segment.room(batch.header, Purpose::Change) >= batch.lines.len() as u64 {
+            let _ = self.write_batch(segment, batch);
+        } else {
+            self.fail_batch(segment, &batch, error);
+        }
+        let half_used = segment.room(false, Purpose::Change) < allocation::RESERVE / 2;
+        self.reserve_scarce.store(half_used, Ordering::Relaxed);
     }
 
     /// Writes the pending lines, unless another thread has written those of `completion` while this one waited for the
@@ -75,33 +133,56 @@ impl JournalWriter {
         })
     }
 
-    /// Takes the next batch, and tells whether the header of a new segment waits to be written after it.
+    /// Takes the next batch, for which there is room, and tells whether the header of a new segment waits to be written
+    /// after it.
+    fn take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> io::Result<Option<(Batch, bool)>> {
+        loop {
+            // Files are created and extended without the lock of the pending lines, so that others can append meanwhile.
+            match self.try_take_batch(segment, purpose) {
+                NextBatch::None => return Ok(None),
+                NextBatch::Taken(batch, rotate) => return Ok(Some((batch, rotate))),
+                NextBatch::NeedsRoom { header, bytes } => segment.reserve(&self.settings, header, bytes)?,
+                // On failure, which is logged, the present segment is continued for a while.
+                NextBatch::NeedsSegment => drop(segment.prepare_next(&self.settings)),
+            }
+        }
+    }
+
+    /// Takes the next batch if there is room for it.
     ///
     /// The header is appended at the moment at which no lines are pending, so that it lists the uses that are open at
     /// its position.
-    fn take_batch(&self, segment: &mut ActiveSegment) -> Option<(Batch, bool)> {
+    fn try_take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> NextBatch {
         let mut pending = self.lock_pending();
+        let running = pending.status == JournalStatus::Running;
+        // A batch with a header begins a segment itself, and is not followed by another header.
+        let due = running && !pending.has_header() && segment.is_rotation_due(&self.settings, pending.size());
+        if due && !segment.has_next() {
+            return NextBatch::NeedsSegment;
+        }
         // Rotation by age, without traffic.
-        if pending.is_empty() && pending.status == JournalStatus::Running && segment.is_rotation_due(&self.settings, 0)
-        {
+        if due && pending.is_empty() {
             pending.begin_segment(&self.settings.gateway, clock::now());
         }
-        (pending.status != JournalStatus::SyncFailed && !pending.is_empty()).then_some(())?;
+        if pending.status == JournalStatus::SyncFailed || pending.is_empty() {
+            return NextBatch::None;
+        }
+        let (header, bytes) = (pending.has_header(), pending.size());
+        if segment.room(header, purpose) < bytes {
+            return NextBatch::NeedsRoom { header, bytes };
+        }
         let batch = pending.take_batch(mem::take(&mut segment.spare));
-        // A batch with a header begins a segment itself, and is not followed by another header.
-        let due = !batch.header && segment.is_rotation_due(&self.settings, batch.lines.len() as u64);
-        let rotate = due && pending.status == JournalStatus::Running;
+        let rotate = due && !batch.header;
         if rotate {
             pending.begin_segment(&self.settings.gateway, clock::now());
         }
-        Some((batch, rotate))
+        NextBatch::Taken(batch, rotate)
     }
 
     fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
-        self.clear_write_failure();
         self.metrics.backlog.sub(batch.events);
         self.metrics.written.inc_by(batch.attempts);
-        batch.completion.complete(BatchResult::Written);
+        batch.complete(BatchResult::Written);
         batch.lines.clear();
         batch.lines.shrink_to(SPARE_CAPACITY);
         segment.spare = batch.lines;
@@ -111,6 +192,7 @@ impl JournalWriter {
     pub(crate) fn clear_write_failure(&self) {
         // The load alone decides in the usual case, so that no request writes to a shared cache line.
         if self.write_failed.load(Ordering::Relaxed) && self.write_failed.swap(false, Ordering::Relaxed) {
+            self.reserve_scarce.store(false, Ordering::Relaxed);
             tracing::info!(path = %self.settings.path.display(), "the audit journal can be written again");
         }
     }
@@ -122,19 +204,24 @@ impl JournalWriter {
         }
     }
 
-    fn fail_batch(&self, segment: &mut ActiveSegment, batch: &Batch, error: &io::Error) {
+    /// Notes that writing fails.
+    pub(crate) fn set_write_failure(&self, error: &io::Error) {
         // Logged once per outage, not per request.
         if !self.write_failed.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, path = %self.settings.path.display(),
                 "the audit journal cannot be written; check the disk's free space and the directory's permissions");
         }
+    }
+
+    fn fail_batch(&self, segment: &mut ActiveSegment, batch: &Batch, error: &io::Error) {
+        self.set_write_failure(error);
         {
             let mut pending = self.lock_pending();
             pending.restore_failed_batch(batch);
             self.metrics.backlog.set(pending.events);
         }
         self.metrics.dropped.inc_by(batch.attempts);
-        batch.completion.complete(BatchResult::Failed);
+        batch.complete(BatchResult::Failed);
         segment.spare = Vec::new();
     }
 
@@ -153,7 +240,7 @@ impl JournalWriter {
         pending.status = JournalStatus::SyncFailed;
         let waiting = pending.take_batch(Vec::new());
         drop(pending);
-        batch.completion.complete(BatchResult::Failed);
-        waiting.completion.complete(BatchResult::Failed);
+        batch.complete(BatchResult::Failed);
+        waiting.complete(BatchResult::Failed);
     }
 }

@@ -6,7 +6,7 @@
 //!   kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills a
 //!   bucket.
 //! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
-//! - One process has the file at a time (`state_file`).
+//! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,14 +30,17 @@ mod sessions;
 mod directory;
 mod sql;
 mod state_file;
+mod file_reserve;
 mod tickets;
 mod session_rows;
 mod usage_rows;
 mod changes;
 mod load;
+mod operation;
 mod writer;
 
 use directory::Directory;
+use file_reserve::FileReserve;
 use state_file::Lock;
 use writer::Writer;
 
@@ -143,7 +146,8 @@ impl Embedded {
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
         let directory = Arc::new(load::load(&connection, settings.defaults()).map_err(sqlite)?);
-        let writer = Writer::start(connection, Arc::clone(&directory))
+        let reserve = FileReserve::new(path, &connection);
+        let writer = Writer::start(connection, reserve, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
         Ok(Self { directory, written_back_at, cursor_secret, writer, _lock: lock })
     }

@@ -130,6 +130,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     }
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sqlite)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
+    // Savepoints of a large commit would go to a temporary file, on a disk that may be full.
+    connection.pragma_update(None, "temp_store", "MEMORY").map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
     migrate(&connection, usize::try_from(version).unwrap_or_default()).map_err(sqlite)?;
     Ok(connection)

@@ -19,7 +19,9 @@ use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError};
 
 use super::directory::Directory;
+use super::file_reserve::{Demand, FileReserve};
 use super::key_record::KeyRecord;
+use super::operation::{Operation, Reply, Request, unavailable};
 use super::{changes, session_rows, tickets, usage_rows};
 
 /// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
@@ -51,24 +53,11 @@ enum Message {
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
 
-struct Request {
-    operation: Operation,
-    /// Answered with the content of the ticket that was taken.
-    reply: oneshot::Sender<Reply>,
-}
-
-type Reply = Result<Option<Vec<u8>>, ChangeError>;
-
-#[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]
-enum Operation {
-    Change(Change),
-    /// Takes the ticket with this digest, at this time.
-    TakeTicket(TokenDigest, Micros),
-}
-
 /// State of the writer thread.
 struct WriterThread {
     connection: Connection,
+    /// Space for a full disk.
+    reserve: FileReserve,
     directory: Arc<Directory>,
     receiver: Receiver<Message>,
     /// Dirty keys taken from the directory's list and not yet written back.
@@ -88,10 +77,14 @@ enum Round {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, directory: Arc<Directory>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        reserve: FileReserve,
+        directory: Arc<Directory>,
+    ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let (pending, taken_at, failing) = (Vec::new(), Micros::default(), false);
-        let state = WriterThread { connection, directory, receiver, pending, taken_at, failing };
+        let state = WriterThread { connection, reserve, directory, receiver, pending, taken_at, failing };
         let thread = thread::Builder::new().name("state-writer".into()).spawn(|| state.run())?;
         Ok(Self { sender, thread: Mutex::new(Some(thread)) })
     }
@@ -162,7 +155,7 @@ impl WriterThread {
         self.write_back_all();
         self.write_sessions();
         // The file is closed before the close is acknowledged: the caller may open it again at once.
-        drop(self);
+        self.reserve.close(self.connection);
         drop(close_ack);
     }
 
@@ -185,10 +178,23 @@ impl WriterThread {
     }
 
     /// Commits the operations, then makes them effective in memory, then answers.
-    fn commit(&mut self, requests: Vec<Request>) {
+    fn commit(&mut self, mut requests: Vec<Request>) {
+        if requests.iter().any(|request| request.operation.adds())
+            && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
+        {
+            // On a full disk, what adds records is refused, so that there is space for what withdraws something.
+            for Request { reply, .. } in requests.extract_if(.., |request| request.operation.adds()) {
+                let _ = reply.send(Err(unavailable(&error)));
+            }
+            if requests.is_empty() {
+                return;
+            }
+        }
         let results = match self.write(&requests) {
             Ok(results) => results,
-            Err(error) => requests.iter().map(|_| Err(ChangeError::Unavailable(clone_error(&error).into()))).collect(),
+            // Together they may need more space than there is, and each by itself less.
+            Err(_) if requests.len() > 1 => requests.iter().map(|request| self.write_one(request)).collect(),
+            Err(error) => requests.iter().map(|_| Err(unavailable(&error))).collect(),
         };
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
             if result.is_ok()
@@ -199,6 +205,11 @@ impl WriterThread {
             // An error says that the caller has gone; the change is made all the same.
             let _ = reply.send(result);
         }
+    }
+
+    fn write_one(&mut self, request: &Request) -> Reply {
+        let results = self.write(std::slice::from_ref(request));
+        results.map_err(|error| unavailable(&error))?.pop().unwrap_or(Err(ChangeError::Closed))
     }
 
     /// Writes the operations in one transaction, each of them whole or not at all.
@@ -241,7 +252,8 @@ impl WriterThread {
         // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
         // reads the clock before it marks its key dirty, hence the margin.
         let counted_up_to = (rest == 0).then(|| self.taken_at.before(MARGIN));
-        match usage_rows::write_back(&mut self.connection, used, counted_up_to) {
+        let checked = self.reserve.check(&self.connection, Demand::Usage);
+        match checked.and_then(|()| usage_rows::write_back(&mut self.connection, used, counted_up_to)) {
             Ok(()) => self.finish_round(rest),
             Err(error) => self.fail_round(&error),
         }
@@ -278,13 +290,5 @@ impl WriterThread {
         for _ in 0..2 {
             while self.write_back() == Round::More {}
         }
-    }
-}
-
-/// Copies an error: one failed commit is the answer to many operations.
-fn clone_error(error: &rusqlite::Error) -> rusqlite::Error {
-    match error {
-        rusqlite::Error::SqliteFailure(code, message) => rusqlite::Error::SqliteFailure(*code, message.clone()),
-        other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
     }
 }

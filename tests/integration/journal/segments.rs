@@ -1,14 +1,15 @@
 //! Segments: rotation, retention, and the gateway that writes them.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use keygate::audit::{Filter, Outcome, Settings};
+use keygate::audit::{Filter, Journal, Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, export_records, open_journal, open_reader, segment_files,
-    settings, write_uses,
+    Caller, END, all_records, assert_intact, block_on, export_records, open_journal, segment_files, settings,
+    write_uses,
 };
 use crate::support::eventually;
 
@@ -41,30 +42,86 @@ fn segments_close_by_size_and_age_and_old_ones_are_removed() {
     assert!(segment_files(&aging).len() <= before + 3, "at most one segment with nothing but a seal follows");
 }
 
-#[test]
-fn open_use_keeps_its_segment_and_ends_as_aborted() {
-    let directory = TempDir::new().unwrap();
-    let settings = Settings { segment_size: 10_000, retention_size: Some(1), ..settings(directory.path()) };
-    let journal = open_journal(&settings);
-    let long = Caller::random().opening();
-    block_on(async {
-        std::mem::forget(journal.begin(&long).await.unwrap());
-        for _ in 0..100 {
-            journal.begin(&Caller::random().opening()).await.unwrap().close(END);
-        }
+/// Writes ended uses until `done`.
+fn write_until(journal: &Journal, what: &str, mut done: impl FnMut() -> bool) {
+    let caller = Caller::random();
+    eventually(what, || {
+        block_on(async {
+            for _ in 0..50 {
+                journal.begin(&caller.opening()).await.unwrap().close(END);
+            }
+        });
+        done()
     });
-    // Longer than a round of maintenance: a segment that is not removed leaves nothing to wait for.
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(all_records(&settings)[0].id, long.id, "its segment is not removed");
-    assert!(assert_intact(&settings).open == 1);
-    block_on(journal.close());
-    assert_eq!(all_records(&settings)[0].outcome, Outcome::InProgress);
-    assert_ne!(open_reader(&settings).verify().unwrap().problems, [], "an open use in a closed journal is a defect");
+}
 
-    let settings = Settings { retention_size: None, ..settings };
+fn first_segment(settings: &Settings) -> String {
+    segment_files(settings)[0].file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn open_use_pins_no_segment_and_its_record_is_complete() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 20_000, retention_size: Some(100_000), ..settings(directory.path()) };
+    let journal = open_journal(&settings);
+    let caller = Caller::random();
+    let (long, longer) = (caller.opening(), caller.opening());
+    let entry = block_on(journal.begin(&long)).unwrap();
+    let left_open = block_on(journal.begin(&longer)).unwrap();
+    // Retention goes on, and the beginnings are carried on with it, more than once.
+    for segment in ["0000000020.jsonl", "0000000040.jsonl"] {
+        write_until(&journal, "old segments are removed", || first_segment(&settings).as_str() >= segment);
+    }
+    let size =
+        || segment_files(&settings).iter().map(|path| fs::metadata(path).map_or(0, |file| file.len())).sum::<u64>();
+    eventually("all old segments are removed", || size() < 130_000);
+    let filter = Filter { key: Some(caller.key), ..Filter::default() };
+    let outcomes = || -> Vec<_> {
+        let records = export_records(&settings, filter);
+        records.iter().map(|record| (record.id, record.time, record.path.clone(), record.outcome)).collect()
+    };
+    let expected = |id, time, outcome| (id, time, "/api/queries".to_owned(), outcome);
+    let in_progress = expected(longer.id, longer.time, Outcome::InProgress);
+    assert_eq!(assert_intact(&settings).open, 2);
+    entry.close(END);
+    write_until(&journal, "the outcome is written", || outcomes().iter().any(|record| record.3 == Outcome::Completed));
+    let mut found = outcomes();
+    found.sort_unstable_by_key(|record| record.0);
+    assert_eq!(found, [expected(long.id, long.time, Outcome::Completed), in_progress], "each once");
+    // The one that is left open is found, and closed, by the next start.
+    std::mem::forget(left_open);
+    block_on(journal.close());
     block_on(open_journal(&settings).close());
-    let record = export_records(&settings, Filter::default()).into_iter().find(|record| record.id == long.id);
-    assert_eq!(record.unwrap().outcome, Outcome::Aborted);
+    let aborted = export_records(&settings, Filter { id: Some(longer.id), ..Filter::default() });
+    assert_eq!(aborted.iter().map(|record| record.outcome).collect::<Vec<_>>(), [Outcome::Aborted]);
+    assert_intact(&settings);
+}
+
+#[test]
+fn headers_do_not_repeat_open_uses_and_close_no_segment() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 50_000, ..settings(directory.path()) };
+    let journal = open_journal(&settings);
+    let open: Vec<_> = block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..3000 {
+            open.push(journal.begin(&Caller::random().opening()).await.unwrap());
+        }
+        open
+    });
+    let before = segment_files(&settings).len();
+    write_until(&journal, "several segments are written", || segment_files(&settings).len() > before + 10);
+    let header_of = |path: &PathBuf| fs::read_to_string(path).unwrap().lines().next().unwrap().len();
+    let headers: Vec<usize> = segment_files(&settings).iter().map(header_of).collect();
+    let latest: usize = headers[before + 2..].iter().sum();
+    assert!(latest < 10_000, "{headers:?}");
+    assert!(headers.iter().sum::<usize>() < 3000 * 400, "each open use is listed once: {headers:?}");
+    // A killed gateway leaves them open: the next start finds them by the headers.
+    std::mem::forget(open);
+    block_on(journal.close());
+    block_on(open_journal(&settings).close());
+    let aborted = Filter { outcome: Some(Outcome::Aborted), ..Filter::default() };
+    assert_eq!(export_records(&settings, aborted).len(), 3000);
     assert_intact(&settings);
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keygate::audit::{
-    Durability, Filter, Journal, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
+    Durability, Filter, Journal, LowWater, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
 };
 use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, OrgId, UserId};
@@ -68,6 +68,8 @@ pub fn settings(directory: &Path) -> Settings {
         segment_age: Duration::from_secs(86_400),
         retention_age: None,
         retention_size: None,
+        retention_by_volume: false,
+        low_water: LowWater::Percent(10),
         unknown_per_second: 10,
         gateway: "gw-1".into(),
     }

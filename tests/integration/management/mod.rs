@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::{self, Durability, Journal, OnUnavailable};
+use keygate::audit::{self, Durability, Journal, LowWater, OnUnavailable};
 use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::management::{Actor, Management, NewKey};
@@ -81,6 +81,8 @@ fn journal_settings(directory: &Path) -> audit::Settings {
         segment_age: Duration::from_secs(86_400),
         retention_age: None,
         retention_size: None,
+        retention_by_volume: false,
+        low_water: LowWater::Percent(10),
         unknown_per_second: 10,
         gateway: "test".into(),
     }

@@ -11,7 +11,7 @@ use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
 
-fn link_of(reply: Reply) -> String {
+pub fn link_of(reply: Reply) -> String {
     let Reply::Link { link } = reply else { panic!("not a link") };
     path_here(&Url::parse(link.url.expose()).unwrap())
 }

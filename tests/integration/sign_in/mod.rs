@@ -13,6 +13,7 @@ mod refused;
 mod attacks;
 mod links;
 mod silent;
+mod full_disk;
 mod limits;
 mod listeners;
 mod api_requests;

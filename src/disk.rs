@@ -1,0 +1,68 @@
+//! Space on a volume: how much is free, and space that is allocated in advance.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+/// Size and free space of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// Size of the volume.
+    pub total: u64,
+    /// Free for processes without privileges.
+    pub free: u64,
+}
+
+/// Reads the space on the volume that holds a path.
+///
+/// # Errors
+/// If the path does not exist or cannot be reached.
+pub fn volume_space(path: &Path) -> io::Result<VolumeSpace> {
+    let found = rustix::fs::statvfs(path)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(VolumeSpace { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+}
+
+/// Allocates blocks for a range of a file, without changing the file's length or content: a later write into the range
+/// needs no free space. Returns false when the file system cannot allocate in advance.
+///
+/// # Errors
+/// [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`] when there is not enough space.
+pub fn allocate(file: &File, from: u64, length: u64) -> io::Result<bool> {
+    loop {
+        return match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, length) {
+            Ok(()) => Ok(true),
+            Err(Errno::INTR) => continue,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// True when an error says that there is no room: no free space, a quota that is used up, or a file at its largest size.
+pub fn is_out_of_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn allocated_space_changes_no_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create(directory.path().join("file")).unwrap();
+        if allocate(&file, 0, 1 << 20).unwrap() {
+            let metadata = file.metadata().unwrap();
+            assert_eq!((metadata.len(), metadata.blocks() * 512 >= 1 << 20), (0, true));
+        }
+        let space = volume_space(directory.path()).unwrap();
+        assert!(space.free <= space.total && space.total > 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! Segments that are no longer there: removed by retention, which records it, or by something else.
+
+use std::fs;
+use std::path::Path;
+
+use keygate::audit::{Beginning, Settings, VerifyReport};
+use tempfile::TempDir;
+
+use super::support::{assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses};
+use crate::support::eventually;
+
+fn small_segments(directory: &Path) -> Settings {
+    Settings { segment_size: 5_000, ..settings(directory) }
+}
+
+fn verify(settings: &Settings) -> VerifyReport {
+    open_reader(settings).verify().unwrap()
+}
+
+/// Removes segments by retention, all but a few.
+fn remove_by_retention(settings: &Settings) -> VerifyReport {
+    let journal = open_journal(&Settings { retention_size: Some(20_000), ..settings.clone() });
+    eventually("old segments are removed", || segment_files(settings).len() < 8);
+    block_on(journal.close());
+    assert_intact(settings)
+}
+
+#[test]
+fn missing_beginning_is_a_problem_and_removal_by_retention_is_none() {
+    let directory = TempDir::new().unwrap();
+    let settings = small_segments(directory.path());
+    write_uses(&settings, 200);
+    assert_eq!(verify(&settings).beginning, Beginning::Complete);
+    let report = remove_by_retention(&settings);
+    assert_eq!(report.beginning, Beginning::Removed);
+    assert!(report.first_segment > 2);
+
+    // The two oldest of those that are left.
+    write_uses(&settings, 200);
+    assert_intact(&settings);
+    for path in &segment_files(&settings)[..2] {
+        fs::remove_file(path).unwrap();
+    }
+    let missing = verify(&settings);
+    assert_eq!((missing.beginning, missing.problem_count), (Beginning::Missing, 1), "{:?}", missing.problems);
+    let (first, last) = (report.first_segment, report.first_segment + 1);
+    assert!(missing.problems[0].what.starts_with(&format!("segments {first} to {last} are missing")), "{missing:?}");
+    // A start does not make it right, and neither does later retention.
+    write_uses(&settings, 1);
+    assert_eq!(verify(&settings).beginning, Beginning::Missing);
+    let journal = open_journal(&Settings { retention_size: Some(20_000), ..settings.clone() });
+    eventually("old segments are removed", || segment_files(&settings).len() < 8);
+    block_on(journal.close());
+    let missing = verify(&settings);
+    assert!(missing.problems.iter().any(|problem| problem.what.contains("was missing before")), "{missing:?}");
+}
+
+#[test]
+fn removal_that_was_recorded_is_finished_by_the_next_start() {
+    let directory = TempDir::new().unwrap();
+    let settings = small_segments(directory.path());
+    write_uses(&settings, 200);
+    let copies: Vec<_> = segment_files(&settings).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+    let first = remove_by_retention(&settings).first_segment;
+    // As a crash leaves it between the record and the removal.
+    let (left, path) = &copies[usize::try_from(first).unwrap() - 2];
+    fs::write(path, left).unwrap();
+    assert_intact(&settings);
+    let journal = open_journal(&settings);
+    eventually("the segment is removed", || !path.exists());
+    block_on(journal.close());
+    assert_eq!(assert_intact(&settings).beginning, Beginning::Removed);
+}
+
+#[test]
+fn removed_line_at_the_beginning_is_a_problem() {
+    let directory = TempDir::new().unwrap();
+    let settings = small_segments(directory.path());
+    write_uses(&settings, 200);
+    remove_by_retention(&settings);
+    let first = &segment_files(&settings)[0];
+    let text = fs::read_to_string(first).unwrap();
+    fs::write(first, &text[text.find('\n').unwrap() + 1..]).unwrap();
+    let problems = verify(&settings).problems;
+    assert!(problems.iter().any(|problem| problem.what.contains("first after removed segments")), "{problems:?}");
+}
+
+/// Rewrites a journal as a version before the record of removals would have written it.
+fn make_old(settings: &Settings) {
+    for path in segment_files(settings) {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| {
+            let covered = line.rsplit_once(",\"crc\"").unwrap().0;
+            let old = covered.replacen("\"first\":1,", "\"open\":[],", 1).replacen("\"first\":1", "\"open\":[]", 1);
+            format!("{old},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(old.as_bytes()))
+        });
+        fs::write(&path, lines.collect::<String>()).unwrap();
+    }
+}
+
+#[test]
+fn journal_of_an_earlier_version_gets_its_beginning_at_the_next_start() {
+    let directory = TempDir::new().unwrap();
+    let settings = small_segments(directory.path());
+    write_uses(&settings, 50);
+    make_old(&settings);
+    fs::remove_file(&segment_files(&settings)[0]).unwrap();
+    let report = assert_intact(&settings);
+    assert_eq!((report.beginning, report.first_segment), (Beginning::Unknown, 2));
+    write_uses(&settings, 1);
+    assert_eq!(assert_intact(&settings).beginning, Beginning::Removed);
+    fs::remove_file(&segment_files(&settings)[0]).unwrap();
+    assert_eq!(verify(&settings).beginning, Beginning::Missing);
+}
