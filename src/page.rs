@@ -41,6 +41,11 @@ pub struct PageLimit(usize);
 #[error("`limit` must be a whole number of at least 1; more than 100 is served as 100")]
 pub struct InvalidPageLimit;
 
+/// Error: the text is not a cursor that was made for this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`cursor` is none of this list with these filters; begin without one")]
+pub struct InvalidCursor;
+
 impl<T, N> Page<T, N> {
     /// The first `limit` of the entries that were found, where one entry more says that another page follows.
     pub fn cut(mut items: Vec<T>, limit: usize, position: impl FnOnce(&T) -> N) -> Self {

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::{Management, ManagementError};
-use crate::page::Page;
+use crate::page::{InvalidCursor, Page};
 use crate::state::CursorSecret;
 
 /// Version of the layout above; a change of the layout or of the positions gets the next number.
@@ -29,11 +29,6 @@ const FORMAT: u8 = 1;
 const NONCE: usize = 24;
 /// Characters of a token at most: no position is longer than 60 bytes.
 const MAX_TEXT: usize = 200;
-
-/// Error: the text is not a cursor that was made for this query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`cursor` is none of this list with these filters; begin without one")]
-pub struct InvalidCursor;
 
 /// Seals and opens the cursors of one query.
 pub(super) struct CursorSealer {

@@ -2,11 +2,10 @@
 
 use std::error::Error;
 
-use super::cursor::InvalidCursor;
 use super::read_queue::QueueFull;
 use crate::audit;
 use crate::key::{InvalidDigest, KeyId};
-use crate::page::InvalidPageLimit;
+use crate::page::{InvalidCursor, InvalidPageLimit};
 use crate::quota::QuotaError;
 use crate::state::{self, ChangeError};
 

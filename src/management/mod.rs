@@ -43,7 +43,6 @@ mod error;
 pub(crate) mod duration_text;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
-pub use cursor::InvalidCursor;
 pub use error::{ErrorKind, ManagementError};
 pub use explain::{Explanation, LimitStatus};
 pub use good_practice::GoodPractice;

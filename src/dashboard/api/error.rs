@@ -114,8 +114,8 @@ mod tests {
 
     use super::super::DOCUMENT;
     use super::*;
-    use crate::management::{InvalidCursor, ManagementError as Error};
-    use crate::page::InvalidPageLimit;
+    use crate::management::ManagementError as Error;
+    use crate::page::{InvalidCursor, InvalidPageLimit};
     use crate::state::Unavailable;
 
     /// Errors of the transport, sent before the dashboard sees a request.

@@ -1,6 +1,6 @@
 //! Limits of what one person may ask of the dashboard: requests, and reads of the audit journal.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,13 @@ fn begin(setup: &Setup, user: &SessionUser<'_>, key: &str) -> TcpStream {
     stream
 }
 
+/// Returns `true` if a response that begins so has arrived.
+fn has_begun_with(mut stream: &TcpStream, expected: &[u8]) -> bool {
+    let mut begin = vec![0; expected.len()];
+    stream.set_nonblocking(true).unwrap();
+    stream.read_exact(&mut begin).is_ok() && begin == expected
+}
+
 /// 300 requests for a page of uses, of which none waits for its response, delay neither another person nor requests.
 #[test]
 fn abandoned_reads_stop_and_delay_nobody() {
@@ -59,6 +66,8 @@ fn abandoned_reads_stop_and_delay_nobody() {
     let begun = Instant::now();
     assert_eq!(eve.get(&format!("/keys/{of_eve}/uses")).status, 200);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let read = abandoned.iter().filter(|stream| has_begun_with(stream, b"HTTP/1.1 200")).count();
+    assert!(read <= 20, "{read} reads of one person came before the only one of another");
     drop(abandoned);
     eventually("the queue is empty: what was abandoned has left it", || {
         let debug = format!("{:?}", setup.gateway.management());

@@ -56,11 +56,11 @@ fn invalid_input_is_named() {
     for (path, code, words) in [
         ("/keys?offset=3".to_owned(), "invalid_parameter", "`offset`"),
         (format!("/keys/{id}/uses?limit=1&limit=2"), "invalid_parameter", "`limit` is given twice"),
-        (format!("/keys/{id}/uses?limit=ten"), "invalid_parameter", "`limit`"),
-        (format!("/keys/{id}/uses?limit=0"), "invalid_limit", "1 to 200"),
+        (format!("/keys/{id}/uses?limit=ten"), "invalid_limit", "`limit`"),
+        (format!("/keys/{id}/uses?limit=0"), "invalid_limit", "at least 1"),
         (format!("/keys/{id}/uses?refused=yes"), "invalid_parameter", "`refused`"),
         (format!("/keys/{id}/uses?outcome=bad"), "invalid_parameter", "rate_limited"),
-        (format!("/keys/{id}/uses?before=x"), "invalid_cursor", "`before`"),
+        (format!("/keys/{id}/uses?cursor=x"), "invalid_cursor", "`cursor`"),
     ] {
         says(&ada.get(&path), code, words);
     }
