@@ -8,6 +8,7 @@ mod registration;
 mod decision;
 mod edge;
 mod audit;
+mod termination;
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -24,6 +25,7 @@ use registration::{
 pub use audit::AuditMetrics;
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
+pub use termination::TerminationMetrics;
 
 /// All metrics of a gateway.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct Metrics {
     pub limits: LimitMetrics,
     /// Requests in flight, of all organizations.
     pub in_flight: IntGauge,
+    /// Open exchanges that were ended because their credential was revoked.
+    pub terminated: TerminationMetrics,
     /// Duration and failures of operations of the state.
     pub state: StateMetrics,
     /// Records of the audit journal.
@@ -125,6 +129,7 @@ impl Metrics {
             auth: AuthMetrics::new(r),
             limits: LimitMetrics::new(r),
             in_flight: gauge(r, "in_flight", "Requests in flight"),
+            terminated: TerminationMetrics::new(r),
             state: StateMetrics::new(r),
             audit: AuditMetrics::new(r),
             panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),

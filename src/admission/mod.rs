@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::quota::RateLimitStatus;
 use crate::refusal::{Limit, Refusal};
 use crate::session::TokenDigest;
-use crate::state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota_digest};
+use crate::state::{Admitted, DecideRequest, Decision, State, Unavailable, Validity, session_quota_digest};
 
 use credential::Credential;
 pub use routes::{Route, Routes};
@@ -90,13 +90,18 @@ impl Admission {
         let session = self.state.session(digest, now).await;
         timer.observe_duration();
         let session = session.map_err(|unavailable| self.deny_unavailable(unavailable))?;
-        let Some(user) = session.and_then(|session| session.user()) else { return Err(self.deny(Refusal::NoSession)) };
+        let found = session.and_then(|session| Some((session.user()?, session)));
+        let Some((user, session)) = found else { return Err(self.deny(Refusal::NoSession)) };
         let digest = session_quota_digest(user);
         let request = DecideRequest { digest: &digest, id: None, access: route.access(), now };
-        self.decide(request).await.map_err(|denial| match denial.principal {
-            // The user, and with it the record that meters its sessions, is gone: to the caller, so is the session.
-            None if denial.refusal == Refusal::Unknown => Denial::new(Refusal::NoSession),
-            _ => denial,
+        let decided = self.decide(request).await;
+        let of_session = |validity: Validity| validity.of_session(session.id, session.valid_until());
+        decided.map(|admitted| Admitted { validity: of_session(admitted.validity), ..admitted }).map_err(|denial| {
+            match denial.principal {
+                // The user, and with it the record that meters its sessions, is gone: to the caller, so is the session.
+                None if denial.refusal == Refusal::Unknown => Denial::new(Refusal::NoSession),
+                _ => denial,
+            }
         })
     }
 

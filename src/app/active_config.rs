@@ -14,7 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{Listener, ListenerRole};
 use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use crate::forward::{ResponseOrigin, TrustedProxies};
-use crate::gateway::{EarlyRejection, Gateway};
+use crate::gateway::{EarlyRejection, Gateway, OpenExchanges};
 use crate::request_body::BodyLimits;
 use crate::transport::{ServeOptions, Settings};
 use crate::upstream::Pool;
@@ -27,6 +27,8 @@ pub(super) struct ActiveConfig(Rc<Inner>);
 
 struct Inner {
     handles: SharedHandles,
+    /// Open exchanges of the worker, of all its configurations.
+    open: OpenExchanges,
     services: RefCell<WorkerServices>,
 }
 
@@ -46,8 +48,14 @@ impl ActiveConfig {
     /// The active configuration of a worker that starts.
     pub(super) fn new(handles: SharedHandles, snapshot: &ConfigSnapshot) -> Self {
         let pool = Pool::new(snapshot.endpoints.clone(), &snapshot.config.upstream);
-        let services = RefCell::new(handles.build_services(snapshot, pool));
-        Self(Rc::new(Inner { handles, services }))
+        let open = OpenExchanges::new(Arc::clone(handles.state.revocations()), handles.metrics.terminated.clone());
+        let services = RefCell::new(handles.build_services(snapshot, pool, &open));
+        Self(Rc::new(Inner { handles, open, services }))
+    }
+
+    /// The open exchanges of the worker.
+    pub(super) fn open_exchanges(&self) -> OpenExchanges {
+        self.0.open.clone()
     }
 
     /// The router for the next request on a listener.
@@ -70,7 +78,7 @@ impl ActiveConfig {
     pub(super) fn apply(&self, snapshot: &ConfigSnapshot) {
         let gateway = Rc::clone(&self.0.services.borrow().gateway);
         let pool = gateway.upstream.changed(snapshot.endpoints.clone(), &snapshot.config.upstream);
-        let services = self.0.handles.build_services(snapshot, pool);
+        let services = self.0.handles.build_services(snapshot, pool, &self.0.open);
         let replaced = self.0.services.replace(services);
         // Dropping the old services may close upstream connections, which must not happen while the cell is borrowed.
         drop(replaced);
@@ -78,8 +86,8 @@ impl ActiveConfig {
 }
 
 impl SharedHandles {
-    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool) -> WorkerServices {
-        let gateway = Rc::new(self.build_gateway(snapshot, pool));
+    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool, open: &OpenExchanges) -> WorkerServices {
+        let gateway = Rc::new(self.build_gateway(snapshot, pool, open));
         let listeners = snapshot.config.listen.iter().enumerate();
         let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
         let roles: Vec<ListenerRole> = snapshot.config.listen.iter().map(|listener| listener.role).collect();
@@ -102,7 +110,7 @@ impl SharedHandles {
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
 
-    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool) -> Gateway {
+    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool, open: &OpenExchanges) -> Gateway {
         let routes = Routes::new(&snapshot.config.routes, &self.metrics);
         let limits = self.body_limits(&snapshot.config.transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
@@ -127,6 +135,7 @@ impl SharedHandles {
             metrics: self.metrics.clone(),
             early_rejection: EarlyRejection::new(&self.metrics),
             tunnel_idle: snapshot.config.tunnel_idle,
+            open: open.clone(),
             ids: ContextV7::new(),
         }
     }

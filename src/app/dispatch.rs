@@ -12,7 +12,7 @@ use crate::dashboard::Dashboard;
 use crate::forward::ResponseOrigin;
 use crate::gateway::{Gateway, GuardedBody};
 use crate::identity::Peer;
-use crate::transport::UpgradeSlot;
+use crate::transport::ExchangeHandle;
 
 /// Routes the requests of one listener to the gateway or to the dashboard.
 ///
@@ -30,11 +30,11 @@ impl ListenerRouter {
     pub(super) async fn dispatch(
         &self,
         peer: &Rc<Peer>,
-        upgrade_slot: &UpgradeSlot,
+        downstream: &ExchangeHandle,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let Some(dashboard) = &self.dashboard else {
-            return self.gateway.handle(peer, upgrade_slot, self.origin, request).await;
+            return self.gateway.handle(peer, downstream, self.origin, request).await;
         };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         match (self.role, is_dashboard_path) {
@@ -42,7 +42,7 @@ impl ListenerRouter {
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
             (ListenerRole::Api, true) => own(dashboard.not_found()),
             (ListenerRole::All | ListenerRole::Api, false) => {
-                self.gateway.handle(peer, upgrade_slot, self.origin, request).await
+                self.gateway.handle(peer, downstream, self.origin, request).await
             }
         }
     }

@@ -98,13 +98,17 @@ impl Worker {
     /// Serves all listeners until they have drained, or the gateway ends.
     async fn serve(self) {
         let handles = SharedHandles { state: State::for_thread(&self.handles.state).await, ..self.handles };
+        let state = Arc::clone(&handles.state);
         let active_config = ActiveConfig::new(handles, &self.snapshot);
+        let open_exchanges = active_config.open_exchanges();
         spawn_local(run_commands(self.commands, active_config.clone()));
         let start =
             |(index, listener)| spawn_local(serve_listener(listener, index, self.phase.clone(), active_config.clone()));
         let listeners: Vec<_> = self.listeners.into_iter().enumerate().map(start).collect();
         tokio::select! {
             () = join_listeners(listeners) => {}
+            // Never completes. Here, and not in a task of its own, so that a panic of it ends the worker.
+            () = open_exchanges.end_revoked(&state) => {}
             () = wait_for_phase(self.phase.clone(), Phase::Ending) => {}
         }
     }
@@ -154,9 +158,9 @@ async fn serve_listener(
             service_fn(move |request| {
                 // Taken for each request and not for each connection, so that a reload also reaches connections that
                 // stay open.
-                let (router, peer, upgrade_slot) =
-                    (active_config.router(index), Rc::clone(&peer), upgrade_slot.clone());
-                async move { Ok::<_, Infallible>(router.dispatch(&peer, &upgrade_slot, request).await) }
+                let (router, peer, downstream) =
+                    (active_config.router(index), Rc::clone(&peer), upgrade_slot.exchange());
+                async move { Ok::<_, Infallible>(router.dispatch(&peer, &downstream, request).await) }
             })
         },
     )

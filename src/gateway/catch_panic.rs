@@ -18,11 +18,13 @@ pub(super) async fn catch_panic<T>(answer: impl Future<Output = T>) -> Option<T>
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::audit::{self, Filter, Journal, Outcome, Reader, Use};
     use crate::clock;
+    use crate::gateway::OpenExchanges;
     use crate::gateway::exchange::Exchange;
     use crate::identity::{AuthMethod, OrgId, UserId};
     use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
@@ -32,6 +34,7 @@ mod tests {
     use crate::state::{
         Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded,
     };
+    use crate::transport::ResetHandle;
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
@@ -112,9 +115,11 @@ mod tests {
         };
         let entry = journal.begin(&opening).await.unwrap();
         metrics.in_flight.inc();
+        let open = OpenExchanges::new(Arc::clone(state.revocations()), metrics.terminated.clone());
         let exchange = Exchange {
             _permit: admitted.permit,
             entry: Some(entry),
+            open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
             arrived: clock::now(),
             upload: UploadProgress::default(),
             status: None,

@@ -5,6 +5,7 @@ use http::{Response, StatusCode};
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
+use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
@@ -18,9 +19,12 @@ use crate::state::{Admitted, Permit};
 /// Guard of an admitted request: its slot and its open audit entry.
 ///
 /// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
+/// - It is reset, and the outcome is `terminated`, when its credential is revoked.
 pub(super) struct Exchange {
     pub(super) _permit: Permit,
     pub(super) entry: Option<AuditEntry>,
+    /// Ends the exchange when its credential is revoked.
+    pub(super) open: OpenExchange,
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
     pub(super) upload: UploadProgress,
@@ -49,9 +53,12 @@ impl Gateway {
         route: &Route,
     ) -> Exchange {
         self.metrics.in_flight.inc();
+        let Admitted { principal, validity, permit, .. } = admitted;
+        let reset = arrival.downstream.reset_handle();
         Exchange {
-            _permit: admitted.permit,
+            _permit: permit,
             entry: Some(entry),
+            open: self.open.register(principal, validity, reset, arrival.log_position),
             arrived: arrival.time,
             upload: body.upload(),
             status: None,
@@ -100,7 +107,11 @@ impl Drop for Exchange {
             // A panic drops the exchange, too. It is not the client's doing, and the client is answered with 500, unless
             // the head of another response was sent before.
             let panicked = std::thread::panicking();
-            let default = if panicked { Outcome::InternalError } else { Outcome::Aborted };
+            let default = match panicked {
+                true => Outcome::InternalError,
+                false if self.open.is_terminated() => Outcome::Terminated,
+                false => Outcome::Aborted,
+            };
             let status = self.status.or(panicked.then_some(StatusCode::INTERNAL_SERVER_ERROR));
             entry.close(UseEnd {
                 outcome: self.outcome.unwrap_or(default),

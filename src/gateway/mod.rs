@@ -19,12 +19,17 @@
 //!   sending it.
 //! - A denied request costs no token and holds no slot. An admitted one has paid its token, whatever becomes of it; also
 //!   when its audit entry could not be written.
+//! - An exchange whose key, secret, user, organization or session is revoked while it is open is reset, within a second
+//!   of the acknowledgement of the change (`open_exchanges`).
 //! - A panic within a request is answered with 500 and harms no other request.
 
 mod request;
 mod head;
 mod denial;
 mod exchange;
+mod open_exchanges;
+mod exchange_slots;
+mod credential_checks;
 mod response;
 mod guarded_body;
 mod tunnel;
@@ -56,7 +61,7 @@ use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
 use crate::state::Admitted;
-use crate::transport::{Settings, UpgradeSlot};
+use crate::transport::{ExchangeHandle, Settings};
 use crate::upstream::{Pool, ResponseBody, UpstreamResponse};
 
 use catch_panic::catch_panic;
@@ -67,6 +72,7 @@ use request::Arrival;
 
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
+pub use open_exchanges::OpenExchanges;
 
 /// One worker's gateway.
 pub struct Gateway {
@@ -94,6 +100,8 @@ pub struct Gateway {
     pub early_rejection: EarlyRejection,
     /// Time without a byte after which a tunnel, or a long-lived exchange, ends.
     pub tunnel_idle: Duration,
+    /// Open exchanges of this worker, which end when their credential is revoked.
+    pub open: OpenExchanges,
     /// Keeps the request ids of this worker unique and in order.
     pub ids: ContextV7,
 }
@@ -101,17 +109,17 @@ pub struct Gateway {
 impl Gateway {
     /// Answers one request. Never fails: every refusal is a response, and so is a panic.
     ///
-    /// A response that switches protocols puts its tunnel into `upgrade_slot`. `origin` is the one on which browsers see
-    /// the response.
+    /// A response that switches protocols hands its tunnel to `downstream`. `origin` is the one on which browsers see the
+    /// response.
     pub async fn handle(
         &self,
         peer: &Peer,
-        upgrade_slot: &UpgradeSlot,
+        downstream: &ExchangeHandle,
         origin: ResponseOrigin,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival { origin, ..Arrival::new(peer, upgrade_slot, &head, &self.trusted_proxies, &self.ids) };
+        let arrival = Arrival { origin, ..Arrival::new(self, peer, downstream, &head) };
         let expects_continue = head.headers.contains_key(EXPECT);
         // Taken when the request goes to the upstream; a body that is left here is still unread.
         let mut body = Some(body);

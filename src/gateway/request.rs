@@ -6,14 +6,15 @@ use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
-use uuid::{ContextV7, Timestamp, Uuid};
+use uuid::{Timestamp, Uuid};
 
+use super::Gateway;
 use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
-use crate::forward::{Client, ResponseOrigin, TrustedProxies};
+use crate::forward::{Client, ResponseOrigin};
 use crate::identity::{AuthMethod, Peer, Principal};
-use crate::transport::UpgradeSlot;
+use crate::transport::ExchangeHandle;
 
 /// Facts about a request that are known when its head has arrived.
 pub(super) struct Arrival<'a> {
@@ -25,8 +26,10 @@ pub(super) struct Arrival<'a> {
     pub(super) time: Micros,
     /// Other end of the connection.
     pub(super) peer: &'a Peer,
-    /// Slot for the tunnel of a response that switches protocols.
-    pub(super) upgrade_slot: &'a UpgradeSlot,
+    /// Handle of the exchange on its connection.
+    pub(super) downstream: &'a ExchangeHandle,
+    /// Position in the revocation log before the credential was checked.
+    pub(super) log_position: u64,
     /// HTTP version of the request.
     pub(super) version: Version,
     /// Client, by the trusted-proxy rule.
@@ -38,22 +41,17 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    pub(super) fn new(
-        peer: &'a Peer,
-        upgrade_slot: &'a UpgradeSlot,
-        head: &Parts,
-        trusted: &TrustedProxies,
-        ids: &ContextV7,
-    ) -> Self {
-        let id = Uuid::new_v7(Timestamp::now(ids));
+    pub(super) fn new(gateway: &Gateway, peer: &'a Peer, downstream: &'a ExchangeHandle, head: &Parts) -> Self {
+        let id = Uuid::new_v7(Timestamp::now(&gateway.ids));
         Self {
             id,
             id_header: id_header(id),
             time: clock::now(),
             peer,
-            upgrade_slot,
+            downstream,
+            log_position: gateway.open.position(),
             version: head.version,
-            client: Client::find(peer, &head.headers, trusted),
+            client: Client::find(peer, &head.headers, &gateway.trusted_proxies),
             is_head: head.method == Method::HEAD,
             origin: ResponseOrigin::Api,
         }

@@ -68,7 +68,7 @@ impl Gateway {
     fn open_tunnel(&self, arrival: &Arrival<'_>, upstream: Tunnel, exchange: Exchange) {
         let (idle, timeouts) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
         let tunnel = TunnelExchange::new(exchange);
-        arrival.upgrade_slot.on_upgrade(move |client| tunnel.run(client, upstream, idle, timeouts));
+        arrival.downstream.on_upgrade(move |client| tunnel.run(client, upstream, idle, timeouts));
     }
 }
 

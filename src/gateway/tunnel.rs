@@ -7,6 +7,7 @@
 //! | the client's side fails | the outcome is `aborted` |
 //! | the upstream's side fails | the outcome is `upstream_error` |
 //! | nothing goes through for the idle time | the outcome is `aborted`, and the time-out is counted |
+//! | the credential is revoked | both sides are reset; the outcome is `terminated` |
 //! | the connection is dropped, as at the end of a drain | the outcome is `aborted` |
 //!
 //! - It runs in the task of the client's connection and holds the exchange: permit, in-flight count and audit entry, whose
@@ -14,6 +15,7 @@
 //! - It holds no more than one buffer in each direction.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,6 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
 use crate::audit::Outcome;
+use crate::upstream::Tunnel;
 
 /// Bytes of the buffer in each direction: some messages of a WebSocket.
 const BUFFER: usize = 16 * 1024;
@@ -60,17 +63,19 @@ impl TunnelExchange {
         Self { exchange, traffic: Rc::new(traffic) }
     }
 
-    /// Passes bytes both ways, until both sides have ended, one fails, or nothing goes through for the idle time. Counts
-    /// the latter in `timeouts`.
-    pub(super) async fn run<C, U>(mut self, client: C, mut upstream: U, idle: Duration, timeouts: IntCounter)
+    /// Passes bytes both ways, until both sides have ended, one fails, the credential is revoked, or nothing goes through
+    /// for the idle time. Counts the latter in `timeouts`.
+    pub(super) async fn run<C>(mut self, client: C, mut upstream: Tunnel, idle: Duration, timeouts: IntCounter)
     where
         C: AsyncRead + AsyncWrite + Unpin,
-        U: AsyncRead + AsyncWrite + Unpin,
     {
         // The 101 may have waited for a slow client since the exchange was made.
         self.traffic.last.set(Instant::now());
         let mut client = MeteredStream { stream: client, traffic: Rc::clone(&self.traffic) };
         let outcome = tokio::select! {
+            // First, so that nothing passes any more.
+            biased;
+            () = self.wait_until_terminated() => Outcome::Terminated,
             copied = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER) => match copied {
                 Ok(_) => Outcome::Completed,
                 Err(error) => self.classify_error(&error),
@@ -80,7 +85,15 @@ impl TunnelExchange {
                 Outcome::Aborted
             }
         };
+        if outcome == Outcome::Terminated {
+            upstream.reset_on_close();
+        }
         self.exchange.end(outcome);
+    }
+
+    /// Completes when the credential is revoked. Resetting the exchange wakes the task.
+    async fn wait_until_terminated(&self) {
+        poll_fn(|_| if self.exchange.open.is_terminated() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     fn classify_error(&self, error: &io::Error) -> Outcome {

@@ -8,7 +8,7 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::RateLimitStatus;
 use crate::refusal::Refusal;
 
-use super::Permit;
+use super::{Permit, Validity};
 
 /// Request for one decision.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub struct Admitted {
     pub number: u64,
     /// True when the shared state was away and this gateway admitted the request against its own share of the limits.
     pub provisional: bool,
+    /// Validity of the credential, by which the exchange is ended when the credential is revoked.
+    pub validity: Validity,
     /// The slot, released on drop.
     pub permit: Permit,
 }

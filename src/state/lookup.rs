@@ -1,7 +1,10 @@
 //! Look-ups of single records of the directory.
 
-use super::{Org, State, Unavailable, User};
-use crate::identity::{OrgId, UserId};
+use std::sync::Arc;
+
+use super::{CredentialStatus, Org, RevocationLog, State, Unavailable, User, Validity};
+use crate::clock::Micros;
+use crate::identity::{OrgId, Principal, UserId};
 
 impl State {
     /// One organization.
@@ -34,6 +37,31 @@ impl State {
         match self {
             Self::Embedded(state) => Ok(state.user_by_email(org, email)),
             Self::Redis(state) => state.user_by_email(org, email).await,
+        }
+    }
+
+    /// The log of revocations, which ends exchanges that are open.
+    pub fn revocations(&self) -> &Arc<RevocationLog> {
+        match self {
+            Self::Embedded(state) => state.revocations(),
+            Self::Redis(state) => state.revocations(),
+        }
+    }
+
+    /// Checks whether the credential of an admitted request is still valid, with its user and organization. Takes nothing,
+    /// and is no use of a session.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn check_credential(
+        &self,
+        principal: &Principal,
+        validity: &Validity,
+        now: Micros,
+    ) -> Result<CredentialStatus, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.check_credential(validity, now)),
+            Self::Redis(state) => state.check_credential(principal, validity, now).await,
         }
     }
 }

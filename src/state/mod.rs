@@ -22,6 +22,8 @@ mod decision;
 mod permit;
 mod records;
 mod session_quota;
+mod validity;
+mod revocation_log;
 mod change;
 mod error;
 mod sessions;
@@ -45,9 +47,11 @@ pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, 
 pub use permit::Permit;
 pub use records::{Key, Org, User};
 pub use redis::Redis;
+pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use session_quota::{is_session_quota_digest, session_quota_digest};
 pub use sessions::{Membership, Session};
 pub use settings::Settings;
+pub use validity::{CredentialId, CredentialStatus, RevokedBy, Validity};
 
 /// The state of a gateway.
 #[derive(Debug)]

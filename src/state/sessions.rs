@@ -66,7 +66,12 @@ impl Session {
 
     /// Returns true when it is valid at this time.
     pub fn is_live(&self, now: Micros) -> bool {
-        now < self.expires && now < self.seen.after(self.idle)
+        now < self.valid_until()
+    }
+
+    /// The time at which it ends, unless it is used before.
+    pub fn valid_until(&self) -> Micros {
+        self.expires.min(self.seen.after(self.idle))
     }
 }
 

@@ -11,6 +11,7 @@
 //! tracked_service     the service between the HTTP library and the gateway: exchanges begin and end
 //! watchdog, activity  time-outs of a connection, and the phases that they are measured from
 //! upgrade, stream     a connection's bytes, also behind a 101
+//! reset               ends an exchange on request of the service
 //! drain               stages of a listener that closes, known to all its connections
 //! connection_limiter  permits, in total and for each address
 //! serving, settings   what is served on a listener, and how
@@ -31,6 +32,7 @@ mod tracked_service;
 mod watchdog;
 mod activity;
 mod upgrade;
+mod reset;
 mod stream;
 mod drain;
 mod connection_limiter;
@@ -40,7 +42,8 @@ mod settings;
 pub use accept::{bind, proxy_protocol, serve};
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;
+pub use reset::ResetHandle;
 pub use serving::{HeadError, Http2Negotiation, ServeOptions};
 pub use settings::Settings;
 pub use stream::Upgraded;
-pub use upgrade::UpgradeSlot;
+pub use upgrade::{ExchangeHandle, UpgradeSlot};

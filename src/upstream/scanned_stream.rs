@@ -99,6 +99,13 @@ impl ConnectionState {
     }
 }
 
+impl ScannedStream {
+    /// Has the kernel reset the connection when it is closed (`SO_LINGER` 0).
+    pub(super) fn reset_on_close(&self) -> io::Result<()> {
+        tcp_stream(&self.0.socket.borrow()).set_zero_linger()
+    }
+}
+
 impl AsyncRead for ScannedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();

@@ -25,6 +25,13 @@ impl Tunnel {
     pub(super) fn new(ahead: Bytes, stream: ScannedStream, in_flight: InFlight) -> Self {
         Self { ahead, stream, _in_flight: in_flight }
     }
+
+    /// Has the connection reset when it is closed: its end is then not taken for the end of what was sent.
+    pub fn reset_on_close(&self) {
+        if let Err(error) = self.stream.reset_on_close() {
+            tracing::debug!(%error, "cannot set SO_LINGER: the connection to the upstream is closed without a reset");
+        }
+    }
 }
 
 impl AsyncRead for Tunnel {

@@ -29,17 +29,17 @@ routes:
 ";
 
 /// Upstream that speaks HTTP/2.
-struct Server {
+pub struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
     /// Lengths of request bodies that came whole; errors for those that broke off.
-    bodies: mpsc::Receiver<Result<usize, ()>>,
+    pub bodies: mpsc::Receiver<Result<usize, ()>>,
 }
 
 impl Server {
-    fn start(max_streams: u32) -> Self {
+    pub fn start(max_streams: u32) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let (told, bodies) = mpsc::channel();
@@ -73,12 +73,12 @@ impl Server {
         server
     }
 
-    fn with(&self, blocks: &str) -> Gateway {
+    pub fn with(&self, blocks: &str) -> Gateway {
         let endpoint = format!("upstream: {{ endpoints: [\"http://{}\"], protocol: http2 }}\n", self.address);
         Gateway::with(&[], &format!("{endpoint}{blocks}"))
     }
 
-    fn calls(&self) -> usize {
+    pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 }

@@ -13,6 +13,7 @@ mod hostile_upstream;
 mod http2;
 mod limits;
 mod revocation;
+mod revoked_exchanges;
 mod gateways_on_redis;
 mod tls;
 mod upgrades;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keygate::admin::{self, Operation, Reply};
@@ -32,6 +33,16 @@ pub struct Key {
     pub user: UserId,
 }
 
+/// Performs operations at a gateway, from any thread.
+#[derive(Clone)]
+pub struct Operator(Arc<Management>);
+
+impl Operator {
+    pub fn perform(&self, operation: Operation) -> Reply {
+        block_on(admin::perform(&self.0, operation, clock::now())).unwrap()
+    }
+}
+
 impl Gateway {
     /// The default configuration, one upstream.
     pub fn start(upstream: &Upstream) -> Self {
@@ -54,6 +65,11 @@ impl Gateway {
     /// Management of the gateway.
     pub fn management(&self) -> &Management {
         &self.app.as_ref().expect("the gateway runs").management
+    }
+
+    /// Performs operations, on any thread.
+    pub fn operator(&self) -> Operator {
+        Operator(Arc::clone(&self.app.as_ref().expect("the gateway runs").management))
     }
 
     pub fn perform(&self, operation: Operation) -> Reply {

@@ -79,14 +79,23 @@ pub enum Outcome {
     ClientError,
     /// The gateway failed while it handled the request.
     InternalError,
+    /// Ended by the gateway, because its key, secret, user, organization or session was revoked while it was open.
+    Terminated,
     /// The client disconnected, or the gateway died.
     Aborted,
 }
 
 impl Outcome {
     /// Outcomes that are not refusals.
-    const OTHERS: [Self; 6] =
-        [Self::InProgress, Self::Completed, Self::UpstreamError, Self::InternalError, Self::ClientError, Self::Aborted];
+    const OTHERS: [Self; 7] = [
+        Self::InProgress,
+        Self::Completed,
+        Self::UpstreamError,
+        Self::InternalError,
+        Self::ClientError,
+        Self::Terminated,
+        Self::Aborted,
+    ];
 
     /// All outcomes that a record can have.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -121,6 +130,7 @@ impl Outcome {
             Self::UpstreamError => "upstream_error",
             Self::ClientError => "client_error",
             Self::InternalError => "internal_error",
+            Self::Terminated => "terminated",
             Self::Aborted => "aborted",
         }
     }
@@ -214,7 +224,7 @@ mod tests {
         let names: Vec<&str> = Outcome::all().map(Outcome::name).collect();
         let refused = ["unknown", "revoked", "expired", "user_removed", "org_suspended", "forbidden", "not_found"];
         let limited = ["rate_limited", "too_many_in_flight"];
-        let failed = ["upstream_error", "internal_error", "client_error", "aborted"];
+        let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted"];
         assert_eq!(names, [&["in_progress", "completed"], &refused[..], &limited, &failed].concat());
         for outcome in Outcome::all() {
             let json = serde_json::to_string(&outcome).unwrap();

@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 15] = [
+const ALL: [OutcomeText; 16] = [
     good("completed", "Completed", "The whole response was sent."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
@@ -42,6 +42,8 @@ const ALL: [OutcomeText; 15] = [
     refused("unknown", "Unknown key", "There is no such key. Check that it was copied whole."),
     failed("upstream_error", "Upstream error", "The service behind the gateway failed or was too slow. Try again later."),
     failed("client_error", "Client error", "The request body was too large, too slow or malformed."),
+    failed("terminated", "Terminated",
+        "The key, its owner, the organization or the session was revoked while the request was open. Use a key that is valid."),
     failed("aborted", "Aborted", "The client disconnected before the response ended, or the gateway was stopped."),
     failed("internal_error", "Gateway error", "The gateway failed. Give its operator the time of the request."),
 ];

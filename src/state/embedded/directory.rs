@@ -16,7 +16,7 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
 use crate::state::listing::KeyPosition;
-use crate::state::{Change, Defaults, Key, Org, User, session_quota_digest};
+use crate::state::{Change, Defaults, Key, Org, RevocationLog, User, session_quota_digest};
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_record::{DirtyKeys, KeyRecord};
@@ -34,6 +34,7 @@ pub(super) struct Directory {
     /// The keys whose usage is to be written back.
     pub(super) dirty: DirtyKeys,
     pub(super) sessions: Sessions,
+    pub(super) revocations: Arc<RevocationLog>,
 }
 
 /// Organizations with their users and keys.
@@ -90,6 +91,7 @@ impl Directory {
             tree: RwLock::new(tree),
             dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
+            revocations: Arc::new(RevocationLog::new()),
         }
     }
 

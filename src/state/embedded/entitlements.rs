@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use crate::key::{KeyDigest, KeyId};
+use crate::state::Validity;
 
 use super::org_record::OrgRecord;
 
@@ -36,7 +37,16 @@ impl Secrets {
 
     /// Returns true when a secret with this digest is valid at this time.
     pub(super) fn accept(&self, digest: &KeyDigest, now: Micros) -> bool {
-        self.current == *digest || self.previous.is_some_and(|(previous, until)| previous == *digest && now < until)
+        now < self.valid_until(digest)
+    }
+
+    /// The time until which a secret with this digest is valid; the epoch when it is not.
+    pub(super) fn valid_until(&self, digest: &KeyDigest) -> Micros {
+        if self.current == *digest {
+            return Validity::FOREVER;
+        }
+        let previous = self.previous.filter(|(previous, _)| previous == digest);
+        previous.map_or(Micros(0), |(_, until)| until)
     }
 
     /// Replaces the current digest, which stays valid until `until`.

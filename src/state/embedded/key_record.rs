@@ -16,7 +16,9 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
-use crate::state::{Admitted, DecideRequest, Decision, Key, KeyExport, Permit};
+use crate::state::{
+    Admitted, CredentialStatus, DecideRequest, Decision, Key, KeyExport, Permit, RevocationEntry, RevokedBy, Validity,
+};
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_state::{KeyState, Usage};
@@ -90,6 +92,7 @@ impl KeyRecord {
                     rate_limit,
                     number: state.uses,
                     provisional: false,
+                    validity: Validity::new(*request.digest, state.secrets.valid_until(request.digest)),
                     permit: Permit::Embedded(permit),
                 })
             }
@@ -117,6 +120,26 @@ impl KeyRecord {
         state.uses += 1;
         state.last_used = Some(request.now);
         Ok(slot)
+    }
+
+    /// Checks whether a credential that was admitted by this record is still valid.
+    pub(super) fn check_credential(&self, digest: &KeyDigest, now: Micros) -> CredentialStatus {
+        let state = self.state();
+        let until = state.secrets.valid_until(digest);
+        let revoked = [
+            (state.revoked.is_some(), RevokedBy::Key),
+            (until <= now, RevokedBy::Secret),
+            (state.user_removed, RevokedBy::User),
+            (self.org.is_suspended(), RevokedBy::Org),
+        ];
+        let reason = revoked.into_iter().find_map(|(is_revoked, reason)| is_revoked.then_some(reason));
+        reason.map_or(CredentialStatus::Valid(until), CredentialStatus::Revoked)
+    }
+
+    /// The secrets that are valid, as an entry of the revocation log.
+    pub(super) fn secrets_entry(&self) -> RevocationEntry {
+        let state = self.state();
+        RevocationEntry::Secrets { key: self.id, current: state.secrets.current, previous: state.secrets.previous }
     }
 
     /// The rate-limit status at `now`. Takes nothing.

@@ -28,6 +28,7 @@ mod key_record;
 mod listed_keys;
 mod sessions;
 mod directory;
+mod revocations;
 mod sql;
 mod state_file;
 mod file_reserve;

@@ -200,7 +200,7 @@ impl WriterThread {
             if result.is_ok()
                 && let Operation::Change(change) = operation
             {
-                self.directory.apply(change);
+                self.directory.apply_and_log(change);
             }
             // An error says that the caller has gone; the change is made all the same.
             let _ = reply.send(result);

@@ -1,5 +1,5 @@
-//! The background tasks of the process: heartbeat with reports of uses that were admitted offline, and assertion of
-//! revocations.
+//! The background tasks of the process: heartbeat with reports of uses that were admitted offline, assertion of
+//! revocations, and the reader of the revocation log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::client::{ClientShared, RedisClient};
 use super::decide::Decider;
+use super::revocation_reader::RevocationReader;
 use super::slots::{Heartbeat, SlotLeases};
 
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
@@ -20,13 +21,14 @@ pub(super) struct Maintenance(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
 impl Maintenance {
     /// Starts the tasks on the current runtime. `decider` has a client of its own, so that no decision waits behind a
-    /// report; `assertion` is a task apart, so that it delays no heartbeat.
+    /// report; `assertion` is a task apart, and so is the `reader` of the revocation log, so that they delay no heartbeat.
     pub(super) fn start(
         slots: Arc<SlotLeases>,
         decider: Decider,
         client: RedisClient,
         lease: Duration,
         assertion: impl Future<Output = ()> + Send + 'static,
+        reader: RevocationReader,
     ) -> Self {
         let heartbeat = tokio::spawn(async move {
             let mut heartbeat = Heartbeat::new(lease);
@@ -36,7 +38,8 @@ impl Maintenance {
                 heartbeat.run_round(&slots, &client).await;
             }
         });
-        Self(Arc::new(Mutex::new(vec![heartbeat, tokio::spawn(assertion)])))
+        let others = [tokio::spawn(assertion), tokio::spawn(reader.run())];
+        Self(Arc::new(Mutex::new([heartbeat].into_iter().chain(others).collect())))
     }
 
     /// Ends the tasks. Returns false if they were ended before.

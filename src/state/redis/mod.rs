@@ -32,6 +32,8 @@
 //! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the gateway
 //!   that acknowledged them, and written to the new primary by it, so that the others obey them, too (`revocations`).
 //!   They are undone only when the gateway dies together with the primary;
+//! - entries of the revocation log may be lost: every gateway notices it, and checks all its open exchanges
+//!   (`revocation_reader`);
 //! - a ticket may be taken once more;
 //! - other changes (a new key, a new session, a rotation, a suspension, permissions, limits) are undone.
 //!
@@ -71,7 +73,7 @@ use crate::quota::Quota;
 use crate::session::TokenDigest;
 use crate::tls;
 
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Unavailable};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 
 mod settings;
 mod active_defaults;
@@ -85,6 +87,8 @@ mod revocations;
 mod directory;
 mod digest_index;
 mod lookup;
+mod open_credentials;
+mod revocation_reader;
 mod maintenance;
 mod unavailable;
 mod client;
@@ -97,6 +101,7 @@ use directory::{Directory, DirectoryShared};
 use import::Importer;
 use maintenance::Maintenance;
 use record_names::RecordNames;
+use revocation_reader::RevocationReader;
 use revocations::{KeptRevocations, assert_revocations};
 use scripts::Scripts;
 use slots::SlotLeases;
@@ -131,6 +136,8 @@ pub struct Redis {
     decider: Decider,
     slots: Arc<SlotLeases>,
     directory: Directory,
+    /// Log of revocations, shared by all threads.
+    revocations: Arc<RevocationLog>,
     maintenance: Maintenance,
 }
 
@@ -166,14 +173,17 @@ impl Redis {
         let background = RedisClient::start(&client_shared);
         let background_decider = decider.with_client(background.clone());
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
-        let maintenance =
-            Maintenance::start(Arc::clone(&slots), background_decider, background, settings.lease, assertion);
+        let (log, failovers) = (Arc::new(RevocationLog::new()), Arc::clone(client_shared.failovers()));
+        let names = RecordNames::new(&settings.prefix);
+        let reader = RevocationReader::new(background.clone(), &names, Arc::clone(&log), failovers);
+        let (lease, heartbeat_slots) = (settings.lease, Arc::clone(&slots));
+        let maintenance = Maintenance::start(heartbeat_slots, background_decider, background, lease, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
         let directory = Directory::new(Arc::new(directory_shared), client.clone(), commit_client);
-        Ok(Self { client, client_shared, decider, slots, directory, maintenance })
+        Ok(Self { client, client_shared, decider, slots, directory, revocations: log, maintenance })
     }
 
     /// The same state with connections of its own, on the current runtime. The first attempt to connect has ended when
@@ -187,6 +197,7 @@ impl Redis {
             decider: self.decider.with_client(client.clone()),
             slots: Arc::clone(&self.slots),
             directory: self.directory.with_client(client.clone()),
+            revocations: Arc::clone(&self.revocations),
             maintenance: self.maintenance.clone(),
             client,
         }

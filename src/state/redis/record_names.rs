@@ -19,6 +19,7 @@
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
 //! | ticket | `P:ticket:HEX` | hash that expires |
+//! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
 //!
 //! `P` is the configured prefix. A key's id begins with the organization's tag. So everything that one decision or one
 //! change reads and writes is in one hash slot, which is known before anything is looked up; organizations spread over
@@ -118,6 +119,10 @@ impl RecordNames {
         format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
     }
 
+    pub(super) fn revocations(&self) -> String {
+        format!("{}:{{revocations}}", self.prefix)
+    }
+
     /// Written on every connect, to check that writing works and is fast enough; it expires.
     pub(super) fn probe(&self) -> String {
         format!("{}:probe", self.prefix)
@@ -141,6 +146,11 @@ pub(crate) fn orgs_slot() -> u16 {
 /// The hash slot of the gateways.
 pub(super) fn gateways_slot() -> u16 {
     hash_slot("gateways")
+}
+
+/// The hash slot of the revocation log.
+pub(super) fn revocations_slot() -> u16 {
+    hash_slot("revocations")
 }
 
 /// The hash slot of the index of sessions.

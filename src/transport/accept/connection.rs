@@ -50,7 +50,7 @@ pub(super) async fn run<S, B>(
     let (stream, upgrade_slot) = (SharedStream::new(stream), UpgradeSlot::default());
     let service = service(peer, upgrade_slot.clone());
     if http2 {
-        http2::run(stream, &options, &registration, service).await;
+        http2::run(stream, &options, &registration, service, upgrade_slot).await;
     } else {
         http1::run(stream, &options, &registration, service, &upgrade_slot).await;
     }

@@ -12,10 +12,11 @@
 //! |--------------------------------------|---------------------------------------|----------------------------|
 //! | a response cut off, ended by close   | none                                  | reset                      |
 //! | a stalled write                      | none                                  | reset                      |
+//! | the service, which resets an exchange | none                                 | reset                      |
 //! | a refused or slow head               | response to the head error            | lingers, then closes       |
 //! | a response with `Connection: close`  | none                                  | lingers, then closes       |
 //! | client, idle time-out, drain         | none                                  | closes                     |
-//! | 101                                  | those of the upgrade hook             | when the hook ends         |
+//! | 101                                  | those of the upgrade hook             | when the hook ends, or reset |
 
 mod chunked;
 mod exchange;
@@ -25,7 +26,7 @@ mod state;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -45,6 +46,7 @@ use self::head_gate::HeadGate;
 use self::state::Http1State;
 use super::activity::Phase;
 use super::drain::{DrainStage, Registration};
+use super::reset::ResetHandle;
 use super::serving::{HeadError, ServeOptions, log_end};
 use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close, upgraded};
@@ -74,24 +76,40 @@ pub(super) async fn run<S, B>(
 {
     let settings = &options.settings;
     let state = Rc::new(Http1State::new());
+    upgrade_slot.set_reset(ResetHandle::new(Rc::clone(&state)));
     let io = InspectedStream::new(stream.clone(), HeadGate::new(Rc::clone(&state), head_limits(settings)));
     let exchange_state = Rc::clone(&state);
     let begin = move |version: Version| Http1Exchange::begin(&exchange_state, version);
     let mut connection = builder(settings).serve_connection(TokioIo::new(io), TrackedService { service, begin });
     let shut_down = http1::Connection::graceful_shutdown;
-    let expired = drive(Pin::new(&mut connection), shut_down, &state, registration, settings).await;
+    let driven = drive(Pin::new(&mut connection), shut_down, &state, registration, settings);
+    let expired = until_reset(&state, driven).await;
     if let Some(expired) = expired {
         expired.count(&options.timeouts);
-    } else if let Some(hook) = upgrade_slot.take() {
+    } else if !state.is_reset()
+        && let Some(hook) = upgrade_slot.take()
+    {
         let parts = connection.into_parts();
         // What came behind the request: some of it in the library's buffer, the rest held at the gate.
         let mut prefix = BytesMut::from(parts.read_buf);
         prefix.unsplit(parts.io.into_inner().into_inspector().into_held());
-        return hook(upgraded(prefix, stream)).await;
+        hook(upgraded(prefix, stream.clone())).await;
+        if state.is_reset() {
+            reset_on_close(&stream);
+        }
+        return;
     }
     // The library's half is gone before the last bytes are written.
     drop(connection);
     end(stream, options, &state, expired).await;
+}
+
+/// Polls a driven connection until it ends, or until the service asks for a reset (`None`).
+async fn until_reset(state: &Http1State, driven: impl Future<Output = Option<Expired>>) -> Option<Expired> {
+    let mut driven = pin!(driven);
+    poll_fn(|cx| state.set_task(cx)).await;
+    // Nothing more is read or written after a reset, whatever is ready.
+    poll_fn(|cx| if state.is_reset() { Poll::Ready(None) } else { driven.as_mut().poll(cx) }).await
 }
 
 /// Polls a connection until it ends (`None`) or one of its time-outs has passed.
@@ -151,7 +169,7 @@ fn head_limits(settings: &Settings) -> HeadLimits {
 /// Ends a connection: with its last bytes, if any are due, and in the way that they require (see the module's table).
 async fn end(stream: SharedStream, options: &ServeOptions, state: &Http1State, expired: Option<Expired>) {
     // Closed in order, the connection would say that the response was complete. A reset says that it was not.
-    if state.is_truncated() {
+    if state.is_truncated() || state.is_reset() {
         return reset_on_close(&stream);
     }
     let last_bytes = match (expired, state.head_error()) {

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 
 use crate::transport::activity::Activity;
+use crate::transport::reset::Reset;
 use crate::transport::serving::HeadError;
 
 /// State of one HTTP/1 connection.
@@ -30,6 +31,10 @@ pub(super) struct Http1State {
     close_announced: Cell<bool>,
     /// True if a response was cut off whose end only the connection's end marks.
     is_truncated: Cell<bool>,
+    /// True if the service has asked for a reset.
+    is_reset: Cell<bool>,
+    /// The connection's task, which is woken for a reset. A connection stays with its task, so it is stored once.
+    task: RefCell<Option<Waker>>,
 }
 
 impl Http1State {
@@ -44,6 +49,8 @@ impl Http1State {
             is_draining: Cell::new(false),
             close_announced: Cell::new(false),
             is_truncated: Cell::new(false),
+            is_reset: Cell::new(false),
+            task: RefCell::new(None),
         }
     }
 
@@ -116,6 +123,17 @@ impl Http1State {
         self.is_truncated.get()
     }
 
+    /// Notes the connection's task. Completes at once.
+    pub(super) fn set_task(&self, cx: &Context<'_>) -> Poll<()> {
+        *self.task.borrow_mut() = Some(cx.waker().clone());
+        Poll::Ready(())
+    }
+
+    /// True if the service has asked for a reset.
+    pub(super) fn is_reset(&self) -> bool {
+        self.is_reset.get()
+    }
+
     /// Notes the result of a write or flush, and wakes the writer when a stall has ended.
     pub(super) fn record_write(&self, accepted: bool) {
         if self.activity.record_write(accepted)
@@ -133,5 +151,14 @@ impl Http1State {
         }
         *self.writer.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Reset for Http1State {
+    fn reset(&self) {
+        self.is_reset.set(true);
+        if let Some(task) = &*self.task.borrow() {
+            task.wake_by_ref();
+        }
     }
 }

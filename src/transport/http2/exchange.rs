@@ -5,21 +5,27 @@ use std::task::{Context, Poll};
 
 use http::Response;
 
-use super::state::{Http2State, WriteStall};
+use super::state::{Http2State, StreamState};
+use crate::transport::reset::ResetHandle;
 use crate::transport::tracked_service::ExchangeGuard;
 
 /// An exchange on an HTTP/2 connection.
 pub(super) struct Http2Exchange {
     state: Rc<Http2State>,
-    stall: Rc<WriteStall>,
+    stream: Rc<StreamState>,
 }
 
 impl Http2Exchange {
     pub(super) fn begin(state: &Rc<Http2State>) -> Self {
         state.activity.begin_exchange();
-        let stall = Rc::<WriteStall>::default();
-        state.leave_stall(Rc::clone(&stall));
-        Self { state: Rc::clone(state), stall }
+        let stream = Rc::<StreamState>::default();
+        state.leave_stream(Rc::clone(&stream));
+        Self { state: Rc::clone(state), stream }
+    }
+
+    /// The handle by which the service can reset the stream.
+    pub(super) fn reset_handle(&self) -> ResetHandle {
+        ResetHandle::new(Rc::clone(&self.stream))
     }
 }
 
@@ -33,7 +39,7 @@ impl ExchangeGuard for Http2Exchange {
     }
 
     fn inspect_frame<T, E>(&self, frame: &Poll<Option<Result<T, E>>>) {
-        self.stall.record_poll(frame.is_ready());
+        self.stream.record_poll(frame.is_ready());
         if frame.is_ready() {
             self.state.record_piece();
         }

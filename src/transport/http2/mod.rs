@@ -41,6 +41,7 @@ use super::serving::{ServeOptions, log_end};
 use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
+use super::upgrade::UpgradeSlot;
 use super::watchdog::{Expired, Watchdog};
 use crate::byte_stream::InspectedStream;
 
@@ -60,8 +61,13 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(stream: SharedStream, options: &ServeOptions, registration: &Registration, service: S)
-where
+pub(super) async fn run<S, B>(
+    stream: SharedStream,
+    options: &ServeOptions,
+    registration: &Registration,
+    service: S,
+    upgrade_slot: UpgradeSlot,
+) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -70,7 +76,11 @@ where
     let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
     let io = InspectedStream::new(stream.clone(), inspector);
     let exchange_state = Rc::clone(&state);
-    let begin = move |_: Version| Http2Exchange::begin(&exchange_state);
+    let begin = move |_: Version| {
+        let exchange = Http2Exchange::begin(&exchange_state);
+        upgrade_slot.set_reset(exchange.reset_handle());
+        exchange
+    };
     let service = TrackedService { service, begin };
     let mut connection = pin!(builder(options, &state).serve_connection(TokioIo::new(io), service));
     let shut_down = http2::Connection::graceful_shutdown;

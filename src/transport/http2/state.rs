@@ -3,9 +3,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::transport::activity::Activity;
+use crate::transport::reset::Reset;
 
 /// State of one HTTP/2 connection.
 pub(super) struct Http2State {
@@ -16,18 +18,20 @@ pub(super) struct Http2State {
     uncredited_pieces: Cell<u32>,
     /// True if the client has flooded the connection with frames that ask for nothing.
     is_flooded: Cell<bool>,
-    /// The write stall of the exchange that has just begun, for the task of its stream.
+    /// The state of the stream whose exchange has just begun, for the task of the stream.
     ///
     /// The HTTP library calls the service and then spawns the stream's task, with nothing between. It passes no
-    /// argument from the one to the other, so the stall is left here for a moment.
-    next_stall: Cell<Option<Rc<WriteStall>>>,
+    /// argument from the one to the other, so the state is left here for a moment.
+    next_stream: Cell<Option<Rc<StreamState>>>,
 }
 
-/// Back-pressure of one stream: whether its client takes the response.
-#[derive(Debug, Default)]
-pub(super) struct WriteStall {
+/// State of one stream, shared by its exchange and its task: whether its client takes the response, and the task, whose
+/// end resets the stream.
+#[derive(Default)]
+pub(super) struct StreamState {
     /// Since when a piece of the response waits for the client to make room for it.
-    since: Cell<Option<Instant>>,
+    stalled_since: Cell<Option<Instant>>,
+    task: Cell<Option<JoinHandle<()>>>,
 }
 
 impl Http2State {
@@ -37,7 +41,7 @@ impl Http2State {
             highest_stream: Cell::new(0),
             uncredited_pieces: Cell::new(0),
             is_flooded: Cell::new(false),
-            next_stall: Cell::new(None),
+            next_stream: Cell::new(None),
         }
     }
 
@@ -73,26 +77,39 @@ impl Http2State {
         self.is_flooded.get()
     }
 
-    /// Leaves the stall of a new exchange for the task of its stream.
-    pub(super) fn leave_stall(&self, stall: Rc<WriteStall>) {
-        self.next_stall.set(Some(stall));
+    /// Leaves the state of a new stream for its task.
+    pub(super) fn leave_stream(&self, stream: Rc<StreamState>) {
+        self.next_stream.set(Some(stream));
     }
 
-    /// Takes the stall of the exchange for which the task is spawned.
-    pub(super) fn take_stall(&self) -> Option<Rc<WriteStall>> {
-        self.next_stall.take()
+    /// Takes the state of the stream for which the task is spawned.
+    pub(super) fn take_stream(&self) -> Option<Rc<StreamState>> {
+        self.next_stream.take()
     }
 }
 
-impl WriteStall {
+impl StreamState {
     /// Notes that the response's body was asked for its next piece, which means that the client has taken the one
     /// before. If a piece is ready, it waits for the client from now on.
     pub(super) fn record_poll(&self, is_ready: bool) {
-        self.since.set(is_ready.then(Instant::now));
+        self.stalled_since.set(is_ready.then(Instant::now));
     }
 
     /// The time since when a piece waits for the client.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.since.get()
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
+        self.stalled_since.get()
+    }
+
+    /// Notes the stream's task.
+    pub(super) fn set_task(&self, task: JoinHandle<()>) {
+        self.task.set(Some(task));
+    }
+}
+
+impl Reset for StreamState {
+    fn reset(&self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
     }
 }

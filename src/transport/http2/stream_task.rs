@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::state::{Http2State, WriteStall};
+use super::state::{Http2State, StreamState};
 use crate::metrics::TimeoutMetrics;
 use crate::timer::LazyTimer;
 
@@ -23,10 +23,11 @@ pub(super) struct StreamExecutor {
 
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        // The service was called for this stream just before; see `Http2State::next_stall`.
-        let stall = self.state.take_stall().unwrap_or_default();
-        let executor = self.clone();
-        tokio::task::spawn_local(StreamTask { stream, executor, stall, timer: LazyTimer::default() });
+        // The service was called for this stream just before; see `Http2State::next_stream`.
+        let state = self.state.take_stream().unwrap_or_default();
+        let (executor, timer) = (self.clone(), LazyTimer::default());
+        let task = StreamTask { stream, executor, state: Rc::clone(&state), timer };
+        state.set_task(tokio::task::spawn_local(task));
     }
 }
 
@@ -36,7 +37,7 @@ pin_project! {
         #[pin]
         stream: F,
         executor: StreamExecutor,
-        stall: Rc<WriteStall>,
+        state: Rc<StreamState>,
         timer: LazyTimer,
     }
 }
@@ -50,7 +51,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             return Poll::Ready(());
         }
         // While the stream waits for the service, the client is not late.
-        let Some(since) = this.stall.since() else { return Poll::Pending };
+        let Some(since) = this.state.stalled_since() else { return Poll::Pending };
         ready!(this.timer.poll(cx, since + this.executor.write_idle_timeout));
         this.executor.timeouts.write_idle.inc();
         Poll::Ready(())

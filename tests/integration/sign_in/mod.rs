@@ -3,9 +3,9 @@
 //! Gateways listen without TLS on a local port, and are configured with [`ORIGIN`], as behind a load balancer.
 //! [`gateway_browser::GatewayBrowser`] simulates a browser at that origin.
 
-mod fixture;
+pub mod fixture;
 mod process;
-mod gateway_browser;
+pub mod gateway_browser;
 
 mod certified;
 mod entitlements;

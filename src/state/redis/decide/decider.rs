@@ -34,7 +34,7 @@ const CONCURRENT_REPORTS: usize = 256;
 /// Decides requests, for one thread.
 pub(in crate::state::redis) struct Decider {
     pub(super) shared: Arc<DeciderShared>,
-    client: RedisClient,
+    pub(super) client: RedisClient,
 }
 
 impl Decider {
@@ -141,7 +141,7 @@ impl Decider {
     }
 
     /// Reads the records of a key, its organization and its user, in one round trip.
-    async fn read_records(&self, id: KeyId) -> Result<Option<StoredRecords>, CommandError> {
+    pub(super) async fn read_records(&self, id: KeyId) -> Result<Option<StoredRecords>, CommandError> {
         let shared = &self.shared;
         let (key, org) = (shared.names.key(id), shared.names.org(id.tag()));
         let request = encode_read();
@@ -212,6 +212,7 @@ fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
         number: decided.uses,
         permit: StatePermit::Redis(permit),
         provisional: false,
+        validity: key.validity(),
     })
 }
 

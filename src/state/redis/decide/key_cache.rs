@@ -11,19 +11,17 @@ use super::usage::CachedUsage;
 use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
-use crate::quota::{EXACT, Quota};
+use crate::quota::Quota;
 use crate::refusal::Refusal;
-use crate::state::DecideRequest;
 use crate::state::redis::active_defaults::ActiveDefaults;
 use crate::state::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
 use crate::state::redis::record_names::RecordNames;
 use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::slots::SlotLease;
+use crate::state::{DecideRequest, Validity};
 
 /// Keys in the cache, some 500 bytes each. A key in use that was evicted costs one more round trip.
 const CAPACITY: usize = 200_000;
-/// Later than any time that a clock shows, and exact in a double.
-const FOREVER: Micros = Micros(EXACT);
 
 /// Cached keys by their digest.
 pub(super) struct KeyCache {
@@ -202,10 +200,15 @@ impl CachedKey {
         }
     }
 
+    /// Validity of the presented secret.
+    pub(super) fn validity(&self) -> Validity {
+        Validity::new(self.digest, self.valid_until())
+    }
+
     /// The time until which the presented secret is valid.
     pub(super) fn valid_until(&self) -> Micros {
         match self.secret {
-            PresentedSecret::Current => FOREVER,
+            PresentedSecret::Current => Validity::FOREVER,
             PresentedSecret::Previous(until) => until,
             PresentedSecret::Replaced => Micros(0),
         }

@@ -22,5 +22,6 @@ mod key_cache;
 mod usage;
 mod usage_index;
 mod late_answer;
+mod check_secret;
 
 pub(super) use decider::Decider;

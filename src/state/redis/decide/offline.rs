@@ -63,7 +63,8 @@ impl Decider {
                     self.shared.record_unreported(&key);
                 }
                 let permit = StatePermit::Redis(permit);
-                Decision::Admitted(Admitted { principal, rate_limit, number, permit, provisional: true })
+                let validity = key.validity();
+                Decision::Admitted(Admitted { principal, rate_limit, number, permit, validity, provisional: true })
             }
             Err((refusal, rate_limit)) => {
                 Decision::Denied { refusal, principal: Some(principal), rate_limit: Some(rate_limit) }

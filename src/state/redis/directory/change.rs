@@ -15,8 +15,8 @@ pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Times that a change begins anew because of conflicts.
 const MAX_CONFLICTS: usize = 100;
-/// The longest change commits in three places, one after the other, and each may wait for replicas.
-const COMMITS: u32 = 3;
+/// The longest change commits in four places, one after the other, and each may wait for replicas.
+const COMMITS: u32 = 4;
 
 impl Directory {
     /// Makes one change durable and effective. See [`crate::state::State::change`].
@@ -50,8 +50,16 @@ impl Directory {
         }
     }
 
-    /// Makes a change once. Returns the number of replicas that have it.
+    /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
     async fn change_once(&self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
+        let written = self.write_change(change, is_retry).await?;
+        // After the change: whoever reads the entry finds no credential valid any more that the change has revoked.
+        let logged = self.log_revocation(change).await?;
+        Ok(logged.map_or(written, |logged| logged.min(written)))
+    }
+
+    /// Writes a change once. Returns the number of replicas that have it.
+    async fn write_change(&self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
         match change {
             Change::CreateOrg(org) => self.create_org(org).await,
             Change::SuspendOrg { org, suspended } => self.suspend_org(*org, *suspended).await,

@@ -23,6 +23,7 @@ mod session_lookup;
 mod tickets;
 mod records;
 mod record_fields;
+mod revocation_log;
 mod commit_error;
 mod transaction;
 
@@ -31,4 +32,5 @@ pub(super) use digest_claim::CLAIM_LIFETIME;
 pub(super) use key_index::list_key;
 pub(super) use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use records::{Directory, DirectoryShared};
+pub(super) use revocation_log::decode as decode_revocation;
 pub(super) use transaction::{Check, CommitResult, Transaction};

@@ -131,6 +131,11 @@ impl<F> Transaction<F> {
         self.write(("sweep", ends, index, count));
     }
 
+    /// Appends an entry to a log, which keeps its last `capacity` entries.
+    pub(in crate::state::redis) fn append_entry(&mut self, log: Record, capacity: u64, entry: &str) {
+        self.write(("log", log, capacity, entry));
+    }
+
     /// Writes the live part of a new key: a version, the bucket with the quota that it is measured in, uses, and the
     /// time of the last use.
     pub(in crate::state::redis) fn init_key(

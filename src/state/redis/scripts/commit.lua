@@ -13,6 +13,8 @@
 --         "rank" key score value | "unrank" key value     of a sorted set
 --         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
 --                                    of these names from a hash
+--         "log" key capacity entry   appends to a log, a hash: entries by number, and the last number as `last`; keeps so
+--                                    many entries
 --         "bucket" key version level at uses used quota   the live part of a new key, measured in this quota
 --         "slots" key version        the live part of a new organization
 --         "stamp" key version        another version; the rest of the live part is kept
@@ -55,6 +57,12 @@ local writes = {
     if #over == 0 then return end
     call('HDEL', KEYS[index], unpack(over))
     call('ZREM', key, unpack(over))
+  end,
+  log = function(key, capacity, entry)
+    local number = (call('HGET', key, 'last') or 0) + 1
+    local name = string.format('%.0f', number)
+    call('HSET', key, 'last', name, name, entry)
+    call('HDEL', key, string.format('%.0f', number - capacity))
   end,
   bucket = function(key, version, level, at, uses, used, quota)
     local live = struct.pack('<c8ddddd', version, level, at, quota.per, uses, used)

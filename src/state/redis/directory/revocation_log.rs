@@ -1,0 +1,120 @@
+//! Revocation log that all gateways share: every change that ends the validity of credentials is appended to it before the
+//! change is acknowledged. Each gateway reads on from where it was (`revocation_reader`).
+//!
+//! - The log is one hash in one hash slot: entries by their numbers, and the last number. A change and its entry are
+//!   therefore two writes. A gateway that dies between them has not acknowledged the change; the exchanges that it should
+//!   have ended are found by the checks that every gateway makes each minute.
+//! - An entry begins with a random token, so that entries with the same number in two histories of a server differ.
+
+use super::commit_error::CommitError;
+use super::records::Directory;
+use crate::clock::Micros;
+use crate::key::{KeyDigest, KeyId};
+use crate::state::redis::record_codec::new_version;
+use crate::state::redis::record_names::{hex, revocations_slot};
+use crate::state::{Change, ChangeError, RevocationEntry};
+
+/// Entries to keep. A gateway that falls behind by more checks every open exchange instead.
+const CAPACITY: u64 = 10_000;
+
+impl Directory {
+    /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change revokes
+    /// nothing.
+    pub(super) async fn log_revocation(&self, change: &Change) -> Result<Option<u32>, CommitError> {
+        let entry = match change {
+            Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
+            Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
+            Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
+            Change::EndSession { session } => RevocationEntry::Session(*session),
+            Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
+            _ => return Ok(None),
+        };
+        let mut transaction = self.transaction::<CommitError>();
+        let log = transaction.record(self.shared.names.revocations());
+        let text = format!("{} {}", new_version()?, encode(&entry));
+        transaction.append_entry(log, CAPACITY, &text);
+        self.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
+    }
+
+    /// The secrets of a key that are valid, as they are now: another rotation may have followed.
+    async fn secrets_entry(&self, id: KeyId) -> Result<RevocationEntry, CommitError> {
+        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+        let until = stored.key.previous_until.filter(|until| Some(*until) > stored.key.rotated);
+        Ok(RevocationEntry::Secrets { key: id, current: stored.digest, previous: stored.previous.zip(until) })
+    }
+}
+
+/// An entry as text: its kind, then what it names.
+fn encode(entry: &RevocationEntry) -> String {
+    match entry {
+        RevocationEntry::Key(key) => format!("key {}", key.as_str()),
+        RevocationEntry::User(user) => format!("user {user}"),
+        RevocationEntry::Org(org) => format!("org {org}"),
+        RevocationEntry::Session(session) => format!("session {session}"),
+        RevocationEntry::Secrets { key, current, previous } => {
+            let previous = previous.map(|(digest, until)| format!(" {} {}", hex(digest.as_bytes()), until.0));
+            format!("secrets {} {}{}", key.as_str(), hex(current.as_bytes()), previous.unwrap_or_default())
+        }
+        RevocationEntry::Gap => "gap".to_owned(),
+    }
+}
+
+/// Decodes the text of an entry, with its token. A text of another version of keygate is a gap: whatever it says, it is
+/// found by checking every open exchange.
+pub(in crate::state::redis) fn decode(text: &[u8]) -> RevocationEntry {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let words: Vec<&str> = text.split(' ').skip(1).collect();
+    decode_words(&words).unwrap_or(RevocationEntry::Gap)
+}
+
+fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
+    Some(match words {
+        ["key", key] => RevocationEntry::Key(key.parse().ok()?),
+        ["user", user] => RevocationEntry::User(user.parse().ok()?),
+        ["org", org] => RevocationEntry::Org(org.parse().ok()?),
+        ["session", session] => RevocationEntry::Session(session.parse().ok()?),
+        ["secrets", key, current, previous @ ..] => {
+            let digest = |hex: &str| KeyDigest::from_hex(hex).ok();
+            let previous = match previous {
+                [] => None,
+                [previous, until] => Some((digest(previous)?, Micros(until.parse().ok()?))),
+                _ => return None,
+            };
+            RevocationEntry::Secrets { key: key.parse().ok()?, current: digest(current)?, previous }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{OrgId, SessionId, UserId};
+    use crate::key::OrgTag;
+
+    #[test]
+    fn entries_are_decoded_as_they_were_encoded() {
+        let key = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let [current, previous] = [&b"1"[..], b"2"].map(KeyDigest::of);
+        for entry in [
+            RevocationEntry::Key(key),
+            RevocationEntry::User(UserId::generate()),
+            RevocationEntry::Org(OrgId::generate()),
+            RevocationEntry::Session(SessionId::generate()),
+            RevocationEntry::Secrets { key, current, previous: None },
+            RevocationEntry::Secrets { key, current, previous: Some((previous, Micros(7))) },
+        ] {
+            let text = format!("aaaaaaaa {}", encode(&entry));
+            assert_eq!(decode(text.as_bytes()), entry, "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_entry_is_a_gap() {
+        for text in
+            ["", "aaaaaaaa", "aaaaaaaa key", "aaaaaaaa key x", "aaaaaaaa tenant 7", "aaaaaaaa key abcDEF123 more"]
+        {
+            assert_eq!(decode(text.as_bytes()), RevocationEntry::Gap, "{text}");
+        }
+    }
+}

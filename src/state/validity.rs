@@ -1,0 +1,185 @@
+//! Validity of the credential that a request was admitted with, for as long as its exchange is open.
+
+use super::RevocationEntry;
+use crate::clock::Micros;
+use crate::identity::{Principal, SessionId};
+use crate::key::KeyDigest;
+use crate::quota::EXACT;
+
+/// Credential of an admitted request, and the time until which it is valid.
+///
+/// - A revocation is applied as an entry of the revocation log ([`Validity::apply`]). Applying an entry twice has the
+///   effect of applying it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    pub(in crate::state) credential: CredentialId,
+    /// Time from which the credential is no longer valid, as known now. Later uses of a session put it off.
+    pub(in crate::state) until: Micros,
+}
+
+/// Identity of a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CredentialId {
+    /// SHA-256 of the presented secret; for a session, the digest of its user's session quota key.
+    pub(in crate::state) digest: KeyDigest,
+    /// The session that was presented; none for a key.
+    pub(in crate::state) session: Option<SessionId>,
+}
+
+/// Reason why a credential is no longer valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevokedBy {
+    /// The key was revoked.
+    Key,
+    /// The secret was replaced by a rotation, and its overlap is over.
+    Secret,
+    /// The user was removed.
+    User,
+    /// The organization was suspended.
+    Org,
+    /// The session was ended, or has expired.
+    Session,
+}
+
+/// Result of checking a credential against the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialStatus {
+    /// It is valid, until this time as known now.
+    Valid(Micros),
+    /// It is no longer valid.
+    Revoked(RevokedBy),
+}
+
+impl Validity {
+    /// End of a validity without an end. Later than any time that a clock shows, and exact in a double.
+    pub const FOREVER: Micros = Micros(EXACT);
+
+    /// Validity of a secret of a key, or of a session quota key.
+    pub(in crate::state) fn new(digest: KeyDigest, until: Micros) -> Self {
+        Self { credential: CredentialId { digest, session: None }, until }
+    }
+
+    /// Validity of a session, until the session ends.
+    #[must_use]
+    pub fn of_session(self, session: SessionId, until: Micros) -> Self {
+        let credential = CredentialId { session: Some(session), ..self.credential };
+        Self { credential, until: self.until.min(until) }
+    }
+
+    /// Time from which the credential is no longer valid, as known now.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Puts off the end of the validity, or brings it forward.
+    pub fn set_until(&mut self, until: Micros) {
+        self.until = until;
+    }
+
+    /// Returns whether the end may be put off by uses that this gateway does not see: then the directory has to be asked
+    /// whether it has come.
+    pub fn may_be_extended(&self) -> bool {
+        self.credential.session.is_some()
+    }
+
+    /// Identity of the credential.
+    pub fn credential(&self) -> CredentialId {
+        self.credential
+    }
+
+    /// Reason that stands for the end of the validity by time.
+    pub fn expiry_reason(&self) -> RevokedBy {
+        if self.credential.session.is_some() { RevokedBy::Session } else { RevokedBy::Secret }
+    }
+
+    /// Applies an entry of the revocation log to the credential of this principal. Returns the reason when the credential
+    /// is no longer valid; a rotation with an overlap sets the end instead.
+    pub fn apply(&mut self, principal: &Principal, entry: &RevocationEntry) -> Option<RevokedBy> {
+        match entry {
+            RevocationEntry::Key(key) => (principal.key_id == Some(*key)).then_some(RevokedBy::Key),
+            RevocationEntry::User(user) => (principal.user_id == *user).then_some(RevokedBy::User),
+            RevocationEntry::Org(org) => (principal.org_id == *org).then_some(RevokedBy::Org),
+            RevocationEntry::Session(session) => {
+                (self.credential.session == Some(*session)).then_some(RevokedBy::Session)
+            }
+            RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => None,
+            RevocationEntry::Secrets { current, .. } if *current == self.credential.digest => None,
+            RevocationEntry::Secrets { previous, .. } => match previous {
+                Some((previous, until)) if *previous == self.credential.digest => {
+                    self.until = *until;
+                    None
+                }
+                _ => Some(RevokedBy::Secret),
+            },
+            // A gap says nothing about a single credential: all are checked.
+            RevocationEntry::Gap => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{AuthMethod, OrgId, PrincipalHeaders, UserId};
+    use crate::key::{KeyId, OrgTag};
+
+    fn principal(key_id: Option<KeyId>) -> Principal {
+        let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
+        Principal { key_id, user_id, org_id, method: AuthMethod::ApiKey, headers }
+    }
+
+    fn apply(mut validity: Validity, principal: &Principal, entry: &RevocationEntry) -> Option<RevokedBy> {
+        validity.apply(principal, entry)
+    }
+
+    fn key() -> KeyId {
+        KeyId::generate(OrgTag::generate().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn entry_revokes_the_credentials_that_it_names_and_no_others() {
+        let (id, session) = (key(), SessionId::generate());
+        let (by_key, by_session) = (principal(Some(id)), principal(None));
+        let of_key = Validity::new(KeyDigest::of(b"secret"), Validity::FOREVER);
+        let of_session = Validity::new(KeyDigest::of(b"user"), Validity::FOREVER).of_session(session, Micros(7));
+        assert_eq!(
+            (of_session.until(), of_session.may_be_extended(), of_key.may_be_extended()),
+            (Micros(7), true, false)
+        );
+        let cases = [
+            (RevocationEntry::Key(id), Some(RevokedBy::Key), None),
+            (RevocationEntry::Key(key()), None, None),
+            (RevocationEntry::User(by_key.user_id), Some(RevokedBy::User), None),
+            (RevocationEntry::User(by_session.user_id), None, Some(RevokedBy::User)),
+            (RevocationEntry::Org(by_session.org_id), None, Some(RevokedBy::Org)),
+            (RevocationEntry::Session(session), None, Some(RevokedBy::Session)),
+            (RevocationEntry::Session(SessionId::generate()), None, None),
+            (RevocationEntry::Gap, None, None),
+        ];
+        for (entry, key_end, session_end) in cases {
+            assert_eq!(apply(of_key, &by_key, &entry), key_end, "{entry:?}");
+            assert_eq!(apply(of_session, &by_session, &entry), session_end, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn rotation_ends_replaced_secrets_and_bounds_the_previous_one() {
+        let (id, [old, previous, current]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let principal = principal(Some(id));
+        let entry = |previous| RevocationEntry::Secrets { key: id, current, previous };
+        let apply = |digest, entry: &RevocationEntry| {
+            let mut validity = Validity::new(digest, Validity::FOREVER);
+            let first = validity.apply(&principal, entry);
+            assert_eq!(validity.apply(&principal, entry), first, "the second time changes nothing");
+            (first, validity.until)
+        };
+        let with_overlap = entry(Some((previous, Micros(9))));
+        assert_eq!(apply(current, &with_overlap), (None, Validity::FOREVER));
+        assert_eq!(apply(previous, &with_overlap), (None, Micros(9)));
+        assert_eq!(apply(old, &with_overlap).0, Some(RevokedBy::Secret));
+        assert_eq!(apply(previous, &entry(None)).0, Some(RevokedBy::Secret));
+        let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: None };
+        assert_eq!(apply(old, &of_another_key), (None, Validity::FOREVER));
+    }
+}
