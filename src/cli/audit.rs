@@ -137,7 +137,7 @@ fn org_id(config: &Config, org: &str) -> Result<crate::identity::OrgId, CliError
 fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<crate::identity::UserId, CliError> {
     let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
     let mut found = None;
-    control::for_each_page(config, Operation::list_users(org.to_owned()), |reply| {
+    control::for_each_page(config, Operation::list_users(org.to_owned()), |reply, _| {
         let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
         let newest = page.items.iter().rfind(|known| known.email.eq_ignore_ascii_case(user));
         found = newest.map(|user| user.id).or(found);

@@ -1,5 +1,6 @@
 //! Performs management operations: on the running gateway through its admin socket, or on the stores when none runs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -12,6 +13,8 @@ use super::{CliError, ExitStatus, client};
 use crate::admin::OPERATIONS_PATH;
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
+use crate::key::KeyId;
+use crate::management::Activity;
 use crate::problem::Problem;
 
 /// Performs one operation, on the running gateway if there is one.
@@ -24,11 +27,15 @@ pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, C
     })
 }
 
-/// Performs an operation, and again for each further page of its list. Calls `each` with every reply.
+/// Activity of keys, as far as it can be read.
+pub(super) type KeyActivities = BTreeMap<KeyId, Activity>;
+
+/// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the activity
+/// of the keys in it: where the journal cannot be read, and for other replies, none.
 pub(super) fn for_each_page(
     config: &Config,
     mut operation: Operation,
-    mut each: impl FnMut(Reply) -> Result<(), CliError>,
+    mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     runtime()?.block_on(async {
         let mut server = Server::open(config).await?;
@@ -36,7 +43,8 @@ pub(super) fn for_each_page(
             loop {
                 let reply = server.perform(&operation).await?;
                 let next = reply.next_cursor().map(str::to_owned);
-                each(reply)?;
+                let activity = server.activity(&reply).await;
+                each(reply, &activity)?;
                 let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
                 *cursor = Some(next);
             }
@@ -74,6 +82,17 @@ impl<'a> Server<'a> {
                 let gone = || CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again"));
                 send_operation(config, stream.ok_or_else(gone)?, operation).await
             }
+        }
+    }
+
+    /// The activity of the keys of a reply.
+    async fn activity(&mut self, reply: &Reply) -> KeyActivities {
+        let Reply::Keys(page) = reply else { return KeyActivities::new() };
+        let Some(first) = page.items.first() else { return KeyActivities::new() };
+        let keys = page.items.iter().map(|key| key.id).collect();
+        match self.perform(&Operation::Activity { org: first.org.to_string(), keys }).await {
+            Ok(Reply::Activity { keys, .. }) => keys,
+            _ => KeyActivities::new(),
         }
     }
 

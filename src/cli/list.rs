@@ -4,18 +4,19 @@ use std::io;
 
 use serde::Serialize;
 
+use super::CliError;
+use super::control::{self, KeyActivities};
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
-use super::{CliError, control};
 use crate::admin::{Operation, Reply};
 use crate::audit::Record;
 use crate::config::Config;
-use crate::management::{Key, Org, Session, User};
+use crate::management::{Key, LastUse, Org, Session, User};
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
 pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {
     let mut output = Output { format, json: None, table: None, has_own_limits: false };
-    control::for_each_page(config, operation, |reply| Ok(output.print(reply)?))?;
+    control::for_each_page(config, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
     Ok(output.end()?)
 }
 
@@ -30,14 +31,14 @@ struct Output {
 }
 
 impl Output {
-    fn print(&mut self, reply: Reply) -> io::Result<()> {
+    fn print(&mut self, reply: Reply, activity: &KeyActivities) -> io::Result<()> {
         match reply {
             Reply::Orgs(page) => self.orgs(&page.items),
             Reply::Users(page) => {
                 let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
                 self.rows(&page.items, header, user_row, "this organization has no users yet")
             }
-            Reply::Keys(page) => self.keys(&page.items),
+            Reply::Keys(page) => self.keys(&page.items, activity),
             Reply::Uses { page, .. } => {
                 let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
                 self.rows(&page.items, header, use_row, "there are no uses of this key")
@@ -56,10 +57,11 @@ impl Output {
         self.rows(orgs, header, org_row, "there are no organizations yet")
     }
 
-    fn keys(&mut self, keys: &[Key]) -> io::Result<()> {
+    fn keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
         self.has_own_limits |= keys.iter().any(|key| key.limits.own);
-        let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "CREATED"];
-        self.rows(keys, header, key_row, "this organization has no keys yet")
+        let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED"];
+        let row = |key: &Key| key_row(key, activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref()));
+        self.rows(keys, header, row, "this organization has no keys yet")
     }
 
     fn rows<T: Serialize, const N: usize>(
@@ -99,7 +101,7 @@ fn user_row(user: &User) -> [String; 5] {
     [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
 }
 
-fn key_row(key: &Key) -> [String; 8] {
+fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {
     [
         key.id.to_string(),
         key.name.clone(),
@@ -108,6 +110,7 @@ fn key_row(key: &Key) -> [String; 8] {
         format!("{}{}", limit(&key.limits), asterisk(key.limits.own)),
         key.uses.to_string(),
         time(key.last_used),
+        or_dash(attempt.map(|attempt| format!("{} {}", seconds(attempt.time), word(attempt.outcome)))),
         seconds(key.created),
     ]
 }

@@ -9,6 +9,9 @@ use crate::dashboard::routes::RouteError;
 use crate::management::ManagementError;
 use crate::problem::{self, Problem};
 
+/// Advice of every 429.
+const BACKOFF: &str = "Wait for the seconds in Retry-After, then retry with exponential backoff.";
+
 /// Why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::dashboard) enum ApiError {
@@ -57,6 +60,10 @@ impl ApiError {
     /// The problem's `detail`: what happened and what to do, as sentences, without internal causes.
     fn detail(&self) -> String {
         match self {
+            // The pages' advice is for persons, who do not see header fields.
+            Self::Dashboard(error) if error.text().status == StatusCode::TOO_MANY_REQUESTS => {
+                format!("{} {BACKOFF}", error.text().description)
+            }
             // The text of an operation's error already says what to do. The page's advice is about pages.
             Self::Dashboard(error @ DashboardError::Management(_)) => error.text().description,
             Self::Dashboard(error) => format!("{} {}", error.text().description, error.text().advice),
@@ -177,6 +184,17 @@ mod tests {
         let mut actual: BTreeSet<_> = errors().iter().map(code).collect();
         actual.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
         assert_eq!(documented_errors, actual);
+    }
+
+    #[test]
+    fn every_429_asks_for_exponential_backoff_and_has_retry_after() {
+        let limited = errors().into_iter().filter(|error| error.status_and_code().0 == StatusCode::TOO_MANY_REQUESTS);
+        let limited: Vec<ApiError> = limited.collect();
+        assert_eq!(limited.len(), 2);
+        for error in limited {
+            assert!(error.detail().ends_with(BACKOFF), "{}", error.detail());
+            assert!(error.response(Uuid::nil()).headers().contains_key(http::header::RETRY_AFTER));
+        }
     }
 
     #[test]

@@ -140,6 +140,9 @@ fn last_attempt_is_shown_with_its_outcome() {
     let line = shown.lines().find(|line| line.starts_with("last attempt")).unwrap();
     assert!(line.contains("Z aborted"), "{shown}");
     assert_eq!(installation.json(&format!("key show {id}"))["last_attempt"]["outcome"], "aborted");
+    let table = installation.ok("key list --org acme").out;
+    assert!(table.lines().next().unwrap().contains("LAST USED") && table.contains("LAST ATTEMPT"), "{table}");
+    assert!(table.lines().nth(1).unwrap().contains("Z aborted"), "{table}");
 }
 
 #[test]
