@@ -30,8 +30,8 @@
 //!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
 //!   limit, by what the others have not reported yet;
 //! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the gateway
-//!   that acknowledged them, and written to the new primary by it, so that the others obey them, too (`revocations`).
-//!   They are undone only when the gateway dies together with the primary;
+//!   that acknowledged them, and by those that have read them in the log of revocations since. These write them to the new
+//!   primary, so that all obey them (`revocations`). They are undone only when all these gateways die with the primary;
 //! - entries of the revocation log may be lost: every gateway notices it, and checks all its open exchanges
 //!   (`revocation_reader`);
 //! - a ticket may be taken once more;
@@ -175,7 +175,8 @@ impl Redis {
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
         let (log, failovers) = (Arc::new(RevocationLog::new()), Arc::clone(client_shared.failovers()));
         let names = RecordNames::new(&settings.prefix);
-        let reader = RevocationReader::new(background.clone(), &names, Arc::clone(&log), failovers);
+        let reader =
+            RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations), failovers);
         let (lease, heartbeat_slots) = (settings.lease, Arc::clone(&slots));
         let maintenance = Maintenance::start(heartbeat_slots, background_decider, background, lease, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.

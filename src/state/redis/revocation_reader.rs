@@ -23,8 +23,10 @@ use redis::{FromRedisValue as _, cmd};
 use tokio::time::sleep;
 
 use super::client::{CommandError, RedisClient};
-use super::directory::decode_revocation;
+use super::directory::{decode_final_refusal, decode_revocation};
 use super::record_names::{RecordNames, revocations_slot};
+use super::revocations::KeptRevocations;
+use crate::clock;
 use crate::state::{RevocationEntry, RevocationLog};
 
 /// Interval of reading: several readings fit into the second in which an exchange must have ended.
@@ -43,6 +45,8 @@ pub(super) struct RevocationReader {
     /// Name of the record of the shared log.
     name: String,
     log: Arc<RevocationLog>,
+    /// Final refusals, kept so that this gateway obeys and asserts those of others, too.
+    kept: Arc<KeptRevocations>,
     /// Counter of the failovers that all clients have seen.
     failovers: Arc<AtomicU64>,
     failovers_seen: u64,
@@ -64,11 +68,12 @@ impl RevocationReader {
         client: RedisClient,
         names: &RecordNames,
         log: Arc<RevocationLog>,
+        kept: Arc<KeptRevocations>,
         failovers: Arc<AtomicU64>,
     ) -> Self {
         let failovers_seen = failovers.load(Ordering::Acquire);
         let checks_due = vec![Instant::now() + CHECK_INTERVAL];
-        Self { client, name: names.revocations(), log, failovers, failovers_seen, position: None, checks_due }
+        Self { client, name: names.revocations(), log, kept, failovers, failovers_seen, position: None, checks_due }
     }
 
     /// Reads for as long as the task lives.
@@ -126,6 +131,8 @@ impl RevocationReader {
             return self.skip_to_end().await;
         }
         for content in contents {
+            let revocation = content.as_deref().and_then(|text| decode_final_refusal(text, clock::now()));
+            revocation.into_iter().for_each(|revocation| self.kept.add(revocation));
             let entry = content.as_deref().map_or(RevocationEntry::Gap, decode_revocation);
             let number = self.position.as_ref().map_or(0, |position| position.number) + 1;
             self.position = Some(Position { number, content });

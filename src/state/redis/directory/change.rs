@@ -52,9 +52,10 @@ impl Directory {
 
     /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
     async fn change_once(&self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
+        let locator = self.revocation_locator(change).await?;
         let written = self.write_change(change, is_retry).await?;
         // After the change: whoever reads the entry finds no credential valid any more that the change has revoked.
-        let logged = self.log_revocation(change).await?;
+        let logged = self.log_revocation(change, locator).await?;
         Ok(logged.map_or(written, |logged| logged.min(written)))
     }
 

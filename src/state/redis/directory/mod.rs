@@ -32,5 +32,5 @@ pub(super) use digest_claim::CLAIM_LIFETIME;
 pub(super) use key_index::list_key;
 pub(super) use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use records::{Directory, DirectoryShared};
-pub(super) use revocation_log::decode as decode_revocation;
+pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};
 pub(super) use transaction::{Check, CommitResult, Transaction};

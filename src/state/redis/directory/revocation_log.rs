@@ -11,7 +11,8 @@ use super::records::Directory;
 use crate::clock::Micros;
 use crate::key::{KeyDigest, KeyId};
 use crate::state::redis::record_codec::new_version;
-use crate::state::redis::record_names::{hex, revocations_slot};
+use crate::state::redis::record_names::{hex, revocations_slot, token_digest};
+use crate::state::redis::revocations::Revocation;
 use crate::state::{Change, ChangeError, RevocationEntry};
 
 /// Entries to keep. A gateway that falls behind by more checks every open exchange instead.
@@ -20,7 +21,11 @@ const CAPACITY: u64 = 10_000;
 impl Directory {
     /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change revokes
     /// nothing.
-    pub(super) async fn log_revocation(&self, change: &Change) -> Result<Option<u32>, CommitError> {
+    pub(super) async fn log_revocation(
+        &self,
+        change: &Change,
+        locator: Option<String>,
+    ) -> Result<Option<u32>, CommitError> {
         let entry = match change {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
@@ -31,9 +36,22 @@ impl Directory {
         };
         let mut transaction = self.transaction::<CommitError>();
         let log = transaction.record(self.shared.names.revocations());
-        let text = format!("{} {}", new_version()?, encode(&entry));
+        let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
         transaction.append_entry(log, CAPACITY, &text);
         self.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
+    }
+
+    /// What other gateways need besides the entry to find the record: a space and the tag of a user's organization, or the
+    /// digest of a session. To be called before the change, which removes a session from the index.
+    pub(super) async fn revocation_locator(&self, change: &Change) -> Result<Option<String>, CommitError> {
+        Ok(match change {
+            Change::RemoveUser { org, .. } => self.find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str())),
+            Change::EndSession { session } => {
+                let digest = self.find_session_digest(*session).await?;
+                digest.map(|digest| format!(" {}", hex(digest.as_bytes())))
+            }
+            _ => None,
+        })
     }
 
     /// The secrets of a key that are valid, as they are now: another rotation may have followed.
@@ -70,9 +88,9 @@ pub(in crate::state::redis) fn decode(text: &[u8]) -> RevocationEntry {
 fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
     Some(match words {
         ["key", key] => RevocationEntry::Key(key.parse().ok()?),
-        ["user", user] => RevocationEntry::User(user.parse().ok()?),
+        ["user", user, ..] => RevocationEntry::User(user.parse().ok()?),
         ["org", org] => RevocationEntry::Org(org.parse().ok()?),
-        ["session", session] => RevocationEntry::Session(session.parse().ok()?),
+        ["session", session, ..] => RevocationEntry::Session(session.parse().ok()?),
         ["secrets", key, current, previous @ ..] => {
             let digest = |hex: &str| KeyDigest::from_hex(hex).ok();
             let previous = match previous {
@@ -82,6 +100,20 @@ fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
             };
             RevocationEntry::Secrets { key: key.parse().ok()?, current: digest(current)?, previous }
         }
+        _ => return None,
+    })
+}
+
+/// Decodes the text of an entry as a revocation to keep; none for entries that are no final refusals. It was made at about
+/// this time.
+pub(in crate::state::redis) fn decode_final(text: &[u8], now: Micros) -> Option<Revocation> {
+    let words: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').skip(1).collect();
+    Some(match *words {
+        ["key", key] => Revocation::Key { key: key.parse().ok()?, at: now },
+        ["user", user, tag] => {
+            Revocation::User { tag: tag.parse().ok()?, user: user.parse().ok()?, email: None, at: now }
+        }
+        ["session", _, digest] => Revocation::Session(token_digest(digest)?),
         _ => return None,
     })
 }
@@ -107,6 +139,18 @@ mod tests {
             let text = format!("aaaaaaaa {}", encode(&entry));
             assert_eq!(decode(text.as_bytes()), entry, "{text}");
         }
+    }
+
+    #[test]
+    fn final_refusals_are_decoded_with_all_that_finds_their_records() {
+        let (user, digest) = (UserId::generate(), "ab".repeat(32));
+        let user = decode_final(format!("aaaaaaaa user {user} abc").as_bytes(), Micros(7));
+        assert!(matches!(user, Some(Revocation::User { at: Micros(7), .. })), "{user:?}");
+        let session = format!("aaaaaaaa session {} {digest}", SessionId::generate());
+        assert!(matches!(decode_final(session.as_bytes(), Micros(7)), Some(Revocation::Session(_))));
+        assert_eq!(decode(session.as_bytes()), decode(&session.as_bytes()[..session.len() - 65]));
+        let org = format!("aaaaaaaa org {}", OrgId::generate());
+        assert!(decode_final(org.as_bytes(), Micros(7)).is_none(), "a suspension can be lifted");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Directory {
             };
             self.change_user(org, user, write).await?
         };
-        self.shared.revocations.add(Revocation::User { tag, user, email: stored.email, at });
+        self.shared.revocations.add(Revocation::User { tag, user, email: Some(stored.email), at });
         Ok(replicas)
     }
 

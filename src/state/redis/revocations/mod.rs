@@ -1,13 +1,14 @@
 //! Revocations survive failovers while a gateway that knows them lives.
 //!
 //! Replication is asynchronous. A primary that is lost takes along what its replicas have not got yet, and the one that
-//! follows it would admit a revoked key, or find an ended session. So each gateway keeps the final refusals that it has
-//! acknowledged (revoked keys, removed users with their keys, ended sessions) until no failover can undo them.
+//! follows it would admit a revoked key, or find an ended session. So each gateway keeps final refusals (revoked keys,
+//! removed users with their keys, ended sessions) until no failover can undo them: those that it has acknowledged itself,
+//! and within a fraction of a second those of the others, which it reads in the log that all gateways share.
 //!
 //! # Guarantees
 //!
-//! - A gateway refuses what it keeps, whatever a server says, from the acknowledgement on: there is no moment at which a
-//!   link is up and the gateway would admit a key that it knows to be revoked.
+//! - A gateway refuses what it keeps, whatever a server says; what it has revoked itself, from the acknowledgement on.
+//!   There is no moment at which a link is up and the gateway would admit a key that it knows to be revoked.
 //! - Every server that a link of the process leads to, under whatever address, is asked several times a second, and
 //!   whenever any link notices a change, for the history that it is in: its process (`run_id`) with its replication id,
 //!   which changes with every promotion and restart. A revocation is written to every primary of its hash slot whose
@@ -15,8 +16,9 @@
 //! - A confirmation is the reply of the script that wrote the revocation, between two replies with the same history. An
 //!   error of any kind (`NOREPLICAS`, `CLUSTERDOWN`, `OOM`, `LOADING`, `MOVED`) confirms nothing; what was confirmed
 //!   before it stays confirmed, and the rest is tried again.
-//! - So other gateways, which know nothing of the revocation, obey it as soon as the new primary has confirmed it:
-//!   milliseconds after this gateway has noticed the primary.
+//! - So a gateway that knows nothing of a revocation, because it has read the log too late or has just started, obeys it as
+//!   soon as the new primary has confirmed it: milliseconds after a gateway that keeps it has noticed the primary.
+//! - The revocation is lost only when all gateways that keep it die together with the primary.
 //! - A revocation is forgotten when its server has had it for ten minutes, all replicas have confirmed it, and it is on
 //!   disk where the server writes to disk (`entry`).
 //!

@@ -12,8 +12,8 @@ use crate::state::redis::record_names::{RecordNames, org_slot};
 pub(in crate::state::redis) enum Revocation {
     /// Revocation of a key.
     Key { key: KeyId, at: Micros },
-    /// Removal of a user, and so of all keys of the user.
-    User { tag: OrgTag, user: UserId, email: String, at: Micros },
+    /// Removal of a user, and so of all keys of the user. The address is known to the gateway that removed the user.
+    User { tag: OrgTag, user: UserId, email: Option<String>, at: Micros },
     /// End of a session.
     Session(TokenDigest),
 }
@@ -50,11 +50,12 @@ impl Revocation {
     pub(super) fn writes(&self, names: &RecordNames) -> Vec<Write> {
         match self {
             Self::Key { key, at } => vec![(names.key(*key), format!("set revoked {}", at.0))],
-            Self::User { tag, user, email, at } => vec![
-                (names.user(*tag, *user), format!("set removed {}", at.0)),
+            Self::User { tag, user, email, at } => {
+                let removed = (names.user(*tag, *user), format!("set removed {}", at.0));
                 // As in the removal: the address is free for another user.
-                (names.emails(*tag), format!("free {user} {email}")),
-            ],
+                let free = email.as_ref().map(|email| (names.emails(*tag), format!("free {user} {email}")));
+                std::iter::once(removed).chain(free).collect()
+            }
             Self::Session(digest) => vec![(names.session(digest), "delete".to_owned())],
         }
     }

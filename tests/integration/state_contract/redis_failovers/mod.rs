@@ -9,7 +9,9 @@ use std::time::Duration;
 use keygate::clock;
 use keygate::session::TokenDigest;
 use keygate::state::redis::{Address, Clock, Servers, Settings};
-use keygate::state::{Change, DecideRequest, Decision, Redis as RedisState, RouteAccess, Session, State, Unavailable};
+use keygate::state::{
+    Change, DecideRequest, Decision, Redis as RedisState, RevocationEntry, RouteAccess, Session, State, Unavailable,
+};
 
 use super::cases_sessions;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, revoke};
@@ -255,6 +257,35 @@ fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
     subjects.until_back(&knows);
     assert_eq!(block_on(subjects.admitted(&moved)), Ok(NONE));
     close(&[&knows, &other]);
+}
+
+/// The gateway that made the revocations is gone; the other one has read them in the log.
+#[test]
+fn revocations_outlast_the_gateway_that_made_them() {
+    let _entered = enter();
+    let server = Redis::start();
+    let servers = Servers::Single(at(&server));
+    let [gone, knows] = [open(&servers), open(&servers)];
+    let State::Redis(redis) = &knows else { panic!("on Redis") };
+    let log = redis.revocations();
+    // It begins with a gap, behind which it reads on.
+    until("the other gateway reads the log", || (*log.subscribe().borrow() > 0).then_some(()));
+    let subjects = block_on(Subjects::create(&gone));
+    assert_eq!(block_on(subjects.admitted(&knows)), Ok(ALL));
+    server.cli::<()>(&["SAVE"]);
+    block_on(subjects.revoke(&gone));
+    let has_read = || {
+        let entries = log.range(0, *log.subscribe().borrow());
+        entries.contains(&RevocationEntry::Session(subjects.session.id)).then_some(())
+    };
+    until("the other gateway has read the log", has_read);
+    block_on(gone.close());
+    drop(gone);
+    server.restart();
+    subjects.until_back(&knows);
+    let new = open(&servers);
+    subjects.until_obeyed(&new);
+    close(&[&knows, &new]);
 }
 
 /// No confirmation is needed for that: here the records come back behind the back of the gateways.
