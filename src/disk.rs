@@ -36,7 +36,8 @@ pub fn allocate(file: &File, from: u64, length: u64) -> io::Result<bool> {
         return match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, length) {
             Ok(()) => Ok(true),
             Err(Errno::INTR) => continue,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            // Some file systems and sandboxes say so in other words.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::INVAL) => Ok(false),
             Err(error) => Err(error.into()),
         };
     }
