@@ -190,6 +190,27 @@ pub(super) async fn strict_quota_admits_its_requests_at_most_in_any_window(state
     }
 }
 
+/// A key that was last used before a reload: the time until the reload counts by the quota of then.
+pub(super) async fn time_before_other_default_limits_counts_by_those_before(state: &State) {
+    let (fixture, slower) = fixture_with_key(state).await;
+    let faster = fixture.key(state).await;
+    let seconds = |count| clock::now().before(Duration::from_secs(count));
+    super::fixture::drain(state, &slower, seconds(3)).await;
+    state.set_defaults(Defaults { quota: SLOW, concurrent: CONCURRENT });
+    let remaining = rate_limit_status(state, &slower, clock::now()).await.remaining;
+    assert!((3..=5).contains(&remaining), "{remaining}: three tokens of the old rate");
+    assert!(admit(state, &slower, clock::now()).await.rate_limit.remaining + 1 >= remaining);
+
+    state.set_defaults(Defaults { quota: QUOTA, concurrent: CONCURRENT });
+    super::fixture::drain(state, &faster, seconds(60)).await;
+    let fast = Quota { requests: 10, per: TOKEN, burst: 500, strict: false };
+    let reload = clock::now();
+    state.set_defaults(Defaults { quota: fast, concurrent: CONCURRENT });
+    let remaining = rate_limit_status(state, &faster, clock::now()).await.remaining;
+    let inflow = clock::now().since(reload) / 100_000 + 1;
+    assert!(u64::from(remaining) <= 5 + inflow, "{remaining}: the old burst, and {inflow} since the reload");
+}
+
 pub(super) async fn default_limits_do_not_replace_own_limits(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let (org, own) = (fixture.org, Quota { burst: 3, ..SLOW });

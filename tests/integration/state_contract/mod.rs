@@ -31,6 +31,7 @@ mod redis;
 mod redis_sessions;
 mod redis_pages;
 mod redis_outages;
+mod redis_shares;
 mod redis_load;
 mod redis_deployments;
 mod redis_failovers;
@@ -72,6 +73,7 @@ macro_rules! contract {
                 organization_limits_hold_at_once,
                 quota_change_keeps_the_tokens,
                 default_limits_change_at_once_and_keep_tokens,
+                time_before_other_default_limits_counts_by_those_before,
                 default_limits_do_not_replace_own_limits,
                 strict_quota_admits_its_requests_at_most_in_any_window,
             ],

@@ -61,6 +61,10 @@ impl Outage {
         let proxy = Proxy::to(server.address());
         let deployment = Deployment { server, proxy };
         let mut load = Load::start(quick(&deployment.proxy, policy));
+        // A gateway that no heartbeat has registered admits nothing offline.
+        let registered = || deployment.server.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0;
+        until("the gateway is registered", || registered().then_some(()));
+        load.see(20, |outcome| outcome == Outcome::Admitted);
         (self.begins)(&deployment);
         let begun = Instant::now();
         let meanwhile = |outcome: Outcome| match (self.harmless, policy) {

@@ -33,6 +33,18 @@ pub(super) enum Evaluation {
     StatusOnly,
 }
 
+impl Evaluation {
+    fn code(self) -> u64 {
+        match self {
+            Self::Allowed => ADMITTED,
+            Self::Refused(refusal) => {
+                refusal.row().redis_code.expect("records refuse only for reasons that have a code")
+            }
+            Self::StatusOnly => STATUS_ONLY,
+        }
+    }
+}
+
 /// Reply of the script.
 pub(super) enum DecideReply {
     /// A decision, based on the versions in the request.
@@ -73,13 +85,6 @@ pub(super) fn encode_request(
     report: Option<&PendingReport>,
     now: Micros,
 ) -> Vec<u8> {
-    let code = match evaluation {
-        Evaluation::Allowed => ADMITTED,
-        Evaluation::Refused(refusal) => {
-            refusal.row().redis_code.expect("records refuse only for reasons that have a code")
-        }
-        Evaluation::StatusOnly => STATUS_ONLY,
-    };
     let quota = key.quota;
     // Without a report nothing is acquired, and the script looks at none of the three.
     let (released, generation, may_register) =
@@ -89,7 +94,7 @@ pub(super) fn encode_request(
     packed.extend_from_slice(&key.org_version);
     packed.extend_from_slice(&key.user_version);
     let numbers = [
-        code,
+        evaluation.code(),
         key.valid_until().0,
         u64::from(quota.inflow()),
         quota.per_micros(),

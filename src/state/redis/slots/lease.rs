@@ -9,8 +9,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
-use super::membership::Portion;
-use crate::clock::Micros;
+use super::outage::Outage;
 use crate::key::OrgTag;
 use crate::state::redis::record_names::{RecordNames, org_slot};
 
@@ -58,18 +57,9 @@ pub(super) struct LeaseData {
     /// Failovers that this lease has reacted to.
     failovers: u64,
     /// Slots of the organization that were taken, by the last answer that says so; all, before the first.
-    taken: u32,
+    pub(super) taken: u32,
     /// The outage of Redis in which this gateway admits; `None` once Redis has answered about the organization.
-    outage: Option<Outage>,
-}
-
-/// An outage, as this gateway noticed it.
-#[derive(Clone, Copy)]
-struct Outage {
-    /// Its begin, in steady time.
-    since: Micros,
-    /// Slots that this gateway may hold while it lasts; `None` before the first is acquired.
-    allowance: Option<u32>,
+    pub(super) outage: Option<Outage>,
 }
 
 /// State of a lease.
@@ -154,43 +144,6 @@ impl SlotLease {
         Some(self.grant(&mut data))
     }
 
-    /// Notes that Redis does not answer, and has not since `begun` as far as is known. Returns the begin of the outage.
-    pub(in crate::state::redis) fn outage_since(&self, begun: Option<Micros>, now: Micros) -> Micros {
-        let mut data = self.data();
-        let known = data.outage.map(|outage| outage.since);
-        // A later begin is of another outage: Redis was there in between.
-        let since = known.max(begun).unwrap_or(now);
-        if known != Some(since) {
-            data.outage = Some(Outage { since, allowance: None });
-        }
-        since
-    }
-
-    /// Acquires a slot in the outage that was noted last. This gateway may hold what it held when it began, and its
-    /// portion of the slots of `limit` that were free by the last answer; of one slot, if none was.
-    pub(in crate::state::redis) fn acquire_in_outage(self: &Arc<Self>, portion: Portion, limit: u32) -> Option<Permit> {
-        let mut data = self.data();
-        let (held, free) = (data.held, limit.saturating_sub(data.taken).max(1));
-        let outage = data.outage.as_mut()?;
-        let allowance = *outage.allowance.get_or_insert(held.saturating_add(portion.of(free)));
-        if held >= allowance {
-            return None;
-        }
-        // Redis does not count this slot: a resync reports it once Redis is back.
-        self.mark_in_doubt(&mut data);
-        Some(self.grant(&mut data))
-    }
-
-    /// Notes an answer of Redis about the organization, with the slots that are taken.
-    pub(in crate::state::redis) fn note_answer(&self, taken: u32) {
-        Self::note_answer_locked(&mut self.data(), taken);
-    }
-
-    pub(super) fn note_answer_locked(data: &mut LeaseData, taken: u32) {
-        data.taken = taken;
-        data.outage = None;
-    }
-
     /// Puts the lease in doubt after a failover: the new primary may lack the last reports.
     pub(super) fn check_failovers(self: &Arc<Self>, data: &mut LeaseData) {
         let failovers = self.failovers.load(Ordering::Acquire);
@@ -245,7 +198,7 @@ impl SlotLease {
         }
     }
 
-    fn mark_in_doubt(self: &Arc<Self>, data: &mut LeaseData) {
+    pub(super) fn mark_in_doubt(self: &Arc<Self>, data: &mut LeaseData) {
         data.state = LeaseState::InDoubt;
         data.doubts += 1;
         self.activate(data);

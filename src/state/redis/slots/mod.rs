@@ -40,6 +40,7 @@
 //! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.
 
 mod membership;
+mod outage;
 mod heartbeat;
 mod slot_leases;
 mod slot_report;

@@ -1,15 +1,11 @@
-//! The theorem of `share`, over random histories: gateways that join, pause, leave and die, outages of Redis, gateways that
-//! are cut off alone, and clocks that differ. Redis is played by a bucket and a list of gateways; what gateways compute is
-//! the code that serves.
+//! Gateways and Redis of a history: what they do at random, and the bound on what they admitted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proptest::prelude::*;
-
-use super::level_share;
-use super::share::{Share, quota_of};
-use super::usage::{UnreportedUses, UsageState};
+use super::super::level_share;
+use super::super::share::{Share, quota_of};
+use super::super::usage::{UnreportedUses, UsageState};
 use crate::clock::Micros;
 use crate::quota::Quota;
 use crate::state::bucket::{Bucket, capacity};
@@ -20,15 +16,13 @@ const LEASE: Duration = Duration::from_secs(10);
 const STALENESS: Duration = Duration::from_secs(60);
 /// Time for which a heartbeat registers a gateway.
 const LIFETIME: u64 = 70 * SECOND;
-const START: u64 = 1_800_000_000 * SECOND;
-/// Steps of one history.
-const STEPS: usize = 1500;
+pub(super) const START: u64 = 1_800_000_000 * SECOND;
 
 /// Random numbers by a seed (SplitMix64).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,21 +30,21 @@ impl Random {
         (mixed ^ (mixed >> 31)) % most
     }
 
-    fn one_in(&mut self, most: u64) -> bool {
+    pub(super) fn one_in(&mut self, most: u64) -> bool {
         self.below(most) == 0
     }
 }
 
 /// One gateway, with one key.
 #[derive(Default)]
-struct Gateway {
+pub(super) struct Gateway {
     /// Its steady clock minus the true time.
     offset: u64,
     membership: Option<Membership>,
     next_beat: u64,
     /// It does nothing until then.
     paused_until: u64,
-    cut: bool,
+    pub(super) cut: bool,
     /// Steady time of Redis's last answer about the key.
     confirmed: Option<Micros>,
     /// Steady time at which it noticed the outage.
@@ -62,9 +56,9 @@ struct Gateway {
 }
 
 /// Redis: the bucket of the key, and the gateways.
-struct Redis {
-    up: bool,
-    bucket: Bucket,
+pub(super) struct Redis {
+    pub(super) up: bool,
+    pub(super) bucket: Bucket,
     entries: BTreeMap<usize, Entry>,
 }
 
@@ -76,29 +70,29 @@ struct Entry {
 
 /// Which share the gateways take.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Exact,
     Level,
 }
 
-struct World {
+pub(super) struct World {
     quota: Quota,
     kind: Kind,
-    now: u64,
-    redis: Redis,
-    gateways: BTreeMap<usize, Gateway>,
+    pub(super) now: u64,
+    pub(super) redis: Redis,
+    pub(super) gateways: BTreeMap<usize, Gateway>,
     joined: usize,
     /// Times of all admissions; with `true`, Redis decided.
-    admitted: Vec<(u64, bool)>,
+    pub(super) admitted: Vec<(u64, bool)>,
 }
 
 impl World {
-    fn new(quota: Quota, kind: Kind) -> Self {
+    pub(super) fn new(quota: Quota, kind: Kind) -> Self {
         let redis = Redis { up: true, bucket: Bucket::full(quota, Micros(START)), entries: BTreeMap::new() };
         Self { quota, kind, now: START, redis, gateways: BTreeMap::new(), joined: 0, admitted: Vec::new() }
     }
 
-    fn join(&mut self, random: &mut Random) {
+    pub(super) fn join(&mut self, random: &mut Random) {
         let offset = random.below(1000 * SECOND);
         self.gateways.insert(self.joined, Gateway { offset, next_beat: self.now, ..Gateway::default() });
         self.joined += 1;
@@ -139,7 +133,7 @@ impl World {
     }
 
     /// Redis answers a gateway about the key, which reports its uses.
-    fn answer(&mut self, number: usize) {
+    pub(super) fn answer(&mut self, number: usize) {
         let gateway = self.gateways.get_mut(&number).unwrap();
         let uses = std::mem::take(&mut gateway.unreported);
         self.redis.bucket = self.redis.bucket.refill(self.quota, Micros(self.now)).repay(self.quota, uses);
@@ -192,7 +186,7 @@ impl World {
     }
 
     /// Portions of the gateways that may admit now.
-    fn portions(&self) -> Vec<Portion> {
+    pub(super) fn portions(&self) -> Vec<Portion> {
         let portion = |gateway: &Gateway| {
             let now = Micros(self.now + gateway.offset);
             let confirmed = gateway.confirmed.filter(|confirmed| confirmed.after(STALENESS) >= now)?;
@@ -202,7 +196,7 @@ impl World {
     }
 
     /// Some time, and some requests of some gateways.
-    fn step(&mut self, random: &mut Random) {
+    pub(super) fn step(&mut self, random: &mut Random) {
         let token = self.quota.per_micros() / u64::from(self.quota.requests);
         let pause = if random.one_in(20) { 20 * token } else { token };
         self.now += random.below(pause.min(4 * SECOND)) + 1;
@@ -229,7 +223,7 @@ impl World {
     }
 
     /// Gateways join, pause, leave and die.
-    fn change_gateways(&mut self, random: &mut Random) {
+    pub(super) fn change_gateways(&mut self, random: &mut Random) {
         let awake = self.awake();
         let any = |random: &mut Random| awake.get(usize::try_from(random.below(8)).unwrap()).copied();
         if self.gateways.len() < 8 && random.one_in(40) {
@@ -249,7 +243,7 @@ impl World {
     }
 
     /// Units by which a window exceeds the bound, at most; of admissions that `counts` chooses.
-    fn excess(&self, counts: impl Fn(bool) -> bool) -> i64 {
+    pub(super) fn excess(&self, counts: impl Fn(bool) -> bool) -> i64 {
         let times: Vec<u64> = self.admitted.iter().filter(|(_, redis)| counts(*redis)).map(|(time, _)| *time).collect();
         let per = i64::try_from(self.quota.per_micros()).unwrap();
         let capacity = i64::try_from(capacity(self.quota)).unwrap();
@@ -262,78 +256,4 @@ impl World {
         }
         worst
     }
-}
-
-fn quotas() -> impl Strategy<Value = Quota> {
-    (1..=20_u32, 1..=5_u64, 1..=20_u32).prop_map(|(requests, per, burst)| Quota {
-        requests,
-        per: Duration::from_secs(per),
-        burst,
-        strict: false,
-    })
-}
-
-/// A history in which Redis is away for all gateways at once. When it is back, all report before the first request.
-fn with_outages(quota: Quota, kind: Kind, seed: u64) -> World {
-    let (mut random, mut world) = (Random(seed), World::new(quota, kind));
-    (0..=random.below(6)).for_each(|_| world.join(&mut random));
-    for _ in 0..STEPS {
-        world.step(&mut random);
-        world.change_gateways(&mut random);
-        if random.one_in(if world.redis.up { 100 } else { 60 }) {
-            world.redis.up = !world.redis.up;
-            if world.redis.up {
-                world.gateways.keys().copied().collect::<Vec<_>>().into_iter().for_each(|number| world.answer(number));
-            }
-        }
-    }
-    world
-}
-
-proptest! {
-    #[test]
-    fn bound_holds_in_every_window_over_outages((quota, seed) in (quotas(), any::<u64>())) {
-        let world = with_outages(quota, Kind::Exact, seed);
-        prop_assert!(world.excess(|_| true) <= 0, "{} units too many", world.excess(|_| true));
-    }
-
-    #[test]
-    fn gateways_that_are_cut_off_exceed_by_their_share_and_repay_it((quota, seed) in (quotas(), any::<u64>())) {
-        let (mut random, mut world) = (Random(seed), World::new(quota, Kind::Exact));
-        (0..=random.below(6)).for_each(|_| world.join(&mut random));
-        // Units of the inflow of the shares that are cut off.
-        let mut inflow = 0.0;
-        for _ in 0..STEPS {
-            let (before, portions) = (world.now, world.portions());
-            world.step(&mut random);
-            world.change_gateways(&mut random);
-            let rate: f64 = portions.iter().map(|portion| 1.0 / f64::from(portion.count())).sum();
-            inflow += rate * ((world.now - before) * u64::from(quota.requests)) as f64;
-            for gateway in world.gateways.values_mut() {
-                gateway.cut ^= random.one_in(80);
-            }
-            world.redis.up ^= random.one_in(200);
-        }
-        prop_assert!(world.excess(|redis| redis) <= 0, "Redis keeps the bound alone");
-        let offline = world.admitted.iter().filter(|(_, redis)| !redis).count() as u64 * quota.per_micros();
-        prop_assert!(offline as f64 <= inflow + 1.0, "{offline} units of {inflow}");
-        // Everything is repaid: once the bucket is not below zero, no more was admitted than Redis would have.
-        world.redis.up = true;
-        for number in world.gateways.keys().copied().collect::<Vec<_>>() {
-            world.gateways.get_mut(&number).unwrap().cut = false;
-            world.answer(number);
-        }
-        let bucket = world.redis.bucket;
-        let end = if bucket.level < 0 { bucket.level.unsigned_abs().div_ceil(u64::from(quota.requests)) } else { 0 };
-        let all = world.admitted.len() as u64 * quota.per_micros();
-        let allowed = capacity(quota) + (world.now + end - START) * u64::from(quota.requests);
-        prop_assert!(all <= allowed, "{all} units of {allowed}");
-    }
-}
-
-/// What the exact share is for: with `share: level` the same histories exceed the bound.
-#[test]
-fn level_share_exceeds_the_bound() {
-    let quota = Quota { requests: 10, per: Duration::from_secs(5), burst: 12, strict: false };
-    assert!((0..50).any(|seed| with_outages(quota, Kind::Level, seed).excess(|_| true) > 0));
 }

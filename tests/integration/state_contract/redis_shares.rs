@@ -1,0 +1,231 @@
+//! The exact share while Redis is unavailable: real gateways on a real Redis, which is stopped or cut off.
+//!
+//! `src/state/redis/decide/share_history.rs` has the theorem over random histories.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keygate::clock;
+use keygate::quota::Quota;
+use keygate::refusal::Refusal;
+use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
+use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State};
+
+use super::fixture::{Fixture, HeldKey, admit, drain, fixture_with_key, rotate};
+use super::redis::{at, settings};
+use super::runtime::{block_on, enter};
+use crate::support::redis::{Proxy, Redis};
+use crate::support::until;
+
+/// Twenty tokens a second: some of them for each gateway within a second.
+const QUOTA: Quota = Quota { requests: 20, per: Duration::from_secs(1), burst: 30, strict: false };
+const GATEWAYS: usize = 3;
+
+/// One admission: it was decided between these two times.
+#[derive(Clone, Copy)]
+struct Use {
+    begun: Instant,
+    ended: Instant,
+    provisional: bool,
+}
+
+fn known_keys(address: Address, share: Share) -> Settings {
+    Settings {
+        quota: QUOTA,
+        concurrent: 1000,
+        deadline: Duration::from_millis(50),
+        lease: Duration::from_secs(2),
+        on_unavailable: OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60), share },
+        clock: Clock::Server,
+        ..settings(Servers::Single(address))
+    }
+}
+
+fn open(settings: &Settings) -> Arc<State> {
+    Arc::new(State::Redis(block_on(RedisState::open(settings.clone())).unwrap()))
+}
+
+/// Waits until all gateways have seen each other, and know it: each entry tells the last join twice.
+fn until_settled(server: &Redis, gateways: usize) {
+    let entries = || {
+        let entries: Vec<(String, Vec<u8>)> = server.query(::redis::cmd("HGETALL").arg("keygate:{gateways}")).unwrap();
+        let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap());
+        entries.iter().map(|(_, entry)| [0, 16, 24].map(|at| number(&entry[at..at + 8]))).collect::<Vec<_>>()
+    };
+    let have_seen = || {
+        let entries = entries();
+        let latest = entries.iter().map(|[_, joined, _]| *joined).fold(0.0, f64::max);
+        let settled = entries.len() == gateways && entries.iter().all(|[_, _, seen]| *seen >= latest);
+        settled.then(|| entries.iter().map(|[beat, ..]| *beat).fold(0.0, f64::max))
+    };
+    let since = until("all gateways have seen each other", have_seen);
+    until("all gateways know it", || entries().iter().all(|[beat, ..]| *beat > since).then_some(()));
+}
+
+/// Sends requests until the time, and records what was admitted.
+async fn hammer(state: Arc<State>, keys: Vec<HeldKey>, until: Instant) -> Vec<Use> {
+    let mut uses = Vec::new();
+    for key in keys.iter().cycle() {
+        let begun = Instant::now();
+        if begun >= until {
+            break;
+        }
+        let request =
+            DecideRequest { digest: &key.digest, id: Some(key.id), access: RouteAccess::Everyone, now: clock::now() };
+        if let Ok(Decision::Admitted(Admitted { provisional, .. })) = state.decide(request).await {
+            uses.push(Use { begun, ended: Instant::now(), provisional });
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    uses
+}
+
+fn hammered(gateways: &[Arc<State>], keys: &[HeldKey], time: Duration) -> Vec<Use> {
+    let until = Instant::now() + time;
+    let tasks: Vec<_> =
+        gateways.iter().map(|state| tokio::spawn(hammer(Arc::clone(state), keys.to_vec(), until))).collect();
+    tasks.into_iter().flat_map(|task| block_on(task).unwrap()).collect()
+}
+
+/// Checks the bound in every window, from the begin of one request to the end of another.
+fn check_windows(uses: &[Use]) {
+    let rate = f64::from(QUOTA.requests) / QUOTA.per.as_secs_f64();
+    for first in uses {
+        let mut ends: Vec<Instant> =
+            uses.iter().filter(|use_| use_.begun >= first.begun).map(|use_| use_.ended).collect();
+        ends.sort();
+        for (count, end) in (1..).zip(ends) {
+            let bound = f64::from(QUOTA.burst) + rate * (end - first.begun).as_secs_f64();
+            assert!(f64::from(count) <= bound, "{count} in {:?}, where {bound} are allowed", end - first.begun);
+        }
+    }
+}
+
+fn level(server: &Redis, fixture: &Fixture, key: &HeldKey) -> f64 {
+    let name = format!("keygate:{{{}}}:key:{}", fixture.tag.as_str(), key.id.as_str());
+    let live: Vec<u8> = server.cli(&["HGET", &name, "live"]);
+    f64::from_le_bytes(live[8..16].try_into().unwrap()) / QUOTA.per.as_micros() as f64
+}
+
+fn used(state: &State, key: &HeldKey) -> usize {
+    until("Redis answers", || {
+        let key = block_on(state.key(key.id)).ok()?;
+        Some(usize::try_from(key.unwrap().uses).unwrap())
+    })
+}
+
+#[test]
+fn bound_holds_over_an_outage_and_everything_is_repaid() {
+    let _entered = enter();
+    let server = Redis::start();
+    let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&known_keys(at(&server), Share::Exact))).collect();
+    let (_, key) = block_on(fixture_with_key(&gateways[0]));
+    until_settled(&server, GATEWAYS);
+    // Each gateway knows the key, and the level of another moment.
+    let mut uses: Vec<Use> = Vec::new();
+    for gateway in &gateways {
+        let begun = Instant::now();
+        drop(block_on(admit(gateway, &key, clock::now())));
+        uses.push(Use { begun, ended: Instant::now(), provisional: false });
+    }
+    server.stop_process();
+    let stopped = Instant::now();
+    uses.extend(hammered(&gateways, &[key], Duration::from_secs(3)));
+    let offline = uses.iter().filter(|use_| use_.provisional).count();
+    assert!(offline >= 20, "{offline}: gateways admit without Redis");
+    assert!(offline as f64 <= stopped.elapsed().as_secs_f64() * f64::from(QUOTA.requests), "{offline} of the inflow");
+    check_windows(&uses);
+    server.resume();
+    until("every use is counted", || (used(&gateways[0], &key) >= uses.len()).then_some(()));
+    gateways.iter().for_each(|gateway| block_on(gateway.close()));
+}
+
+#[test]
+fn gateway_that_is_cut_off_repays_its_share_below_zero() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+    let (connected, cut) = (open(&known_keys(at(&server), Share::Exact)), open(&known_keys(behind, Share::Exact)));
+    let (fixture, key) = block_on(fixture_with_key(&connected));
+    until_settled(&server, 2);
+    drop(block_on(admit(&cut, &key, clock::now())));
+    proxy.refuse(true);
+    proxy.cut();
+    let begun = Instant::now();
+    let uses = hammered(&[Arc::clone(&cut)], &[key], Duration::from_secs(2));
+    let share = begun.elapsed().as_secs_f64() * f64::from(QUOTA.requests) / 2.0;
+    assert!(uses.len() >= 5 && uses.len() as f64 <= share, "{} of a share of {share}", uses.len());
+    assert!(uses.iter().all(|use_| use_.provisional));
+    // Redis gives the others everything; then the share is repaid from an empty bucket.
+    let connected_uses = used(&connected, &key);
+    proxy.refuse(false);
+    until("the share is repaid below zero", || {
+        block_on(drain(&connected, &key, clock::now()));
+        (level(&server, &fixture, &key) < 0.0).then_some(())
+    });
+    let status = block_on(connected.rate_limit_status(key.id, clock::now())).unwrap().unwrap();
+    assert!(status.remaining == 0 && status.token_in_us > 0);
+    assert!(used(&connected, &key) >= connected_uses + uses.len());
+    [connected, cut].iter().for_each(|state| block_on(state.close()));
+}
+
+#[test]
+fn all_secrets_of_a_key_draw_on_one_share() {
+    let _entered = enter();
+    let server = Redis::start();
+    let gateway = open(&known_keys(at(&server), Share::Exact));
+    let (_, old) = block_on(fixture_with_key(&gateway));
+    let now = clock::now();
+    let new = block_on(rotate(&gateway, &old, now, now.after(Duration::from_secs(600))));
+    until_settled(&server, 1);
+    [&old, &new].into_iter().for_each(|key| drop(block_on(admit(&gateway, key, clock::now()))));
+    server.stop_process();
+    let stopped = Instant::now();
+    let uses = hammered(&[Arc::clone(&gateway)], &[old, new], Duration::from_secs(2));
+    let inflow = stopped.elapsed().as_secs_f64() * f64::from(QUOTA.requests);
+    assert!(uses.len() >= 10 && uses.len() as f64 <= inflow, "{} of an inflow of {inflow}", uses.len());
+    server.resume();
+    block_on(gateway.close());
+}
+
+#[test]
+fn slots_are_shared_of_those_that_were_free() {
+    let _entered = enter();
+    let server = Redis::start();
+    let settings = |concurrent| Settings { concurrent, ..known_keys(at(&server), Share::Exact) };
+    let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings(8))).collect();
+    let (_, key) = block_on(fixture_with_key(&gateways[0]));
+    until_settled(&server, GATEWAYS);
+    // The first holds three; all know then that five are free, but the first, which saw the fewest taken.
+    let held: Vec<Admitted> = (0..3).map(|_| block_on(admit(&gateways[0], &key, clock::now()))).collect();
+    gateways.iter().skip(1).for_each(|gateway| drop(block_on(admit(gateway, &key, clock::now()))));
+    until("released slots are reported", || {
+        let status = block_on(gateways[0].rate_limit_status(key.id, clock::now())).unwrap().unwrap();
+        (status.in_flight == 3).then_some(())
+    });
+    server.stop_process();
+    let mut offline: Vec<Admitted> = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let mut full = [false; GATEWAYS];
+    while Instant::now() < deadline && !full.iter().all(|full| *full) {
+        for (gateway, full) in gateways.iter().zip(&mut full) {
+            let request =
+                DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+            match block_on(gateway.decide(request)) {
+                Ok(Decision::Admitted(admitted)) => offline.push(admitted),
+                Ok(Decision::Denied { refusal: Refusal::TooManyInFlight, .. }) => *full = true,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(full, [true; GATEWAYS]);
+    assert!(
+        (3..=5).contains(&offline.len()),
+        "{} of five free slots, of which a gateway saw one or two taken",
+        offline.len()
+    );
+    server.resume();
+    drop((held, offline));
+    gateways.iter().for_each(|gateway| block_on(gateway.close()));
+}
