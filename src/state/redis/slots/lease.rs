@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
-use super::outage::Outage;
+use crate::clock::Micros;
 use crate::key::OrgTag;
 use crate::state::redis::record_names::{RecordNames, org_slot};
 
@@ -58,8 +58,10 @@ pub(super) struct LeaseData {
     failovers: u64,
     /// Slots of the organization that were taken, by the last answer that says so; all, before the first.
     pub(super) taken: u32,
-    /// The outage of Redis in which this gateway admits; `None` once Redis has answered about the organization.
-    pub(super) outage: Option<Outage>,
+    /// Begin of the outage of Redis, in steady time; `None` once Redis has answered about the organization.
+    pub(super) outage: Option<Micros>,
+    /// Slots that may be held in the outage; `None` before one is acquired in it, and once Redis counts what is held.
+    pub(super) allowance: Option<u32>,
 }
 
 /// State of a lease.
@@ -109,6 +111,7 @@ impl SlotLease {
             failovers: 0,
             taken: u32::MAX,
             outage: None,
+            allowance: None,
         };
         Self {
             tag,
@@ -188,6 +191,7 @@ impl SlotLease {
             data.state = LeaseState::Registered;
             self.activate(data);
         }
+        data.allowance = None;
     }
 
     /// Notes that Redis has no entry of this generation, or that a reply of this generation was lost.

@@ -3,39 +3,26 @@
 
 use std::sync::Arc;
 
-use super::lease::{LeaseData, Permit, SlotLease};
+use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 use super::membership::Portion;
 use crate::clock::Micros;
-
-/// An outage, as this gateway noticed it.
-#[derive(Clone, Copy)]
-pub(super) struct Outage {
-    /// Its begin, in steady time.
-    since: Micros,
-    /// Slots that this gateway may hold while it lasts; `None` before the first is acquired.
-    allowance: Option<u32>,
-}
 
 impl SlotLease {
     /// Notes that Redis does not answer, and has not since `begun` as far as is known. Returns the begin of the outage.
     pub(in crate::state::redis) fn outage_since(&self, begun: Option<Micros>, now: Micros) -> Micros {
         let mut data = self.data();
-        let known = data.outage.map(|outage| outage.since);
         // A later begin is of another outage: Redis was there in between.
-        let since = known.max(begun).unwrap_or(now);
-        if known != Some(since) {
-            data.outage = Some(Outage { since, allowance: None });
-        }
+        let since = data.outage.max(begun).unwrap_or(now);
+        data.outage = Some(since);
         since
     }
 
-    /// Acquires a slot in the outage that was noted last. This gateway may hold what it held when it began, and its
+    /// Acquires a slot while Redis is away. This gateway may hold what it held when the outage began, and its
     /// portion of the slots of `limit` that were free by the last answer; of one slot, if none was.
     pub(in crate::state::redis) fn acquire_in_outage(self: &Arc<Self>, portion: Portion, limit: u32) -> Option<Permit> {
         let mut data = self.data();
         let (held, free) = (data.held, limit.saturating_sub(data.taken).max(1));
-        let outage = data.outage.as_mut()?;
-        let allowance = *outage.allowance.get_or_insert(held.saturating_add(portion.of(free)));
+        let allowance = *data.allowance.get_or_insert(held.saturating_add(portion.of(free)));
         if held >= allowance {
             return None;
         }
@@ -52,5 +39,9 @@ impl SlotLease {
     pub(super) fn note_answer_locked(data: &mut LeaseData, taken: u32) {
         data.taken = taken;
         data.outage = None;
+        // In doubt, `taken` lacks the slots that were acquired without Redis; the allowance has counted them.
+        if data.state != LeaseState::InDoubt {
+            data.allowance = None;
+        }
     }
 }

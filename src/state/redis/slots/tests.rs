@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::active_set::ActiveSet;
 use super::lease::{LeaseState, Permit, SlotLease};
+use super::membership::Portion;
 use super::slot_report::PendingReport;
+use crate::clock::Micros;
 use crate::key::OrgTag;
 use crate::state::redis::record_names::RecordNames;
 
@@ -195,6 +197,42 @@ fn offline_admission_stays_within_the_share() {
     assert!(fixture.lease.acquire_offline(1).is_none());
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
     drop(permit);
+}
+
+#[test]
+fn slots_of_an_outage_are_those_held_and_a_portion_of_the_free_ones() {
+    let fixture = Fixture::new();
+    let held = fixture.acquire(90);
+    let portion = Portion::new(3, 1);
+    let fill = |lease: &Arc<SlotLease>, portion| -> Vec<Permit> {
+        std::iter::from_fn(|| lease.acquire_in_outage(portion, LIMIT)).collect()
+    };
+    let mut offline = fill(&fixture.lease, portion);
+    assert_eq!(offline.len(), 3, "of ten free slots");
+    // One of them is given back, and can be used again; an answer that does not count them yet gives no others.
+    offline.pop();
+    fixture.lease.note_answer(80);
+    assert_eq!(fill(&fixture.lease, portion).len(), 1);
+    drop(offline);
+    fixture.resync(false);
+    fixture.lease.note_answer(LIMIT);
+    assert!(fixture.lease.acquire_in_outage(portion, LIMIT).is_none(), "the one slot of all belongs to another");
+    fixture.lease.note_answer(LIMIT);
+    assert!(Fixture::new().lease.acquire_in_outage(Portion::new(3, 1), LIMIT).is_none(), "nothing is known");
+    let first = Fixture::new().lease;
+    assert_eq!(fill(&first, Portion::new(3, 0)).len(), 1);
+    drop(held);
+}
+
+#[test]
+fn outage_begins_when_the_connection_was_lost_or_a_request_failed() {
+    let lease = Fixture::new().lease;
+    assert_eq!(lease.outage_since(None, Micros(5)), Micros(5));
+    assert_eq!(lease.outage_since(None, Micros(9)), Micros(5));
+    assert_eq!(lease.outage_since(Some(Micros(7)), Micros(9)), Micros(7), "Redis was there until then");
+    assert_eq!(lease.outage_since(Some(Micros(6)), Micros(9)), Micros(7));
+    lease.note_answer(0);
+    assert_eq!(lease.outage_since(Some(Micros(8)), Micros(9)), Micros(8));
 }
 
 #[test]
