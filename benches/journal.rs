@@ -63,6 +63,7 @@ fn open(directory: &Path, durability: Durability) -> Journal {
         retention_by_volume: false,
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
+        refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "bench".into(),
     };
     Journal::open(settings, Metrics::new().audit).unwrap()

@@ -191,6 +191,12 @@ impl Refusal {
         }
     }
 
+    /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
+    pub fn is_of_authenticated_caller(self) -> bool {
+        use Refusal::{Forbidden, NotFound, OrgSuspended, RateLimited, TooManyInFlight};
+        matches!(self, OrgSuspended | Forbidden | NotFound | RateLimited | TooManyInFlight)
+    }
+
     /// Refusal with this code on the wire to Redis.
     pub fn from_redis(code: u64) -> Option<Self> {
         Self::ALL.iter().copied().find(|refusal| refusal.row().redis_code == Some(code))

@@ -58,6 +58,7 @@ fn settings(path: &Path) -> Settings {
         retention_by_volume: false,
         low_water: LowWater::Percent(10),
         unknown_per_second: 1,
+        refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "fuzz".into(),
     }
 }

@@ -10,8 +10,7 @@ use hyper::body::Incoming;
 use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
 use crate::forward::ResponseOrigin;
-use crate::gateway::{Gateway, GuardedBody};
-use crate::identity::Peer;
+use crate::gateway::{Connection, Gateway, GuardedBody};
 use crate::transport::ExchangeHandle;
 
 /// Routes the requests of one listener to the gateway or to the dashboard.
@@ -29,20 +28,22 @@ impl ListenerRouter {
     /// Answers one request.
     pub(super) async fn dispatch(
         &self,
-        peer: &Rc<Peer>,
+        connection: &Connection,
         downstream: &ExchangeHandle,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let Some(dashboard) = &self.dashboard else {
-            return self.gateway.handle(peer, downstream, self.origin, request).await;
+            return self.gateway.handle(connection, downstream, self.origin, request).await;
         };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         match (self.role, is_dashboard_path) {
-            (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => own(dashboard.handle(peer, request).await),
+            (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => {
+                own(dashboard.handle(&connection.peer, request).await)
+            }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
             (ListenerRole::Api, true) => own(dashboard.not_found()),
             (ListenerRole::All | ListenerRole::Api, false) => {
-                self.gateway.handle(peer, downstream, self.origin, request).await
+                self.gateway.handle(connection, downstream, self.origin, request).await
             }
         }
     }

@@ -22,6 +22,7 @@ use super::config_snapshot::ConfigSnapshot;
 use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
 use super::worker_pool::WorkerCommand;
+use crate::gateway::Connection;
 use crate::state::State;
 use crate::transport;
 
@@ -153,14 +154,15 @@ async fn serve_listener(
         move || active_config.serving(index),
         lame_duck,
         draining,
-        move |peer, upgrade_slot| {
+        move |peer, handle| {
             let active_config = routing.clone();
+            let connection = Rc::new(Connection::new(peer, handle));
             service_fn(move |request| {
                 // Taken for each request and not for each connection, so that a reload also reaches connections that
                 // stay open.
-                let (router, peer, downstream) =
-                    (active_config.router(index), Rc::clone(&peer), upgrade_slot.exchange());
-                async move { Ok::<_, Infallible>(router.dispatch(&peer, &downstream, request).await) }
+                let (router, connection, downstream) =
+                    (active_config.router(index), Rc::clone(&connection), connection.exchange());
+                async move { Ok::<_, Infallible>(router.dispatch(&connection, &downstream, request).await) }
             })
         },
     )

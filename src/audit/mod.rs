@@ -11,6 +11,8 @@
 //! - **Exactly one outcome.** An outcome is appended only while its use is open. Uses that a dead gateway left open are
 //!   closed as `aborted` by the next [`Journal::open`]. A kill loses the outcomes of its last 10 ms at most, whose records
 //!   are then `aborted`; it never loses a record.
+//! - **Bounded refusals.** A key that is refused again and again gets ten records a second and outcome, and one with the
+//!   exact count of the others. A kill loses no count.
 //! - **No thread hop.** When `written`, the thread of a request writes its line, together with those that others have
 //!   appended meanwhile. When `synced`, a committer thread writes and syncs for all (group commit).
 //! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were
@@ -41,5 +43,5 @@ pub use read::reader::{Reader, RecordPage};
 pub use read::replay::{ReplayEntry, UsedBy};
 pub use read::stop::StopSignal;
 pub use read::verify::{Defect, VerifyReport};
-pub use settings::{Durability, LowWater, OnUnavailable, Settings};
+pub use settings::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
 pub use write::journal::{AuditEntry, Journal};

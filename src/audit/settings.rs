@@ -27,6 +27,8 @@ pub struct Settings {
     pub low_water: LowWater,
     /// Maximum number of attempts with unknown keys that are recorded per second; further ones are only counted.
     pub unknown_per_second: u32,
+    /// Records of refusals of known keys.
+    pub refusals: RefusalRecords,
     /// Name of this gateway in its records.
     pub gateway: String,
 }
@@ -57,6 +59,15 @@ impl LowWater {
             Self::Bytes(bytes) => bytes,
         }
     }
+}
+
+/// Records of refusals of known keys and sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalRecords {
+    /// The first ten of a key and outcome within a second are records of their own, the others are counted in one record.
+    Coalesced,
+    /// Every refusal is a record of its own.
+    Each,
 }
 
 /// Treatment of requests while the journal cannot be written.

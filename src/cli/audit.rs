@@ -235,17 +235,18 @@ pub(super) fn records(reader: &Reader, filter: &Filter, limit: usize) -> io::Res
 /// Shows records as a table.
 pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
     let rows: Vec<_> = records.iter().map(row).collect();
-    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "MS", "ACTION", "IP", "USER"];
+    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "COUNT", "MS", "ACTION", "IP", "USER"];
     output::table(&header, &rows, "there are no such records")
 }
 
-fn row(record: &Record) -> [String; 8] {
+fn row(record: &Record) -> [String; 9] {
     let millis = record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100));
     [
         seconds(record.time),
         or_dash(record.key_id),
         word(record.outcome),
         or_dash(record.status),
+        record.uses().to_string(),
         or_dash(millis),
         record.action.clone(),
         or_dash(record.ip),

@@ -36,7 +36,7 @@ impl Args {
         let filter = Filter { key: Some(self.key_id), kind: Some(RecordKind::Request), ..Filter::default() };
         let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
         if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Refused(Refusal::Expired)) {
-            let last = output::seconds(expired.time);
+            let last = output::seconds(expired.last());
             explanation.verdict +=
                 &format!("; requests with the replaced secret are refused (401), the last one at {last}");
         }

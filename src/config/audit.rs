@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::audit::{Durability, LowWater, OnUnavailable, Settings};
+use crate::audit::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
 use crate::settings::{Reported, Section, Value};
 
 /// One day.
@@ -41,6 +41,8 @@ pub(super) fn audit(section: &mut Section<'_>, gateway: &str) -> Result<Settings
     let unknown_per_second =
         section.value_or("unknown_per_second", UNKNOWN_PER_SECOND, |value| value.integer(0..=100_000));
     let low_water = section.value_or("low_water", LOW_WATER, low_water);
+    let forms = [("coalesced", RefusalRecords::Coalesced), ("each", RefusalRecords::Each)];
+    let refusals = section.value_or("refusals", RefusalRecords::Coalesced, |value| value.choice(&forms));
     let retention = retention?;
     let (age, size) = (retention.age?, retention.size?);
     // Retention removes whole segments, so it cannot keep less than one.
@@ -59,6 +61,7 @@ pub(super) fn audit(section: &mut Section<'_>, gateway: &str) -> Result<Settings
         retention_by_volume: age.is_none() && size.is_none(),
         low_water,
         unknown_per_second,
+        refusals,
         gateway: gateway.to_owned(),
     })
 }

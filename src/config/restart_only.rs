@@ -103,7 +103,7 @@ impl Changes {
     fn audit(&mut self, old: &audit::Settings, new: &audit::Settings) {
         let audit::Settings { path, durability, on_unavailable, segment_size, segment_age, .. } = old;
         let audit::Settings { retention_age, retention_size, retention_by_volume, low_water, .. } = old;
-        let audit::Settings { unknown_per_second, gateway: _, .. } = old;
+        let audit::Settings { unknown_per_second, refusals, gateway: _, .. } = old;
         self.compare("audit.path", path == &new.path);
         self.compare("audit.durability", durability == &new.durability);
         self.compare("audit.on_unavailable", on_unavailable == &new.on_unavailable);
@@ -113,6 +113,7 @@ impl Changes {
         self.compare("audit.retention", size && retention_age == &new.retention_age);
         self.compare("audit.low_water", low_water == &new.low_water);
         self.compare("audit.unknown_per_second", unknown_per_second == &new.unknown_per_second);
+        self.compare("audit.refusals", refusals == &new.refusals);
     }
 
     fn telemetry(&mut self, old: &telemetry::Settings, new: &telemetry::Settings) {

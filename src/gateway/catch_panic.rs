@@ -86,6 +86,7 @@ mod tests {
             retention_by_volume: false,
             low_water: audit::LowWater::Percent(10),
             unknown_per_second: 1,
+            refusals: crate::audit::RefusalRecords::Coalesced,
             gateway: "test".into(),
         };
         Journal::open(settings, metrics.audit.clone()).unwrap()

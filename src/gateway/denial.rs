@@ -1,6 +1,8 @@
 //! Requests that admission denied: recorded, counted and answered.
 //!
-//! - A denied use of an existing key or session has an audit record like any other use.
+//! - A denied use of an existing key or session is in the audit like any other use. Of a key that is denied again and
+//!   again, most uses are counted in one record for each second.
+//! - After many denials in a row, the connection closes.
 //! - Attempts with unknown keys are recorded at a bounded rate; too many of them from one address are not even recorded.
 //! - A request without a credential is no use of a key and has no record.
 
@@ -34,7 +36,10 @@ impl Gateway {
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route);
-        let response = rejection.response(arrival.id);
+        let mut response = rejection.response(arrival.id);
+        if denial.principal.is_some() {
+            arrival.connection.count_refusal(arrival.version, &mut response);
+        }
         if let Some(outcome) = Outcome::of_refusal(denial.refusal)
             && !self.record_denial(arrival, head, route, denial, end(arrival, &response, outcome)).await
         {
@@ -58,7 +63,7 @@ impl Gateway {
         let action = arrival.action(head, route);
         let opening = arrival.opening(head, route, &action, denial.principal.as_deref());
         if denial.principal.is_some() {
-            return self.journal.record(&opening, end).await.is_ok();
+            return self.journal.record_refusal(&opening, end).await.is_ok();
         }
         self.journal.record_unknown_key(&opening, end);
         true

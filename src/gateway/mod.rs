@@ -23,6 +23,7 @@
 //!   of the acknowledgement of the change (`open_exchanges`).
 //! - A panic within a request is answered with 500 and harms no other request.
 
+mod connection;
 mod request;
 mod head;
 mod denial;
@@ -56,7 +57,7 @@ use crate::forward::{
     self, AllowedFeatures, ForwardContext, PassedFields, RequestFeatures, ResponseOrigin, TrustedProxies,
     UpstreamRequest, ValidatedHead,
 };
-use crate::identity::{Peer, Principal, X_REQUEST_ID};
+use crate::identity::{Principal, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
@@ -70,6 +71,7 @@ use rate_limit::RateLimitFields;
 use rejection::Rejection;
 use request::Arrival;
 
+pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;
@@ -113,13 +115,13 @@ impl Gateway {
     /// response.
     pub async fn handle(
         &self,
-        peer: &Peer,
+        connection: &Connection,
         downstream: &ExchangeHandle,
         origin: ResponseOrigin,
         request: Request<Incoming>,
     ) -> Response<GuardedBody> {
         let (head, body) = request.into_parts();
-        let arrival = Arrival { origin, ..Arrival::new(self, peer, downstream, &head) };
+        let arrival = Arrival { origin, ..Arrival::new(self, connection, downstream, &head) };
         let expects_continue = head.headers.contains_key(EXPECT);
         // Taken when the request goes to the upstream; a body that is left here is still unread.
         let mut body = Some(body);
@@ -171,6 +173,7 @@ impl Gateway {
             Ok(admitted) => admitted,
             Err(denial) => return self.refuse(arrival, &head, route, &denial).await,
         };
+        arrival.connection.count_admission();
         let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
         let Ok(entry) = self.open_entry(arrival, &head, route, &admitted).await else {
             let rejection = Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit);

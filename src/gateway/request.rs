@@ -9,6 +9,7 @@ use http::{HeaderValue, Method, Response, Version};
 use uuid::{Timestamp, Uuid};
 
 use super::Gateway;
+use super::connection::Connection;
 use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
@@ -24,6 +25,7 @@ pub(super) struct Arrival<'a> {
     pub(super) id_header: HeaderValue,
     /// Time of arrival.
     pub(super) time: Micros,
+    pub(super) connection: &'a Connection,
     /// Other end of the connection.
     pub(super) peer: &'a Peer,
     /// Handle of the exchange on its connection.
@@ -41,17 +43,23 @@ pub(super) struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    pub(super) fn new(gateway: &Gateway, peer: &'a Peer, downstream: &'a ExchangeHandle, head: &Parts) -> Self {
+    pub(super) fn new(
+        gateway: &Gateway,
+        connection: &'a Connection,
+        downstream: &'a ExchangeHandle,
+        head: &Parts,
+    ) -> Self {
         let id = Uuid::new_v7(Timestamp::now(&gateway.ids));
         Self {
             id,
             id_header: id_header(id),
             time: clock::now(),
-            peer,
+            connection,
+            peer: &connection.peer,
             downstream,
             log_position: gateway.open.position(),
             version: head.version,
-            client: Client::find(peer, &head.headers, &gateway.trusted_proxies),
+            client: Client::find(&connection.peer, &head.headers, &gateway.trusted_proxies),
             is_head: head.method == Method::HEAD,
             origin: ResponseOrigin::Api,
         }

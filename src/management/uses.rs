@@ -210,6 +210,7 @@ mod tests {
             retention_by_volume: false,
             low_water: LowWater::Percent(10),
             unknown_per_second: 10,
+            refusals: crate::audit::RefusalRecords::Coalesced,
             gateway: "gateway-1".into(),
         };
         let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();

@@ -2,12 +2,14 @@
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
-use super::registration::{counters, gauge};
+use super::registration::{counter, counters, gauge};
 
-/// `audit_records_total{result}`, `audit_backlog` and `audit_disk_free_bytes`.
+const COALESCED: &str = "Refusals of known keys counted in a record of several, of the written audit records";
+
+/// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog` and `audit_disk_free_bytes`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
-    /// Records that were written.
+    /// Uses whose records were written; a record of several refusals counts as all of them.
     pub written: IntCounter,
     /// Records that could not be written, and whose requests were refused for it.
     pub refused: IntCounter,
@@ -15,6 +17,8 @@ pub struct AuditMetrics {
     pub dropped: IntCounter,
     /// Attempts with unknown keys beyond the recorded rate.
     pub suppressed: IntCounter,
+    /// Refusals that were counted in a record of several; they are among those that were written.
+    pub coalesced: IntCounter,
     /// Events that are not yet written or synced.
     pub backlog: IntGauge,
     /// Bytes free on the volume of the journal.
@@ -30,6 +34,7 @@ impl AuditMetrics {
             refused: result("refused"),
             dropped: result("dropped"),
             suppressed: result("suppressed"),
+            coalesced: counter(r, "audit_refusals_coalesced_total", COALESCED),
             backlog: gauge(r, "audit_backlog", "Audit events not yet written or synced"),
             disk_free: gauge(r, "audit_disk_free_bytes", "Bytes free on the volume of the audit journal"),
         }

@@ -73,7 +73,7 @@ pub async fn serve(
             // Never an error: the sender lives as long as this future.
             let _ = stopped.await;
         },
-        move |_peer, _upgrade_slot| Connection(Rc::clone(&connections)),
+        move |_peer, _handle| Connection(Rc::clone(&connections)),
     );
     let deadline = async {
         shutdown.await;

@@ -10,6 +10,7 @@
 //! ------------------------------------------------------------------------------------------------------------------
 //! tracked_service     the service between the HTTP library and the gateway: exchanges begin and end
 //! watchdog, activity  time-outs of a connection, and the phases that they are measured from
+//! connection_handle   what a service can do with its connection: upgrade it, close it
 //! upgrade, stream     a connection's bytes, also behind a 101
 //! reset               ends an exchange on request of the service
 //! drain               stages of a listener that closes, known to all its connections
@@ -33,6 +34,7 @@ mod watchdog;
 mod activity;
 mod upgrade;
 mod reset;
+mod connection_handle;
 mod stream;
 mod drain;
 mod connection_limiter;
@@ -40,6 +42,7 @@ mod serving;
 mod settings;
 
 pub use accept::{bind, proxy_protocol, serve};
+pub use connection_handle::ConnectionHandle;
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;
 pub use reset::ResetHandle;

@@ -12,3 +12,4 @@ mod full_disk;
 mod reading;
 mod index;
 mod activity;
+mod refusals;

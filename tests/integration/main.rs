@@ -12,6 +12,7 @@ mod grpc;
 mod hostile_upstream;
 mod http2;
 mod limits;
+mod refusals;
 mod revocation;
 mod revoked_exchanges;
 mod gateways_on_redis;

@@ -14,6 +14,7 @@ mod systemd;
 mod warnings;
 mod full_disk;
 mod hostile;
+mod refusals;
 mod four_gateways;
 mod sudden_death;
 mod streaming;

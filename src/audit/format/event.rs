@@ -106,6 +106,18 @@ pub(crate) struct UseEvent<'a> {
     /// Of a carried use: the segment that held its beginning before. While that exists, the use is read from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<u64>,
+    /// Number of refusals that this record stands for, in a record of several; the fields above are those of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<u64>,
+    /// Time of the last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<Micros>,
+    /// Number of addresses from which they came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) addresses: Option<u64>,
+    /// The first of these addresses, up to four.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
 }
 
 /// The end of a use. It repeats the ids of the use, so that single lines can be filtered.
@@ -198,6 +210,10 @@ impl<'a> UseEvent<'a> {
             request_bytes: None,
             response_bytes: None,
             from: None,
+            count: None,
+            last: None,
+            addresses: None,
+            ips: Vec::new(),
         }
     }
 
@@ -212,6 +228,22 @@ impl<'a> UseEvent<'a> {
             response_bytes: Some(end.response_bytes),
             ..Self::from_use(opening)
         }
+    }
+
+    /// The same event, independent of the request.
+    pub(crate) fn into_owned(self) -> UseEvent<'static> {
+        UseEvent {
+            user_agent: self.user_agent.map(|agent| Cow::Owned(agent.into_owned())),
+            action: Cow::Owned(self.action.into_owned()),
+            method: Cow::Owned(self.method.into_owned()),
+            path: Cow::Owned(self.path.into_owned()),
+            ..self
+        }
+    }
+
+    /// Number of uses that this event stands for.
+    pub(crate) fn uses(&self) -> u64 {
+        self.count.unwrap_or(1)
     }
 
     /// The kind of the record that begins with this event.
@@ -241,6 +273,10 @@ impl<'a> UseEvent<'a> {
             request_bytes: end.map_or(self.request_bytes, |end| end.request_bytes),
             response_bytes: end.map_or(self.response_bytes, |end| end.response_bytes),
             gateway: gateway.to_owned(),
+            count: self.count,
+            last_time: self.last,
+            addresses: self.addresses,
+            ips: self.ips,
         }
     }
 }

@@ -206,9 +206,31 @@ pub struct Record {
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
     pub gateway: String,
+    /// Number of refusals that this record stands for; `None` for a single use. The fields above are those of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Time of the last of these refusals.
+    #[serde(default, with = "crate::clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub last_time: Option<Micros>,
+    /// Number of addresses from which they came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<u64>,
+    /// The first of these addresses, up to four.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ips: Vec<IpAddr>,
 }
 
 impl Record {
+    /// Number of uses that this record stands for: 1, or the count of a record of several refusals.
+    pub fn uses(&self) -> u64 {
+        self.count.unwrap_or(1)
+    }
+
+    /// Time of the use; in a record of several refusals that of the last one.
+    pub fn last(&self) -> Micros {
+        self.last_time.unwrap_or(self.time)
+    }
+
     /// The kind of this record.
     pub fn kind(&self) -> RecordKind {
         RecordKind::derive(self.auth_method, &self.method)

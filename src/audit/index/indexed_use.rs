@@ -27,6 +27,8 @@ pub(crate) struct IndexedUse {
     /// The outcome of a use that ended where it began; `None` when a later line has it.
     #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
+    #[serde(default)]
+    count: Option<u64>,
 }
 
 impl IndexedUse {
@@ -40,6 +42,11 @@ impl IndexedUse {
     pub(crate) fn key_owner(&self) -> Option<KeyOwner> {
         (self.auth_method == AuthMethod::ApiKey).then_some(())?;
         Some((self.org_id?, self.key_id?))
+    }
+
+    /// Number of uses that the line stands for.
+    pub(crate) fn uses(&self) -> u64 {
+        self.count.unwrap_or(1)
     }
 
     /// True when the use was refused admission; see [`Outcome::is_refusal`].

@@ -67,8 +67,8 @@ impl UsageCounts {
         let hour = hour_of(indexed.time);
         if hour >= self.first_hour {
             let counts = self.hours.entry((owner, hour)).or_default();
-            counts.requests += u64::from(!refused);
-            counts.refusals += u64::from(refused);
+            let counted = if refused { &mut counts.refusals } else { &mut counts.requests };
+            *counted = counted.saturating_add(indexed.uses());
         }
         // A refused use is not a use in the sense of "last used".
         if refused {

@@ -190,7 +190,8 @@ fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
     let ended = ended.and_then(OutcomeEvent::from_line);
     Some(LastUse {
         id: begun.id,
-        time: begun.time,
+        // A record of several refusals stands for attempts up to the last one.
+        time: begun.last.unwrap_or(begun.time),
         ip: begun.ip,
         user_agent: begun.user_agent.map(Into::into),
         action: begun.action.into(),

@@ -35,7 +35,7 @@ const CLOCK_MARGIN: u64 = 1_000_000;
 pub struct VerifyReport {
     /// Number of segments.
     pub segments: u64,
-    /// Number of uses and attempts, ended or not.
+    /// Number of uses and attempts, ended or not. A record of several refusals counts by its `count`.
     pub records: u64,
     /// Number of lines.
     pub events: u64,
@@ -157,13 +157,7 @@ impl Verifier {
             Some(EventKind::Carried) => self.check_carried(&serde_json::from_slice(line)?),
             Some(EventKind::Expired) => self.check_expired(&serde_json::from_slice(line)?),
             Some(EventKind::Outcome) => self.check_outcome(&serde_json::from_slice(line)?),
-            Some(EventKind::Record) => {
-                let record: UseEvent<'_> = serde_json::from_slice(line)?;
-                self.report.records += 1;
-                if record.outcome.is_none() {
-                    self.report("a record has no outcome");
-                }
-            }
+            Some(EventKind::Record) => self.check_record(&serde_json::from_slice(line)?),
             Some(EventKind::Seal) => self.seals.push((self.segment, self.line, serde_json::from_slice(line)?)),
             None => self.report("the line is not an event"),
         }
@@ -224,6 +218,19 @@ impl Verifier {
     fn may_have_begun_before(&self, id: Uuid) -> bool {
         let created = id.get_timestamp().map(|time| time.to_unix()).map(|(s, ns)| s * 1_000_000 + u64::from(ns) / 1000);
         self.created_after_removal.is_some_and(|first| created.is_none_or(|created| created <= first.0 + CLOCK_MARGIN))
+    }
+
+    fn check_record(&mut self, record: &UseEvent<'_>) {
+        self.report.records = self.report.records.saturating_add(record.uses());
+        if record.outcome.is_none() {
+            self.report("a record has no outcome");
+        }
+        let is_plausible = record.uses() > 0
+            && record.last.is_none_or(|last| last >= record.time)
+            && record.addresses.unwrap_or(0) >= record.ips.len() as u64;
+        if !is_plausible {
+            self.report("the count, times and addresses of a record of several refusals contradict each other");
+        }
     }
 
     fn check_outcome(&mut self, ended: &OutcomeEvent) {

@@ -17,6 +17,7 @@ pub(crate) fn check(writer: &JournalWriter) -> Option<VolumeSpace> {
     let was_low = writer.low_on_space.load(Ordering::Relaxed);
     let is_low = is_below_mark(space.free, mark, was_low);
     writer.low_on_space.store(is_low, Ordering::Relaxed);
+    writer.refusals.set_low_space(is_low);
     if is_low && !was_low {
         tracing::warn!(free = space.free, low_water = mark, path = %path.display(),
             "the audit journal's volume is almost full; refusals are only counted; make room");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::completion::{BatchCompletion, BatchResult};
 use super::open::{self, RunningThreads};
 use super::pending::{JournalStatus, PendingLines};
+use super::refusals::coalescer::Disposition;
 use super::unknown_key_limiter::UnknownKeyLimiter;
 use super::writer::JournalWriter;
 use crate::audit::error::{OpenError, Unavailable};
@@ -118,7 +119,7 @@ impl Journal {
         Ok(entry)
     }
 
-    /// Records a use that ended where it began: a refusal.
+    /// Records a use that ended where it began.
     ///
     /// # Errors
     /// As [`Journal::begin`].
@@ -128,6 +129,23 @@ impl Journal {
         match self.wait_written(completion).await {
             BatchResult::Written => Ok(()),
             BatchResult::Failed => self.refuse_or_drop(),
+        }
+    }
+
+    /// Records a refusal of a known key or session: as a record of its own, or counted in a record of several. When it
+    /// returns, a kill of the process does not lose it.
+    ///
+    /// # Errors
+    /// As [`Journal::begin`].
+    pub async fn record_refusal(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
+        let writer = &self.handle.writer;
+        match writer.refusals.count(opening, end) {
+            Disposition::Single => self.record(opening, end).await,
+            Disposition::Counted => {
+                writer.metrics.written.inc();
+                writer.metrics.coalesced.inc();
+                Ok(())
+            }
         }
     }
 
@@ -263,8 +281,10 @@ impl Handle {
     /// has an effect.
     fn stop(&self) {
         let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
-        let RunningThreads { maintenance, stop_maintenance, committer, lock } = running;
-        // Maintenance ends first: it may append seals, which the committer then writes.
+        let RunningThreads { maintenance, stop_maintenance, committer, refusals, lock } = running;
+        // These two end first: they append records and seals, which the committer then writes.
+        self.writer.refusals.close();
+        let flushed = refusals.join();
         drop(stop_maintenance);
         let maintained = maintenance.join();
         {
@@ -272,7 +292,7 @@ impl Handle {
             pending.status = JournalStatus::Closed;
             self.writer.wake.notify_one();
         }
-        if committer.join().is_err() || maintained.is_err() {
+        if committer.join().is_err() || maintained.is_err() || flushed.is_err() {
             tracing::error!("a thread of the audit journal has panicked");
         }
         drop(lock);
@@ -294,6 +314,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::audit::settings::RefusalRecords;
     use crate::audit::{LowWater, Reader};
     use crate::identity::AuthMethod;
     use crate::metrics::Metrics;
@@ -313,6 +334,7 @@ mod tests {
             retention_by_volume: false,
             low_water: LowWater::Percent(10),
             unknown_per_second: 1,
+            refusals: RefusalRecords::Coalesced,
             gateway: "gw".into(),
         }
     }

@@ -6,6 +6,7 @@
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
+//! - [`refusals`]: refusals of known keys, which are coalesced.
 //! - [`maintenance`]: the thread that rotates by age, seals, indexes, watches the [`free_space`] and, by [`retention`],
 //!   removes segments.
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
@@ -23,3 +24,4 @@ mod maintenance;
 mod retention;
 mod free_space;
 mod unknown_key_limiter;
+mod refusals;

@@ -13,6 +13,8 @@ use std::time::Duration;
 use super::active_segment::ActiveSegment;
 use super::pending::PendingLines;
 use super::recovery::{self, RecoveredJournal};
+use super::refusals::coalescer::RefusalCoalescer;
+use super::refusals::flusher;
 use super::writer::JournalWriter;
 use super::{committer, free_space, maintenance, retention};
 use crate::audit::error::OpenError;
@@ -35,7 +37,9 @@ pub(crate) struct RunningThreads {
     /// Dropping this ends the maintenance thread.
     pub(crate) stop_maintenance: Sender<()>,
     pub(crate) committer: JoinHandle<()>,
-    /// Held until both threads have ended.
+    /// Writes the records of coalesced refusals.
+    pub(crate) refusals: JoinHandle<()>,
+    /// Held until all threads have ended.
     pub(crate) lock: File,
 }
 
@@ -73,18 +77,21 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
     if aborted > 0 {
         tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
     }
+    let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {
         settings,
         metrics,
         pending: Mutex::new(pending),
         wake: Condvar::new(),
         segment: Mutex::new(ActiveSegment::new(segment)),
+        refusals,
         write_failed: AtomicBool::new(false),
         sync_failed: AtomicBool::new(false),
         reserve_scarce: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
     };
     continue_segment(&writer, number, needs_segment)?;
+    flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
     Ok((writer, Point { segment: number, offset: length }))
@@ -116,8 +123,10 @@ pub(crate) fn start_threads(writer: &Arc<JournalWriter>, end: Point, lock: File)
     let (stop_maintenance, stopped) = mpsc::channel();
     let for_committer = Arc::clone(writer);
     let for_maintenance = Arc::clone(writer);
+    let for_refusals = Arc::clone(writer);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
     let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
-    Ok(RunningThreads { maintenance, stop_maintenance, committer, lock })
+    let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
+    Ok(RunningThreads { maintenance, stop_maintenance, committer, refusals, lock })
 }

@@ -12,6 +12,7 @@ use super::active_segment::ActiveSegment;
 use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
 use super::pending::{Batch, JournalStatus, PendingLines};
+use super::refusals::coalescer::RefusalCoalescer;
 use crate::audit::format::segment;
 use crate::audit::settings::{Durability, Settings};
 use crate::clock;
@@ -30,6 +31,8 @@ pub(crate) struct JournalWriter {
     /// Wakes the committer: lines are pending, a sync is requested, or the journal is closed.
     pub(crate) wake: Condvar,
     pub(crate) segment: Mutex<ActiveSegment>,
+    /// Refusals that are counted and not written yet.
+    pub(crate) refusals: RefusalCoalescer,
     /// The last write failed.
     pub(crate) write_failed: AtomicBool,
     /// A sync has failed; this is final.

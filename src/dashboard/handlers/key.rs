@@ -8,7 +8,7 @@ use crate::audit::{Outcome, Record};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse,
-    Timestamp, UseFilter as PageFilter, UseRow, Verdict, link,
+    Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
 use crate::key::KeyId;
 use crate::management::{
@@ -145,6 +145,7 @@ impl PageContext<'_> {
             status: record.status,
             action: record.action.clone(),
             ip: ip_text(record),
+            count: record.uses(),
         }
     }
 
@@ -156,6 +157,7 @@ impl PageContext<'_> {
             outcome: outcome_text(record),
             ip: ip_text(record),
             user_agent: record.user_agent.clone(),
+            count: record.uses(),
         }
     }
 }
@@ -174,8 +176,13 @@ fn outcome_text(record: &Record) -> &'static OutcomeText {
     OutcomeText::from_name(record.outcome.name()).expect("a test finds a text for every outcome")
 }
 
+/// The client's address; in a record of several refusals also the number of their other addresses.
 fn ip_text(record: &Record) -> String {
-    record.ip.map(|ip| ip.to_string()).unwrap_or_default()
+    let ip = record.ip.map(|ip| ip.to_string()).unwrap_or_default();
+    match record.addresses.unwrap_or(1) {
+        0 | 1 => ip,
+        addresses => format!("{ip} and {} more", format_count(addresses - 1)),
+    }
 }
 
 fn key_limits(key: &Key, org: &Org) -> KeyLimits {

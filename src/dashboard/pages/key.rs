@@ -100,6 +100,8 @@ pub struct RefusedUse {
     pub action: String,
     /// The client's IP address.
     pub ip: String,
+    /// Number of refusals that the record stands for.
+    pub count: u64,
 }
 
 /// A use of the key.
@@ -117,6 +119,8 @@ pub struct UseRow {
     pub ip: String,
     /// The client's user agent; `None` when none was sent.
     pub user_agent: Option<String>,
+    /// Number of uses that the record stands for: more than one in a record of several refusals.
+    pub count: u64,
 }
 
 /// Filter of the uses: query parameters `show` and `outcome`.

@@ -223,7 +223,10 @@ impl Redis {
     /// # Errors
     /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        self.directory.change(change).await
+        let result = self.directory.change(change).await;
+        // Also after an error: the change may have been made.
+        self.decider.end_verdicts();
+        result
     }
 
     /// Takes a ticket. See [`super::State::take_ticket`].

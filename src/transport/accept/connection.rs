@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 
 use super::handshake::{self, Established, HandshakeError};
 use crate::identity::Peer;
+use crate::transport::connection_handle::ConnectionHandle;
 use crate::transport::drain::Registration;
 use crate::transport::serving::ServeOptions;
 use crate::transport::stream::SharedStream;
-use crate::transport::upgrade::UpgradeSlot;
 use crate::transport::watchdog::CLOSING_GRACE;
 use crate::transport::{http1, http2};
 
@@ -26,7 +26,7 @@ pub(super) async fn run<S, B>(
     address: SocketAddr,
     options: Rc<ServeOptions>,
     registration: Registration,
-    service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S,
+    service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -47,12 +47,12 @@ pub(super) async fn run<S, B>(
     let Ok(_permit) = per_address.transpose() else {
         return options.connections.refused_address.inc();
     };
-    let (stream, upgrade_slot) = (SharedStream::new(stream), UpgradeSlot::default());
-    let service = service(peer, upgrade_slot.clone());
+    let (stream, handle) = (SharedStream::new(stream), ConnectionHandle::default());
+    let service = service(peer, handle.clone());
     if http2 {
-        http2::run(stream, &options, &registration, service, upgrade_slot).await;
+        http2::run(stream, &options, &registration, service, &handle).await;
     } else {
-        http1::run(stream, &options, &registration, service, &upgrade_slot).await;
+        http1::run(stream, &options, &registration, service, &handle.upgrade_slot).await;
     }
 }
 

@@ -29,10 +29,10 @@ use hyper::service::Service;
 use prometheus::IntGauge;
 use tokio::net::TcpStream;
 
+use super::connection_handle::ConnectionHandle;
 use super::connection_limiter::LimitReached;
 use super::drain::{DrainStage, OpenConnections};
 use super::serving::ServeOptions;
-use super::upgrade::UpgradeSlot;
 use crate::identity::Peer;
 
 pub use bind::bind;
@@ -43,7 +43,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// Serves one listener until `shutdown` and the end of its last connection. Must be called on a `LocalRuntime`.
 ///
 /// - `options` is called for each connection, which keeps what it returns.
-/// - `service` makes the service of one connection, from its peer and the slot for its upgrade.
+/// - `service` makes the service of one connection, from its peer and its handle.
 /// - When `lame_duck` completes, connections are still accepted and requests served, and clients are asked to reconnect
 ///   elsewhere: HTTP/1 responses say `Connection: close`, HTTP/2 connections get a GOAWAY.
 /// - When `shutdown` completes, the backlog is accepted, and nothing after it. Idle connections are closed, and the
@@ -56,7 +56,7 @@ pub async fn serve<S, B>(
     options: impl Fn() -> Rc<ServeOptions>,
     lame_duck: impl Future<Output = ()>,
     shutdown: impl Future<Output = ()>,
-    service: impl Fn(Rc<Peer>, UpgradeSlot) -> S + Clone + 'static,
+    service: impl Fn(Rc<Peer>, ConnectionHandle) -> S + Clone + 'static,
 ) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
@@ -118,7 +118,7 @@ fn start_connection<S, B>(
     address: SocketAddr,
     options: Rc<ServeOptions>,
     connections: &OpenConnections,
-    service: impl FnOnce(Rc<Peer>, UpgradeSlot) -> S + 'static,
+    service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S + 'static,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All of them share one [`state::Http2State`]. The driver in this file polls the connection and its time-outs, sends
-//! GOAWAY when the listener drains, and ends the connection.
+//! GOAWAY when the listener drains or the service asks for it, and ends the connection.
 
 mod exchange;
 mod frame_inspector;
@@ -36,12 +36,12 @@ use self::frame_inspector::FrameInspector;
 use self::state::Http2State;
 use self::stream_task::StreamExecutor;
 use super::activity::Phase;
+use super::connection_handle::ConnectionHandle;
 use super::drain::{DrainStage, Registration};
 use super::serving::{ServeOptions, log_end};
 use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
-use super::upgrade::UpgradeSlot;
 use super::watchdog::{Expired, Watchdog};
 use crate::byte_stream::InspectedStream;
 
@@ -66,7 +66,7 @@ pub(super) async fn run<S, B>(
     options: &ServeOptions,
     registration: &Registration,
     service: S,
-    upgrade_slot: UpgradeSlot,
+    handle: &ConnectionHandle,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -75,7 +75,7 @@ pub(super) async fn run<S, B>(
     let state = Rc::new(Http2State::new());
     let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
     let io = InspectedStream::new(stream.clone(), inspector);
-    let exchange_state = Rc::clone(&state);
+    let (exchange_state, upgrade_slot) = (Rc::clone(&state), handle.upgrade_slot.clone());
     let begin = move |_: Version| {
         let exchange = Http2Exchange::begin(&exchange_state);
         upgrade_slot.set_reset(exchange.reset_handle());
@@ -84,7 +84,7 @@ pub(super) async fn run<S, B>(
     let service = TrackedService { service, begin };
     let mut connection = pin!(builder(options, &state).serve_connection(TokioIo::new(io), service));
     let shut_down = http2::Connection::graceful_shutdown;
-    match drive(connection.as_mut(), shut_down, &state, registration, options).await {
+    match drive(connection.as_mut(), shut_down, &state, registration, handle, options).await {
         None if state.is_flooded() => {
             options.connections.floods.inc();
             send_enhance_your_calm(stream, state.highest_stream()).await;
@@ -105,6 +105,7 @@ async fn drive<C>(
     shut_down: impl Fn(Pin<&mut C>),
     state: &Http2State,
     registration: &Registration,
+    handle: &ConnectionHandle,
     options: &ServeOptions,
 ) -> Option<Expired>
 where
@@ -124,7 +125,7 @@ where
             DrainStage::LameDuck => state.highest_stream() > 0,
             DrainStage::Closing => true,
         };
-        if is_due && !is_shut_down {
+        if (is_due || handle.is_closing()) && !is_shut_down {
             is_shut_down = true;
             shut_down(connection.as_mut());
         }

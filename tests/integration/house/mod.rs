@@ -16,7 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("bin", &["query_store", "transport", "telemetry", "identity", "clock"]),
     ("cli", &["app", "config", "admin", "management", "migration", "query_store", "audit", "state", "settings", "metrics", "telemetry", "refusal", "problem", "identity", "key", "clock"]),
-    ("app", &["config", "gateway", "admin", "dashboard", "admission", "management", "migration", "transport", "forward", "upstream", "audit", "state", "settings", "tls", "request_body", "metrics", "telemetry", "failed_auth", "identity", "key", "quota", "clock"]),
+    ("app", &["config", "gateway", "admin", "dashboard", "admission", "management", "migration", "transport", "forward", "upstream", "audit", "state", "settings", "tls", "request_body", "metrics", "telemetry", "failed_auth", "key", "quota", "clock"]),
     ("config", &["dashboard", "admission", "management", "transport", "forward", "upstream", "oidc", "audit", "state", "settings", "tls", "telemetry", "identity", "quota", "secret"]),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state", "request_body", "metrics", "failed_auth", "refusal", "problem", "identity", "quota", "clock"]),
     ("admin", &["management", "audit", "metrics", "problem", "identity", "key", "clock", "page", "abort_on_drop"]),

@@ -71,6 +71,7 @@ pub fn settings(directory: &Path) -> Settings {
         retention_by_volume: false,
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
+        refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "gw-1".into(),
     }
 }

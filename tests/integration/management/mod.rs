@@ -84,6 +84,7 @@ fn journal_settings(directory: &Path) -> audit::Settings {
         retention_by_volume: false,
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
+        refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "test".into(),
     }
 }

@@ -20,6 +20,7 @@ fn uses() -> Vec<UseRow> {
         outcome: OutcomeText::from_name(name).expect("every name is one of an outcome"),
         ip: if index == 2 { "2001:db8:85a3:8d3:1319:8a2e:370:7348".into() } else { "203.0.113.87".into() },
         user_agent: [Some("python-requests/2.32.3"), Some(HOSTILE), None, Some(FIREFOX)][index % 4].map(Into::into),
+        count: if name == "rate_limited" { 18_204 } else { 1 },
     };
     let names = ["completed", "rate_limited", "forbidden", "upstream_error", "in_progress", "too_many_in_flight"];
     names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
@@ -28,8 +29,8 @@ fn uses() -> Vec<UseRow> {
 fn refusals() -> Vec<RefusedUse> {
     let refused = |entry: UseRow| entry.outcome.is_refused();
     let refusal = |entry: UseRow| {
-        let UseRow { time, outcome, status, action, ip, .. } = entry;
-        RefusedUse { time, outcome, status, action, ip }
+        let UseRow { time, outcome, status, action, ip, count, .. } = entry;
+        RefusedUse { time, outcome, status, action, ip, count }
     };
     uses().into_iter().filter(|entry| refused(entry.clone())).map(refusal).collect()
 }

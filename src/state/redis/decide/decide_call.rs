@@ -147,7 +147,7 @@ async fn decide_once(
     if let (DecideReply::Decided(_), Some(uses)) = (&reply, uses) {
         key.usage.mark_reported(uses);
     }
-    apply_reply(&shared, &key, reply, report)
+    apply_reply(&shared, &key, reply, report, now)
 }
 
 /// Sends the call, with the name of the unreported uses in it, if there are any.
@@ -176,9 +176,10 @@ fn apply_reply(
     key: &CachedKey,
     reply: DecideReply,
     report: Option<PendingReport>,
+    requested: Micros,
 ) -> Result<CallOutcome, DecideError> {
     match reply {
-        DecideReply::Decided(decided) => apply_decision(key, decided, report),
+        DecideReply::Decided(decided) => apply_decision(key, decided, report, requested),
         // The script returned before it applied the report, so its releases are still to be reported.
         DecideReply::Stale(records) => {
             report.into_iter().for_each(PendingReport::not_sent);
@@ -199,10 +200,11 @@ fn apply_decision(
     key: &CachedKey,
     decided: Decided,
     report: Option<PendingReport>,
+    requested: Micros,
 ) -> Result<CallOutcome, DecideError> {
     let now = clock::steady();
     key.confirm(now);
-    key.usage.confirm(decided.level, decided.uses, now);
+    key.usage.confirm(decided.level, decided.uses, now, decided.refusal.is_none().then_some(requested));
     match (decided.refusal, report) {
         (None, Some(report)) => match report.acquired(decided.taken, key.concurrent) {
             Some(permit) => Ok(CallOutcome::Admitted(decided, permit)),

@@ -148,9 +148,14 @@ impl DecideReply {
 }
 
 impl Decided {
+    /// Slots of the organization that other gateways hold.
+    pub(super) fn held_elsewhere(&self) -> u32 {
+        self.taken.saturating_sub(self.held)
+    }
+
     /// The rate-limit status. Redis knows best what other gateways hold; this gateway knows best what it holds itself.
     pub(super) fn rate_limit_status(&self, key: &CachedKey) -> RateLimitStatus {
-        let in_flight = self.taken.saturating_sub(self.held).saturating_add(key.lease.held());
+        let in_flight = self.held_elsewhere().saturating_add(key.lease.held());
         rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight)
     }
 }

@@ -10,6 +10,7 @@ use super::decide_call::{CallOutcome, DecideCall, DecideError};
 use super::decide_codec::{DecideReply, Decided, Evaluation, encode_read};
 use super::key_cache::{CachedKey, KeyCache};
 use super::late_answer::LateAnswer;
+use super::local_refusal;
 use super::shared::DeciderShared;
 use crate::clock::{self, Micros};
 use crate::key::KeyId;
@@ -75,6 +76,11 @@ impl Decider {
         self.decide_offline(&request, late_answer.as_deref()).ok_or(unavailable)
     }
 
+    /// Ends all local verdicts: a change of the directory was made.
+    pub(in crate::state::redis) fn end_verdicts(&self) {
+        self.shared.end_verdicts();
+    }
+
     /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed, takes
     /// one more round trip.
     async fn decide_with_retry(
@@ -82,22 +88,23 @@ impl Decider {
         request: DecideRequest<'_>,
         late_answer: Option<&Arc<LateAnswer>>,
     ) -> Result<Decision, DecideError> {
-        let shared = &self.shared;
+        let (shared, epoch) = (&self.shared, self.shared.verdict_epoch());
         let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None };
         let mut cached = shared.cache.lookup(request.digest);
         for attempt in 1..=MAX_ATTEMPTS {
-            let Some(key) = cached else {
-                cached = self.read_key(&request).await?;
-                if cached.is_none() {
-                    return Ok(unknown);
-                }
-                continue;
+            let found = match cached {
+                Some(key) => Some(key),
+                None => self.read_key(&request).await?,
             };
+            let Some(key) = found else { return Ok(unknown) };
+            if let Some(decision) = local_refusal::refuse(&key, &request, epoch) {
+                return Ok(decision);
+            }
             let evaluation = key.refusal(&request).map_or(Evaluation::Allowed, Evaluation::Refused);
             let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer.cloned());
             cached = match call.await? {
                 CallOutcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
-                CallOutcome::Refused(decided, refusal) => return Ok(denied(&key, &decided, refusal)),
+                CallOutcome::Refused(decided, refusal) => return Ok(refused(&key, &request, &decided, refusal, epoch)),
                 CallOutcome::StaleDenial(decided) => {
                     if attempt == MAX_ATTEMPTS || !self.releases_arrive(&key).await {
                         return Ok(denied(&key, &decided, Refusal::TooManyInFlight));
@@ -206,6 +213,7 @@ impl Decider {
 }
 
 fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
+    key.verdict.clear();
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
         rate_limit: decided.rate_limit_status(key),
@@ -216,10 +224,14 @@ fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
     })
 }
 
+/// A refusal by Redis, which counts towards a local verdict.
+fn refused(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, refusal: Refusal, epoch: u64) -> Decision {
+    local_refusal::add_refusal(key, request, decided, refusal, epoch);
+    denied(key, decided, refusal)
+}
+
 /// Callers that are not authenticated learn nothing about the key's limits.
 fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
-    use Refusal::{Expired, Revoked, Unknown, UserRemoved};
-    let authenticated = !matches!(refusal, Unknown | Revoked | Expired | UserRemoved);
-    let rate_limit = authenticated.then(|| decided.rate_limit_status(key));
+    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key));
     Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
 }

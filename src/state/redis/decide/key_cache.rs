@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
 use super::usage::CachedUsage;
+use super::verdict::Verdict;
 use crate::clock::{self, Micros};
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use crate::key::{KeyDigest, OrgTag};
@@ -62,6 +63,7 @@ pub(super) struct CachedKey {
     pub(super) usage: Arc<CachedUsage>,
     /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
     confirmed: AtomicU64,
+    pub(super) verdict: Verdict,
 }
 
 /// Secret of the key that was presented.
@@ -147,6 +149,7 @@ impl CachedKey {
             lease,
             usage,
             confirmed: AtomicU64::new(clock::steady().0),
+            verdict: Verdict::default(),
         }
     }
 

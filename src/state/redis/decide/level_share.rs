@@ -41,7 +41,15 @@ mod tests {
     fn tokens(level: i64, gateways: u32, after: Duration) -> u32 {
         let bucket = Bucket { level, at: NOW };
         let unreported = UnreportedUses::default();
-        let state = UsageState { bucket, uses: 0, confirmed: NOW, share: None, level_share: None, unreported };
+        let state = UsageState {
+            bucket,
+            uses: 0,
+            confirmed: NOW,
+            last_admitted: NOW,
+            share: None,
+            level_share: None,
+            unreported,
+        };
         let quota = quota_share(QUOTA, gateways);
         bucket_share(&state, QUOTA, gateways).refill(quota, NOW.after(after)).remaining(quota)
     }

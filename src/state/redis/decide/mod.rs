@@ -3,6 +3,8 @@
 //! - The decision is optimistic. The gateway evaluates its cached records, and `decide.lua` commits the result only if
 //!   their versions are still current; otherwise it returns the records, and the gateway decides again.
 //! - The cache never authorizes: every decision carries the versions it was made from, and Redis rejects stale ones.
+//! - A key that was refused several times in a row is refused locally for a short time (`local_refusal`): a client in a loop
+//!   costs Redis one decision a second.
 //! - A decision has a deadline. A reply that comes later is reconciled (`late_answer`), so that neither a slot nor a
 //!   token is lost or counted twice.
 //! - While Redis is unavailable, recently confirmed keys may be admitted offline (`offline`), if so configured.
@@ -23,5 +25,7 @@ mod usage;
 mod usage_index;
 mod late_answer;
 mod check_secret;
+mod verdict;
+mod local_refusal;
 
 pub(super) use decider::Decider;

@@ -1,5 +1,6 @@
 //! State that the deciders of all threads share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::key_cache::{CachedKey, KeyCache};
@@ -20,6 +21,8 @@ pub(super) struct DeciderShared {
     pub(super) slots: Arc<SlotLeases>,
     pub(super) cache: KeyCache,
     usages: UsageIndex,
+    /// Number of changes that this process has made to the directory.
+    changes: AtomicU64,
     /// Keys with uses that were admitted offline and have not been reported.
     unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
 }
@@ -34,8 +37,19 @@ impl DeciderShared {
             slots,
             cache,
             usages: UsageIndex::default(),
+            changes: AtomicU64::new(0),
             unreported_keys: Mutex::default(),
         }
+    }
+
+    /// Epoch of local verdicts: changes of this process and failovers begin another one.
+    pub(super) fn verdict_epoch(&self) -> u64 {
+        self.changes.load(Ordering::Acquire) + self.slots.failovers()
+    }
+
+    /// Begins another epoch of local verdicts.
+    pub(super) fn end_verdicts(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// A cache entry from records, under the default limits in force.

@@ -20,6 +20,8 @@ pub(super) struct UsageState {
     pub(super) uses: u64,
     /// Steady time of the last answer of Redis about the key.
     pub(super) confirmed: Micros,
+    /// Time of the last request that Redis admitted for this gateway.
+    pub(super) last_admitted: Micros,
     /// This gateway's share while Redis is unavailable; `None` while it is available.
     pub(super) share: Option<Share>,
     /// The same with `share: level`.
@@ -55,18 +57,20 @@ impl CachedUsage {
             bucket: key.live.bucket.convert(key.live.per_us, quota),
             uses: key.key.uses,
             confirmed: clock::steady(),
+            last_admitted: Micros(0),
             share: None,
             level_share: None,
             unreported: UnreportedUses::default(),
         }))
     }
 
-    /// Notes a reply of Redis, at a steady time.
-    pub(super) fn confirm(&self, level: i64, uses: u64, now: Micros) {
+    /// Notes a reply of Redis, at a steady time; `admitted` is the time of the request, if it was admitted.
+    pub(super) fn confirm(&self, level: i64, uses: u64, now: Micros, admitted: Option<Micros>) {
         let mut state = self.state();
         state.bucket = Bucket { level, at: now };
         state.uses = uses;
         state.confirmed = now;
+        state.last_admitted = admitted.unwrap_or(state.last_admitted);
         // Redis is back: the next outage begins with a new share.
         state.share = None;
         state.level_share = None;

@@ -1,6 +1,6 @@
 //! All slot leases of this process, and the reports about them outside of decisions.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
@@ -58,6 +58,11 @@ pub(super) struct SlotReport {
 }
 
 impl SlotLeases {
+    /// Number of failovers of the servers so far.
+    pub(in crate::state::redis) fn failovers(&self) -> u64 {
+        self.failovers.load(Ordering::Acquire)
+    }
+
     /// No leases, for the gateway with this id.
     pub(in crate::state::redis) fn new(
         settings: Arc<Settings>,

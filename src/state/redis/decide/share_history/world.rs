@@ -153,6 +153,7 @@ impl World {
                 bucket,
                 uses: 0,
                 confirmed: bucket.at,
+                last_admitted: bucket.at,
                 share: None,
                 level_share: None,
                 unreported: UnreportedUses::default(),

@@ -1,0 +1,34 @@
+//! What the service of a connection can do with the connection itself.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use super::upgrade::UpgradeSlot;
+
+/// Handle of a connection, for its service. Clones refer to the same connection.
+#[derive(Clone, Default)]
+pub struct ConnectionHandle {
+    /// Slot for the hook of an upgrade.
+    pub upgrade_slot: UpgradeSlot,
+    is_closing: Rc<Cell<bool>>,
+}
+
+impl ConnectionHandle {
+    /// Closes the connection once the exchanges on it have ended. To be called before a response is given to the
+    /// connection. Over HTTP/2 the client gets a GOAWAY; over HTTP/1, where this does nothing, the response says so with
+    /// `Connection: close`.
+    pub fn close_gracefully(&self) {
+        self.is_closing.set(true);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+}
+
+impl fmt::Debug for ConnectionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionHandle").field("is_closing", &self.is_closing).finish_non_exhaustive()
+    }
+}
