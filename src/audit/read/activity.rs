@@ -176,13 +176,24 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
     }
     for ((_, key), line) in counts.last_refusals {
         let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
-        let refusal = parse_last_use(&line, None);
+        let refusal =
+            parse_last_use(&line, None).map(|refusal| LastUse { time: last_time(&line, refusal.time), ..refusal });
         let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
         if time(&refusal) > time(&activity.last) {
             activity.last_attempt = refusal;
         }
     }
     keys
+}
+
+/// Time of the last use that a line stands for: the line of several refusals names it, that of one use has `time` alone.
+fn last_time(line: &[u8], time: Micros) -> Micros {
+    #[derive(serde::Deserialize)]
+    struct Several {
+        #[serde(default)]
+        last: Option<Micros>,
+    }
+    serde_json::from_slice(line).ok().and_then(|several: Several| several.last).unwrap_or(time)
 }
 
 fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
@@ -198,4 +209,15 @@ fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
         outcome: ended.map(|end| end.outcome).or(begun.outcome).unwrap_or(Outcome::InProgress),
         status: ended.map_or(begun.status, |end| end.status),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_several_refusals_names_the_last() {
+        assert_eq!(last_time(br#"{"e":"record","time":1,"count":9,"last":5}"#, Micros(1)), Micros(5));
+        assert_eq!(last_time(br#"{"e":"record","time":1}"#, Micros(1)), Micros(1));
+    }
 }
