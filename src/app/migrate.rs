@@ -45,7 +45,7 @@ async fn copy_to_redis(from: &Embedded, to: &redis::Settings, progress: &Progres
     // that the configuration allows for a deadline.
     let settings = redis::Settings { deadline: to.deadline.max(to.lease / 4), ..to.clone() };
     let redis = Redis::open(settings).await.context("cannot open the Redis state")?;
-    let copied = migrate(&from.export(), &redis, progress).await;
+    let copied = migrate(&from.export().await, &redis, progress).await;
     redis.close().await;
     Ok(copied?)
 }

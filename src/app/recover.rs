@@ -28,12 +28,14 @@ pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Res
             let state = Embedded::open(settings).context("cannot open the state")?;
             let journal = journal()?;
             replay_journal(&state, &journal)?;
+            state.set_bounds(config.bounds);
             Ok((Arc::new(State::Embedded(state)), journal))
         }
         // Redis counts every use as it decides it: there is nothing to replay.
         state::Settings::Redis(settings) => {
             let journal = journal()?;
             let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
+            state.set_bounds(config.bounds);
             Ok((Arc::new(State::Redis(state)), journal))
         }
     }

@@ -154,6 +154,7 @@ impl ConfigReloader {
             config.proxies(),
         );
         self.handles.state.set_defaults(config.state.defaults());
+        self.handles.state.set_bounds(config.bounds);
         self.process.logs.set_level(config.telemetry.level);
         // A removed endpoint would keep its last values in the metrics for ever.
         for removed in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {

@@ -71,6 +71,7 @@ fn refused(error: ManagementError) -> CliError {
     let exit = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::TooMany => ExitStatus::Temporary,
         ErrorKind::Invalid => ExitStatus::Usage,
+        ErrorKind::RateLimited => ExitStatus::Temporary,
         ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict => ExitStatus::Failed,
     };
     CliError::new(exit, error)

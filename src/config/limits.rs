@@ -1,9 +1,11 @@
-//! The block `limits`: default limits of keys and organizations, and the limits of failed authentications.
+//! The block `limits`: default limits of keys and organizations, the limits of failed authentications, and the bounds of
+//! what people create.
 
 use std::time::Duration;
 
 use crate::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use crate::settings::{Section, Value};
+use crate::state::Bounds;
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;
@@ -22,12 +24,19 @@ pub(super) struct Limits {
     pub(super) bad_keys: Quota,
     /// Sign-ins from one address, begun or failed.
     pub(super) sign_ins: Quota,
+    /// Of what people create.
+    pub(super) bounds: Bounds,
 }
 
 impl Limits {
     /// The limits of an empty block.
-    pub(super) const DEFAULT: Self =
-        Self { quota: Quota::DEFAULT, concurrent: CONCURRENT, bad_keys: BAD_KEYS, sign_ins: BAD_KEYS };
+    pub(super) const DEFAULT: Self = Self {
+        quota: Quota::DEFAULT,
+        concurrent: CONCURRENT,
+        bad_keys: BAD_KEYS,
+        sign_ins: BAD_KEYS,
+        bounds: Bounds::DEFAULT,
+    };
 }
 
 /// Reads the block `limits`.
@@ -41,6 +50,7 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     // The same unless configured: both are what one address may try.
     let bad_keys = bad_keys.unwrap_or(default.bad_keys);
     let sign_ins = section.section("sign_ins", |section| Ok(quota(section, bad_keys)));
+    let bounds = bounds(section);
     let concurrent = |value: &Value<'_>| value.integer(1..=1_000_000);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
     // A block that cannot be read was reported; the default lets the rest of the file be checked.
@@ -49,7 +59,21 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         concurrent: concurrent.unwrap_or(default.concurrent),
         bad_keys,
         sign_ins: sign_ins.unwrap_or(bad_keys),
+        bounds,
     }
+}
+
+fn bounds(section: &mut Section<'_>) -> Bounds {
+    let default = Bounds::DEFAULT;
+    let key_creation = section.section("key_creation", |section| Ok(quota(section, default.key_creation)));
+    let keys_per_user = section.value_or("keys_per_user", default.keys_per_user, |value| value.integer(1..=100_000));
+    let sessions_per_person =
+        section.value_or("sessions_per_person", default.sessions_per_person, |value| value.integer(1..=1000));
+    let keep_revoked = section.value_or("keep_revoked", default.keep_revoked, |value| {
+        value.duration(Duration::from_secs(3600)..=Duration::from_secs(100 * 366 * 24 * 3600))
+    });
+    let key_creation = key_creation.unwrap_or(default.key_creation);
+    Bounds { key_creation, keys_per_user, sessions_per_person, keep_revoked }
 }
 
 /// Reads a quota; keys that are left out have their defaults.
@@ -60,7 +84,12 @@ pub(super) fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
         let per = value.duration(Duration::from_secs(1)..=MAX_PER)?;
         if per.subsec_nanos() == 0 { Ok(per) } else { value.reject("is not whole seconds; round it") }
     });
-    let burst = if default.strict { Quota::strict_burst(requests) } else { requests };
+    // A burst follows the requests that are given; the default burst belongs to the default requests.
+    let burst = match default.strict {
+        true => Quota::strict_burst(requests),
+        false if requests == default.requests => default.burst,
+        false => requests,
+    };
     let burst = section.value_or("burst", burst, |value| value.integer(tokens));
     let quota = Quota { requests, per, burst, ..default };
     if let Err(e) = quota.validate() {

@@ -72,6 +72,8 @@ pub struct Config {
     pub bad_keys: Quota,
     /// Limit of sign-ins from one address.
     pub sign_ins: Quota,
+    /// Bounds of the keys and sessions that people create.
+    pub bounds: crate::state::Bounds,
     /// The audit journal.
     pub audit: crate::audit::Settings,
     /// The routes; with none, every path is forwarded.
@@ -173,6 +175,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         copy_from,
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
+        bounds: limits?.bounds,
         audit: audit?,
         routes,
         session: session?,

@@ -32,6 +32,7 @@ impl Config {
             routes: _,
             bad_keys: _,
             sign_ins: _,
+            bounds: _,
             lame_duck: _,
             drain: _,
             tunnel_idle: _,

@@ -76,6 +76,15 @@ impl DashboardError {
         }
     }
 
+    /// Seconds after which the request can succeed, for `Retry-After`.
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooManyAttempts(seconds) => Some(*seconds),
+            Self::Management(error) => error.retry_after(),
+            _ => None,
+        }
+    }
+
     /// The error with all its causes, on one line.
     pub(super) fn in_full(&self) -> String {
         match self {

@@ -38,9 +38,17 @@ impl Dashboard {
             DashboardError::TooManyAttempts(seconds) | DashboardError::TooManyRequests(seconds) => {
                 response::with_retry_after(page, *seconds)
             }
-            _ if page.status() == StatusCode::TOO_MANY_REQUESTS => response::with_retry_after(page, RETRY_READ),
-            _ if page.status() == StatusCode::SERVICE_UNAVAILABLE => response::with_retry_after(page, RETRY_SOON),
-            _ => page,
+            error => {
+                let otherwise = match page.status() {
+                    StatusCode::TOO_MANY_REQUESTS => Some(RETRY_READ),
+                    StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_SOON),
+                    _ => None,
+                };
+                match error.retry_after().or(otherwise) {
+                    Some(seconds) => response::with_retry_after(page, seconds),
+                    None => page,
+                }
+            }
         }
     }
 

@@ -172,6 +172,9 @@ fn management_text(error: &ManagementError) -> ErrorText {
             ),
             "Ask an administrator of your organization.",
         ),
+        ManagementError::KeyCreationLimited(_) => {
+            (kind_title(error.kind()), sentence(error), "Nothing was changed. Keys that you have go on working.")
+        }
         error => (kind_title(error.kind()), sentence(error), "Go back and try again."),
     };
     text(error.kind().status(), error.code(), title, &description, advice)
@@ -184,6 +187,7 @@ fn kind_title(kind: ErrorKind) -> &'static str {
         ErrorKind::NotFound => "Not found",
         ErrorKind::Conflict => "Not possible in the current state",
         ErrorKind::TooMany => "Too many requests at a time",
+        ErrorKind::RateLimited => "Too many in a short time",
         ErrorKind::Unavailable => "Unavailable at the moment",
     }
 }

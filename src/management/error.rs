@@ -81,7 +81,13 @@ pub enum ManagementError {
     AlreadyImported(KeyId),
     /// The user has as many keys as signed-in users may create.
     #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
-    TooManyKeys(usize),
+    TooManyKeys(u32),
+    /// The person has created and rotated as many keys as a person may for now; with the seconds to wait.
+    #[error("you have created or rotated too many keys in a short time; wait {0} seconds, then try again")]
+    KeyCreationLimited(u64),
+    /// The person's oldest web sessions could not be ended to make room for a new one.
+    #[error("there are {0} web sessions of this person already; end one, or try again")]
+    TooManySessions(u32),
     /// Web sessions are not configured.
     #[error("there are no web sessions: the configuration has no block `session`")]
     NoSessions,
@@ -127,6 +133,8 @@ pub enum ErrorKind {
     Conflict,
     /// The actor asks for too much at a time: 429.
     TooMany,
+    /// The person has done this too often: 429.
+    RateLimited,
     /// The state or the journal is unavailable: 503.
     Unavailable,
 }
@@ -142,9 +150,17 @@ impl ManagementError {
         self.kind_and_code().1
     }
 
+    /// Seconds after which the operation can succeed, for `Retry-After`.
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::KeyCreationLimited(seconds) => Some(*seconds),
+            _ => None,
+        }
+    }
+
     /// The table of kinds and codes. Codes are part of the contract.
     fn kind_and_code(&self) -> (ErrorKind, &'static str) {
-        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, TooMany, Unavailable};
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, TooMany, Unavailable};
         match self {
             Self::InvalidName | Self::NameLikeId => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
@@ -163,6 +179,8 @@ impl ManagementError {
             Self::Revoked(_) => (Conflict, "key_revoked"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
+            Self::KeyCreationLimited(_) => (RateLimited, "key_creation_limited"),
+            Self::TooManySessions(_) => (Conflict, "too_many_sessions"),
             Self::NoSessions => (Conflict, "no_sessions"),
             Self::LinksDisabled => (Conflict, "no_links"),
             Self::TooManyReads => (TooMany, "too_many_reads"),
@@ -187,7 +205,7 @@ impl ErrorKind {
             Self::NotAllowed => http::StatusCode::FORBIDDEN,
             Self::NotFound => http::StatusCode::NOT_FOUND,
             Self::Conflict => http::StatusCode::CONFLICT,
-            Self::TooMany => http::StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany | Self::RateLimited => http::StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -211,6 +229,10 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Taken(what) => Self::Taken(what),
+            ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
+            ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
+            // Rounded up: a caller that comes back after these seconds finds a whole token.
+            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
             ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => {
                 Self::NotAcknowledged(error)
             }

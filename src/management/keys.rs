@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, operands};
@@ -13,8 +12,6 @@ use crate::state::{self, Change, Membership};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
 const MAX_ID_ATTEMPTS: usize = 5;
-/// Keys of one user that are not revoked, beyond which only the operator creates more.
-const MAX_KEYS_PER_USER: usize = 100;
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
 /// The longest time that two secrets of a key may be valid.
@@ -31,9 +28,12 @@ pub(super) struct OwnedKey {
 impl Management {
     /// Creates a key for a user. Administrators create them for users of their organization, other users for themselves.
     ///
+    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating keys, using
+    /// and revoking them. So keys of signed-in users are bounded in number and in the rate at which they are created.
+    ///
     /// # Errors
     /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; for signed-in users
-    /// [`ManagementError::TooManyKeys`].
+    /// [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
     pub async fn create_key(
         &self,
         actor: &Actor,
@@ -44,16 +44,13 @@ impl Management {
     ) -> Result<NewKey, ManagementError> {
         let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
-        // Each key has a bucket of its own: without a bound, users could multiply their quota by creating keys.
-        if actor.signed_in().is_some() {
-            self.check_key_count(&user).await?;
-        }
         let mut attempts = 0;
         loop {
             attempts += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
             let key = new_record(plain.id(), member(&user), name.clone(), now);
-            match self.add_key("key.create", key.clone(), plain.digest(), by).await {
+            let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
+            match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org), now)),
             }
@@ -86,7 +83,8 @@ impl Management {
             attempts += 1;
             let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
             let key = state::Key { imported: true, ..new };
-            match self.add_key("key.import", key.clone(), digest, by).await {
+            let change = Change::CreateKey { key: key.clone(), digest };
+            match self.apply_change("key.import", target(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
                 added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
@@ -119,7 +117,8 @@ impl Management {
     /// Gives a key a new secret; the old one stays valid for the overlap, at most 366 days, by default not at all.
     ///
     /// # Errors
-    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`].
+    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`]; for signed-in users
+    /// [`ManagementError::KeyCreationLimited`].
     pub async fn rotate_key(
         &self,
         actor: &Actor,
@@ -137,7 +136,7 @@ impl Management {
         let plain = PlainKey::generate(id)?;
         let previous_until = now.after(overlap);
         let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
-        self.apply_change("key.rotate", target(&owned.key), change, by).await?;
+        self.apply_change("key.rotate", target(&owned.key), bound(actor, change), by).await?;
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
         Ok(self.new_key(&plain, &owned, now))
@@ -175,12 +174,6 @@ impl Management {
         Ok((org, user, name))
     }
 
-    async fn check_key_count(&self, user: &state::User) -> Result<(), ManagementError> {
-        let keys = self.state.keys(user.org).await?;
-        let count = keys.iter().filter(|key| key.user == user.id && key.revoked.is_none()).count();
-        if count < MAX_KEYS_PER_USER { Ok(()) } else { Err(ManagementError::TooManyKeys(MAX_KEYS_PER_USER)) }
-    }
-
     /// Returns the change that creates a user's session quota key.
     pub(super) async fn new_session_quota_key(
         &self,
@@ -203,16 +196,6 @@ impl Management {
             Ok(key) => key.map_or(ManagementError::Taken("digest"), ManagementError::AlreadyImported),
             Err(unavailable) => unavailable.into(),
         }
-    }
-
-    async fn add_key(
-        &self,
-        action: &str,
-        key: state::Key,
-        digest: KeyDigest,
-        by: AuditActor<'_>,
-    ) -> Result<(), ManagementError> {
-        self.apply_change(action, target(&key), Change::CreateKey { key, digest }, by).await
     }
 
     /// Looks up the key with this id, revoked or not, with its user and organization.
@@ -240,6 +223,14 @@ impl Management {
 impl OwnedKey {
     fn new(key: state::Key, user: state::User, org: state::Org) -> Self {
         Self { key, user: Some(user), org: Some(org) }
+    }
+}
+
+/// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.
+fn bound(actor: &Actor, change: Change) -> Change {
+    match actor.signed_in() {
+        Some(person) => Change::ByPerson { person: person.user.id, change: Box::new(change) },
+        None => change,
     }
 }
 

@@ -17,7 +17,7 @@ impl Management {
     pub(super) async fn find_org(&self, reference: &str) -> Result<state::Org, ManagementError> {
         let org = match reference.parse::<OrgId>() {
             Ok(id) => self.state.org(id).await?,
-            Err(_) => self.state.orgs().await?.into_iter().find(|org| org.name == reference),
+            Err(_) => self.state.org_by_name(reference).await?,
         };
         org.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
     }

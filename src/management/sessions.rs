@@ -19,6 +19,8 @@ use crate::page::{Page, PageQuery};
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, SessionList};
 
+/// Attempts to start a session while other sign-ins of the same person take the places that were made.
+const MAX_SESSION_ATTEMPTS: usize = 5;
 /// Characters of a user agent that a session keeps.
 const MAX_USER_AGENT: usize = 300;
 
@@ -115,15 +117,50 @@ impl Management {
         }
         let session = session_record(new_session, chosen.org, client, settings, now);
         let token = Token::generate()?;
-        let path = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
-        let change = Change::CreateSession { session: Box::new(session.clone()), digest: token.digest() };
-        self.apply_change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await?;
+        self.add_session(&session, token.digest(), chosen, by).await?;
         if let Some(previous) = previous
             && let Some(session) = self.state.session(&previous, now).await?
         {
             self.apply_end(&session, by).await?;
         }
         Ok((token, session))
+    }
+
+    /// Creates a session. When its person has as many as a person may have, the oldest ones end.
+    async fn add_session(
+        &self,
+        session: &state::Session,
+        digest: TokenDigest,
+        chosen: Membership,
+        by: AuditActor<'_>,
+    ) -> Result<(), ManagementError> {
+        let path = format!("session.start/{}", session.provider.as_deref().unwrap_or("link"));
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            self.end_surplus_sessions(&session.email, by).await?;
+            let change = Change::CreateSession { session: Box::new(session.clone()), digest };
+            match self.apply_change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await {
+                // Other sign-ins of the same person took the place.
+                Err(ManagementError::TooManySessions(_)) if attempts < MAX_SESSION_ATTEMPTS => {}
+                created => return created,
+            }
+        }
+    }
+
+    /// Ends the oldest sessions of a person until there is room for one more.
+    async fn end_surplus_sessions(&self, email: &str, by: AuditActor<'_>) -> Result<(), ManagementError> {
+        let limit = usize::try_from(self.state.bounds().sessions_per_person).unwrap_or(usize::MAX);
+        let sessions = self.state.sessions_of_person(email).await?;
+        for session in sessions.iter().take((sessions.len() + 1).saturating_sub(limit)) {
+            if session.is_live(by.now) {
+                self.apply_end(session, by).await?;
+            } else {
+                // It ended by itself, so there is nothing to record.
+                self.state.change(Change::EndSession { session: session.id }).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Creates a user's session quota key, unless it exists.
@@ -225,7 +262,7 @@ impl Management {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let mut ended = Vec::new();
-        for session in self.state.sessions(now).await? {
+        for session in self.state.sessions_of_org(user.org, now).await? {
             if session.memberships.iter().any(|membership| membership.user == user.id) {
                 self.apply_end(&session, by).await?;
                 ended.push(session.into());

@@ -69,35 +69,56 @@ impl Management {
         entitlements: &Entitlements,
         by: AuditActor<'_>,
     ) -> Result<Vec<Membership>, ManagementError> {
+        let users = self.state.users_by_email(email).await?;
         let mut memberships = Vec::new();
-        for org in self.state.orgs().await? {
+        for org in self.candidate_orgs(entitlements.orgs.as_deref(), &users).await? {
             // A provider of one customer must not sign its users in to the organization of another customer.
             if entitlements.only.as_deref().is_some_and(|only| !names(only, &org)) {
                 continue;
             }
-            let claimed = entitlements.orgs.as_deref().map(|orgs| names(orgs, &org));
-            if claimed == Some(false) {
-                continue;
-            }
-            let user = match (self.state.user_by_email(org.id, email).await?, claimed) {
-                (Some(user), _) => self.sync_permissions(user, entitlements, by).await?,
+            let mut of_org = users.iter().filter(|user| user.org == org.id);
+            let user = match of_org.clone().find(|user| user.removed.is_none()) {
+                Some(user) => self.sync_permissions(user.clone(), entitlements, by).await?,
+                // The claims name no organizations, so the directory decides, and it does not have the user.
+                None if entitlements.orgs.is_none() => continue,
                 // An administrator removed them here, and that outranks the provider: they do not come back by signing in.
-                (None, Some(_)) if self.was_removed(org.id, email).await? => continue,
-                (None, Some(_)) => {
+                None if of_org.any(|user| user.removed.is_some()) => continue,
+                None => {
                     let permissions = entitlements.permissions.clone().unwrap_or_default();
                     self.add_user(org.id, email, permissions, by).await?.id
                 }
-                // The claims name no organizations, so the directory decides, and it does not have the user.
-                (None, None) => continue,
             };
             memberships.push(Membership { org: org.id, user });
         }
         if memberships.is_empty() { Err(ManagementError::NoMembership(email.to_owned())) } else { Ok(memberships) }
     }
 
-    /// Returns whether a user with this address was removed from an organization.
-    async fn was_removed(&self, org: OrgId, email: &str) -> Result<bool, ManagementError> {
-        Ok(self.state.users(org).await?.iter().any(|user| user.email == email && user.removed.is_some()))
+    /// The organizations that a person may belong to, oldest first: those that the claims name; without such claims those
+    /// whose directory has the person. No other organization is looked at.
+    async fn candidate_orgs(
+        &self,
+        claimed: Option<&[String]>,
+        users: &[state::User],
+    ) -> Result<Vec<state::Org>, ManagementError> {
+        let mut orgs = Vec::new();
+        match claimed {
+            Some(references) => {
+                for reference in references {
+                    orgs.extend(match reference.parse::<OrgId>() {
+                        Ok(id) => self.state.org(id).await?,
+                        Err(_) => self.state.org_by_name(reference).await?,
+                    });
+                }
+            }
+            None => {
+                for user in users.iter().filter(|user| user.removed.is_none()) {
+                    orgs.extend(self.state.org(user.org).await?);
+                }
+            }
+        }
+        orgs.sort_by_key(|org| (org.created, org.id));
+        orgs.dedup_by_key(|org| org.id);
+        Ok(orgs)
     }
 
     /// Sets a user's permissions to those that the provider claims, if it claims any and they differ.

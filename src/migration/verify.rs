@@ -14,7 +14,6 @@ use super::report::{Finding, Mismatch, Progress, Record, Report};
 use super::retry::{MigrationError, retry};
 use super::users::look_up_users;
 use crate::clock;
-use crate::identity::UserId;
 use crate::quota::Quota;
 use crate::state::redis::import::{DigestOwner, ImportError, ImportedKey, Importer};
 use crate::state::{KeyExport, OrgExport};
@@ -86,8 +85,13 @@ async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mism
     if !differences.is_empty() {
         return Ok(Some(Mismatch::Differs(differences)));
     }
-    if !target.is_among_keys_of_user(key.key.id, key.key.user).await? {
-        return Ok(Some(Mismatch::NotAmongUsers));
+    if !key.key.session_quota_key && key.key.revoked.is_none() {
+        if !target.is_among_keys_of_user(key.key.id, key.key.user).await? {
+            return Ok(Some(Mismatch::NotAmongUsers));
+        }
+        if !target.is_listed(key.key.id).await? {
+            return Ok(Some(Mismatch::Listed(0)));
+        }
     }
     for digest in key.digests() {
         if !matches!(target.digest_owner(digest, key.key.id).await?, DigestOwner::Itself) {
@@ -97,16 +101,11 @@ async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mism
     Ok(None)
 }
 
-/// Verifies that each user and each key is in the list of the organization exactly once.
+/// Verifies that each user is in the list of the organization exactly once. A key can be in the sorted set once only.
 async fn verify_lists(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
     let tag = org.org.tag;
-    let (users, keys) = (target.user_ids(tag).await?, target.key_ids(tag).await?);
-    // A key without a user on the target was left out and is in no list.
-    let existing: HashSet<UserId> = users.iter().copied().collect();
-    let copied = org.keys.iter().filter(|key| existing.contains(&key.key.user)).map(|key| key.key.id);
-    let mut findings = unlisted(&users, org.users.iter().map(|user| user.id), Record::User);
-    findings.extend(unlisted(&keys, copied, Record::Key));
-    Ok(findings)
+    let users = target.user_ids(tag).await?;
+    Ok(unlisted(&users, org.users.iter().map(|user| user.id), Record::User))
 }
 
 fn findings(mismatches: impl Iterator<Item = (Record, Option<Mismatch>)>) -> Vec<Finding> {

@@ -84,6 +84,13 @@ pub enum Change {
         /// The quota, checked; `None` for the configured one.
         quota: Option<Quota>,
     },
+    /// Creates or rotates a key for a person: bound by [`super::Bounds`], in the transaction that makes the change.
+    ByPerson {
+        /// The person, who may create a key for another user. The token is taken from this person's bucket.
+        person: UserId,
+        /// [`Change::CreateKey`] or [`Change::RotateKey`].
+        change: Box<Change>,
+    },
     /// Creates a web session.
     CreateSession {
         /// Its record.
@@ -137,6 +144,7 @@ impl Change {
             | Self::LimitOrg { .. }
             | Self::LimitKey { .. }
             | Self::EndSession { .. } => true,
+            Self::ByPerson { change, .. } => change.withdraws(),
             Self::CreateOrg(_)
             | Self::CreateUser(_)
             | Self::CreateKey { .. }
@@ -158,6 +166,7 @@ impl Change {
         let valid = match self {
             Self::CreateKey { key, digest } if key.session_quota_key => *digest == session_quota_digest(key.user),
             Self::CreateKey { digest, .. } | Self::RotateKey { digest, .. } => !is_session_quota_digest(digest),
+            Self::ByPerson { change, .. } => return change.validate(),
             Self::CreateSession { session, .. } => {
                 return session.user().map(drop).ok_or(ChangeError::NoOrg(session.chosen));
             }
@@ -180,6 +189,7 @@ impl fmt::Debug for Change {
             Self::RevokeKey { .. } => "RevokeKey",
             Self::RotateKey { .. } => "RotateKey",
             Self::LimitKey { .. } => "LimitKey",
+            Self::ByPerson { .. } => "ByPerson",
             Self::CreateSession { .. } => "CreateSession",
             Self::ChooseOrg { .. } => "ChooseOrg",
             Self::EndSession { .. } => "EndSession",

@@ -53,6 +53,18 @@ pub enum ChangeError {
     /// Another record has this name, email, tag, id or digest already; the text says which of them.
     #[error("{0} is already in use")]
     Taken(&'static str),
+    /// The user has as many keys that are not revoked as people may create.
+    #[error("the user has {0} keys already")]
+    TooManyKeys(u32),
+    /// The person has created and rotated as many keys as a person may for now.
+    #[error("too many keys were created or rotated")]
+    KeyCreationLimited {
+        /// Microseconds until one more may be created.
+        wait_us: u64,
+    },
+    /// The person has as many web sessions as a person may have; the oldest has to end first.
+    #[error("the person has {0} web sessions already")]
+    TooManySessions(u32),
     /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
     #[error("the state could not be written")]
     Unavailable(#[source] StorageError),

@@ -159,6 +159,10 @@ impl State {
         limit: usize,
         now: Micros,
     ) -> Result<Page<Session, SessionPosition>, Unavailable> {
-        Ok(list.select(self.sessions(now).await?, after, limit))
+        let sessions = match list.org {
+            Some(org) => self.sessions_of_org(org, now).await?,
+            None => self.sessions(now).await?,
+        };
+        Ok(list.select(sessions, after, limit))
     }
 }

@@ -18,6 +18,29 @@ impl State {
         }
     }
 
+    /// The organization with this name.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn org_by_name(&self, name: &str) -> Result<Option<Org>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.org_by_name(name)),
+            Self::Redis(state) => state.org_by_name(name).await,
+        }
+    }
+
+    /// The users with this email address, in lower case, in all organizations; removed ones too. The look-up takes the same
+    /// time however many organizations there are.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn users_by_email(&self, email: &str) -> Result<Vec<User>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.users_by_email(email)),
+            Self::Redis(state) => state.users_by_email(email).await,
+        }
+    }
+
     /// An organization and one of its users, who may be removed; none when either does not exist.
     ///
     /// # Errors

@@ -32,10 +32,12 @@ mod listing;
 mod cursor_secret;
 mod export;
 mod defaults;
+mod bounds;
 mod settings;
 pub mod embedded;
 pub mod redis;
 
+pub use bounds::Bounds;
 pub use change::{Change, TicketSource};
 pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
@@ -126,7 +128,8 @@ impl State {
         }
     }
 
-    /// All keys of an organization, revoked ones too, in the order of their creation. Session quota keys are left out.
+    /// All keys of an organization in the order of their creation, revoked ones too for the time of
+    /// [`Bounds::keep_revoked`]. Session quota keys are left out.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
@@ -148,13 +151,13 @@ impl State {
         }
     }
 
-    /// One key.
+    /// One key, also one that is no longer listed.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
     pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
         match self {
-            Self::Embedded(state) => Ok(state.key(id)),
+            Self::Embedded(state) => Ok(state.key(id).await),
             Self::Redis(state) => state.key(id).await,
         }
     }
@@ -192,6 +195,23 @@ impl State {
         match self {
             Self::Embedded(state) => state.set_defaults(defaults),
             Self::Redis(state) => state.set_defaults(defaults),
+        }
+    }
+
+    /// Replaces the bounds of what people create, for every change that begins afterwards. Before the first call they are
+    /// [`Bounds::DEFAULT`], and no revoked key leaves the lists.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        match self {
+            Self::Embedded(state) => state.set_bounds(bounds),
+            Self::Redis(state) => state.set_bounds(bounds),
+        }
+    }
+
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        match self {
+            Self::Embedded(state) => state.bounds(),
+            Self::Redis(state) => state.bounds(),
         }
     }
 

@@ -125,6 +125,30 @@ impl State {
         }
     }
 
+    /// The sessions of members of an organization that are live at this time, oldest first. The look-up reads no other
+    /// organization's sessions, and does not count as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn sessions_of_org(&self, org: OrgId, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.sessions_of_org(org, now)),
+            Self::Redis(state) => state.sessions_of_org(org, now).await,
+        }
+    }
+
+    /// The sessions of the person with this email address that count against the bound of sessions: also those that went
+    /// unused for too long and are not yet removed. Oldest first.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn sessions_of_person(&self, email: &str) -> Result<Vec<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.sessions_of_person(email)),
+            Self::Redis(state) => state.sessions_of_person(email).await,
+        }
+    }
+
     /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
     /// returns, the removal is durable.
     ///

@@ -79,6 +79,11 @@ impl ApiError {
         }
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
         let response = response::of(status, problem::MEDIA_TYPE, problem.to_json());
+        if let Self::Dashboard(error) = self
+            && let Some(seconds) = error.retry_after()
+        {
+            return response::with_retry_after(response, seconds);
+        }
         match (self, status) {
             (Self::MethodNotAllowed(methods), _) => response::with_allow(response, methods),
             (_, StatusCode::UNAUTHORIZED) => response::with_challenge(response),
@@ -151,6 +156,8 @@ mod tests {
             Error::NoSession(String::new()),
             Error::Revoked(id),
             Error::Taken("id"),
+            Error::TooManyKeys(100),
+            Error::KeyCreationLimited(180),
             Error::PageLimit(InvalidPageLimit),
             Error::Cursor(InvalidCursor),
             Error::TooManyReads,

@@ -8,13 +8,13 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
-use crate::state::{Change, ChangeError, Key, Org, User};
+use crate::state::{Bounds, Change, ChangeError, Key, Org, User};
 
 use super::sql::{classify_error, execute, exists, integer};
-use super::{session_rows, tickets};
+use super::{key_creation, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
-pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
+pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change {
         Change::CreateOrg(org) => create_org(sql, org),
         Change::SuspendOrg { org, suspended } => {
@@ -35,7 +35,13 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
-        Change::CreateSession { session, digest } => session_rows::create(sql, session, digest),
+        Change::ByPerson { person, change } => {
+            write(sql, change, bounds)?;
+            key_creation::check(sql, *person, change, bounds)
+        }
+        Change::CreateSession { session, digest } => {
+            session_rows::create(sql, session, digest, bounds.sessions_per_person)
+        }
         Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),

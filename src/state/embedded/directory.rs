@@ -6,7 +6,9 @@
 mod export;
 mod pages;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -16,12 +18,13 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
 use crate::state::listing::KeyPosition;
-use crate::state::{Change, Defaults, Key, Org, RevocationLog, User, session_quota_digest};
+use crate::state::{Bounds, Change, Defaults, Key, Org, RevocationLog, User, session_quota_digest};
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_record::{DirtyKeys, KeyRecord};
 use super::listed_keys::ListedKeys;
 use super::org_record::OrgRecord;
+use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
 use super::{JournaledUse, UsedKey};
 
@@ -35,6 +38,10 @@ pub(super) struct Directory {
     pub(super) dirty: DirtyKeys,
     pub(super) sessions: Sessions,
     pub(super) revocations: Arc<RevocationLog>,
+    /// The keys that have left the rest of the directory.
+    pub(super) retired: RetiredKeys,
+    /// None until they were set.
+    bounds: RwLock<Option<Bounds>>,
 }
 
 /// Organizations with their users and keys.
@@ -47,6 +54,8 @@ struct Tree {
     orgs: Vec<OrgId>,
     org: FxHashMap<OrgId, OrgEntry>,
     user: FxHashMap<UserId, UserEntry>,
+    /// The users with each email address, in all organizations, removed ones too; in the order of their creation.
+    email: FxHashMap<String, Vec<UserId>>,
     key: FxHashMap<KeyId, Arc<KeyRecord>>,
 }
 
@@ -57,14 +66,14 @@ struct OrgEntry {
     /// In the order of their creation.
     users: Vec<UserId>,
     /// In the order of their creation.
-    keys: Vec<Arc<KeyRecord>>,
+    keys: BTreeMap<KeyPosition, Arc<KeyRecord>>,
     listed: ListedKeys,
 }
 
 struct UserEntry {
     user: User,
     entitlements: UserEntitlements,
-    keys: Vec<Arc<KeyRecord>>,
+    keys: FxHashMap<KeyId, Arc<KeyRecord>>,
     listed: ListedKeys,
 }
 
@@ -84,6 +93,7 @@ impl Directory {
             orgs: Vec::new(),
             org: FxHashMap::default(),
             user: FxHashMap::default(),
+            email: FxHashMap::default(),
             key: FxHashMap::with_capacity_and_hasher(keys, FxBuildHasher),
         };
         Self {
@@ -92,6 +102,8 @@ impl Directory {
             dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
             revocations: Arc::new(RevocationLog::new()),
+            retired: RetiredKeys::default(),
+            bounds: RwLock::default(),
         }
     }
 
@@ -112,6 +124,20 @@ impl Directory {
         for record in tree.key.values() {
             record.set_default_quota(defaults.quota, now, &self.dirty);
         }
+    }
+
+    /// The bounds in force.
+    pub(super) fn bounds(&self) -> Bounds {
+        (*self.bounds.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
+    }
+
+    pub(super) fn set_bounds(&self, bounds: Bounds) {
+        *self.bounds.write().unwrap_or_else(PoisonError::into_inner) = Some(bounds);
+    }
+
+    /// The time for which revoked keys are listed; none when it was not set, so that no key retires by a default.
+    pub(super) fn keep_revoked(&self) -> Option<Duration> {
+        self.bounds.read().unwrap_or_else(PoisonError::into_inner).map(|bounds| bounds.keep_revoked)
     }
 
     /// The key that has, or had, this digest.
@@ -141,8 +167,17 @@ impl Directory {
 
     pub(super) fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
         let tree = self.read();
-        let mut users = tree.org.get(&org)?.users.iter().map(|id| &tree.user[id].user);
-        users.find(|user| user.removed.is_none() && user.email == email).cloned()
+        let mut users = tree.email.get(email)?.iter().map(|id| &tree.user[id].user);
+        users.find(|user| user.org == org && user.removed.is_none()).cloned()
+    }
+
+    pub(super) fn users_by_email(&self, email: &str) -> Vec<User> {
+        let tree = self.read();
+        tree.email.get(email).into_iter().flatten().map(|id| tree.user[id].user.clone()).collect()
+    }
+
+    pub(super) fn org_by_name(&self, name: &str) -> Option<Org> {
+        self.read().org.values().find(|entry| entry.org.name == name).map(OrgEntry::view)
     }
 
     pub(super) fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
@@ -157,7 +192,7 @@ impl Directory {
     }
 
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
-        self.read().org.get(&org).map(|entry| entry.keys.clone()).unwrap_or_default()
+        self.read().org.get(&org).map(|entry| entry.keys.values().cloned().collect()).unwrap_or_default()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -200,6 +235,7 @@ impl Directory {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
+            Change::ByPerson { change, .. } => self.apply(*change),
             of_session => self.sessions.apply(of_session),
         }
     }
@@ -208,10 +244,8 @@ impl Directory {
         let mut tree = self.write();
         let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
         tree.orgs.push(org.id);
-        tree.org.insert(
-            org.id,
-            OrgEntry { org, record, users: Vec::new(), keys: Vec::new(), listed: ListedKeys::default() },
-        );
+        let (users, keys, listed) = (Vec::new(), BTreeMap::new(), ListedKeys::default());
+        tree.org.insert(org.id, OrgEntry { org, record, users, keys, listed });
     }
 
     pub(super) fn add_user(&self, user: User) {
@@ -219,7 +253,9 @@ impl Directory {
         let Some(entry) = tree.org.get_mut(&user.org) else { return };
         entry.users.push(user.id);
         let entitlements = UserEntitlements::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
-        tree.user.insert(user.id, UserEntry { user, entitlements, keys: Vec::new(), listed: ListedKeys::default() });
+        tree.email.entry(user.email.clone()).or_default().push(user.id);
+        let (keys, listed) = (FxHashMap::default(), ListedKeys::default());
+        tree.user.insert(user.id, UserEntry { user, entitlements, keys, listed });
     }
 
     pub(super) fn add_key(&self, stored: StoredKey) {
@@ -232,9 +268,9 @@ impl Directory {
         let digest = secrets.current;
         let record =
             Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.entitlements, secrets, quota, bucket));
-        org.keys.push(Arc::clone(&record));
-        user.keys.push(Arc::clone(&record));
         let position = KeyPosition::from(&key);
+        org.keys.insert(position, Arc::clone(&record));
+        user.keys.insert(key.id, Arc::clone(&record));
         org.listed.add(position, &record);
         user.listed.add(position, &record);
         tree.key.insert(key.id, Arc::clone(&record));
@@ -244,8 +280,31 @@ impl Directory {
     /// Adds a digest that the key had before its last rotation.
     pub(super) fn add_replaced_digest(&self, digest: KeyDigest, key: KeyId) {
         self.with_key(key, |record| {
+            record.add_replaced_digest(digest);
             self.by_digest.insert(digest, Arc::clone(record));
         });
+    }
+
+    /// Takes a key out of the lists and the index; its digests stay known as those of a revoked key.
+    pub(super) fn retire(&self, id: KeyId) {
+        let mut guard = self.write();
+        let tree = &mut *guard;
+        let Some(record) = tree.key.remove(&id) else { return };
+        let key = record.view();
+        if let Some(org) = tree.org.get_mut(&key.org) {
+            org.keys.remove(&KeyPosition::from(&key));
+            org.listed.remove(KeyPosition::from(&key));
+        }
+        if let Some(user) = tree.user.get_mut(&key.user) {
+            user.keys.remove(&id);
+            user.listed.remove(KeyPosition::from(&key));
+        }
+        drop(guard);
+        for digest in record.digests() {
+            // Known as retired before it leaves the index: a request in between is refused either way.
+            self.retired.add(digest, RetiredKey { id, user: key.user, org: key.org });
+            self.by_digest.remove(&digest);
+        }
     }
 
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
@@ -263,7 +322,7 @@ impl Directory {
         change(&mut entry.user);
         let removed = entry.user.removed.is_some();
         entry.entitlements = UserEntitlements::new(user, &org.record, &entry.user.permissions, removed);
-        for key in &entry.keys {
+        for key in entry.keys.values() {
             key.apply_user(&entry.entitlements);
         }
     }

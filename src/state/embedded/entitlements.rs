@@ -13,6 +13,8 @@ use super::org_record::OrgRecord;
 /// recognized and refused as expired.
 pub(super) struct Secrets {
     pub(super) current: KeyDigest,
+    /// All earlier digests.
+    pub(super) replaced: Vec<KeyDigest>,
     /// Digest before the last rotation, and the time until which it is valid; none when there was no overlap.
     pub(super) previous: Option<(KeyDigest, Micros)>,
     pub(super) rotated: Option<Micros>,
@@ -32,7 +34,7 @@ pub(super) struct UserEntitlements {
 impl Secrets {
     /// The secrets of a new key.
     pub(super) fn new(current: KeyDigest) -> Self {
-        Self { current, previous: None, rotated: None, previous_until: None }
+        Self { current, replaced: Vec::new(), previous: None, rotated: None, previous_until: None }
     }
 
     /// Returns true when a secret with this digest is valid at this time.
@@ -52,6 +54,7 @@ impl Secrets {
     /// Replaces the current digest, which stays valid until `until`.
     pub(super) fn rotate(&mut self, digest: KeyDigest, at: Micros, until: Micros) {
         let replaced = std::mem::replace(&mut self.current, digest);
+        self.replaced.push(replaced);
         // Without an overlap there is no previous digest: a decision may carry a time before the rotation, and must not
         // accept it then either.
         self.previous = (until > at).then_some((replaced, until));

@@ -226,15 +226,26 @@ impl KeyRecord {
         }
     }
 
-    /// The whole key; `digests` are all digests that lead to this record.
-    pub(super) fn export(&self, digests: Vec<KeyDigest>) -> KeyExport {
+    /// Notes a digest that the key had before its last rotation.
+    pub(super) fn add_replaced_digest(&self, digest: KeyDigest) {
+        self.state().secrets.replaced.push(digest);
+    }
+
+    /// All digests that the key has or had.
+    pub(super) fn digests(&self) -> Vec<KeyDigest> {
+        let state = self.state();
+        state.secrets.replaced.iter().copied().chain([state.secrets.current]).collect()
+    }
+
+    /// The whole key.
+    pub(super) fn export(&self) -> KeyExport {
         let key = self.view();
         let state = self.state();
         let digest = state.secrets.current;
         let previous = state.secrets.previous.map(|(previous, _)| previous);
-        let others = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous);
+        let replaced = state.secrets.replaced.iter().copied().filter(|other| Some(*other) != previous).collect();
         let (bucket, quota) = (state.bucket, state.quota);
-        KeyExport { key, digest, previous, replaced: others.collect(), bucket, quota }
+        KeyExport { key, digest, previous, replaced, bucket, quota }
     }
 
     /// Takes the usage that is to be written back. The next use makes the record dirty again.

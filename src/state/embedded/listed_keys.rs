@@ -18,6 +18,10 @@ impl ListedKeys {
         }
     }
 
+    pub(super) fn remove(&mut self, position: KeyPosition) {
+        self.0.remove(&position);
+    }
+
     /// At most `count` keys behind a position.
     pub(super) fn read(&self, newest_first: bool, after: Option<KeyPosition>, count: usize) -> Vec<Arc<KeyRecord>> {
         let bound = after.map_or(Unbounded, Excluded);

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use crate::clock::Micros;
 use crate::identity::Permission;
-use crate::key::KeyDigest;
+use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::cursor_secret::CursorSecret;
@@ -14,7 +14,7 @@ use crate::state::{Defaults, Key, Org, User};
 
 use super::directory::{Directory, StoredKey};
 use super::entitlements::Secrets;
-use super::session_rows;
+use super::{retired, session_rows};
 use super::sql::{count, for_each_row, invalid, micros, text, time};
 
 /// Reads the whole directory, with its sessions.
@@ -24,12 +24,13 @@ pub(super) fn load(connection: &Connection, defaults: Defaults) -> rusqlite::Res
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
     let users = "SELECT * FROM users ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
-    let keys = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user ORDER BY keys.rowid";
+    let keys = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user WHERE keys.retired IS NULL";
     for_each_row(connection, keys, |row| key(row).map(|key| directory.add_key(key)))?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
     })?;
+    retired::load(connection, &directory.retired)?;
     session_rows::load(connection, &directory.sessions)?;
     Ok(directory)
 }
@@ -48,6 +49,26 @@ pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<Cu
     connection
         .query_row("SELECT value FROM secrets WHERE name = 'cursors'", [], |row| row.get(0))
         .map(CursorSecret::from_bytes)
+}
+
+/// Reads retired keys with their digests before the last rotation: the one with this id, or all of them.
+pub(super) fn read_retired(
+    connection: &Connection,
+    id: Option<KeyId>,
+) -> rusqlite::Result<Vec<(StoredKey, Vec<KeyDigest>)>> {
+    let query = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user
+                 WHERE keys.retired IS NOT NULL AND (?1 IS NULL OR keys.id = ?1) ORDER BY keys.rowid";
+    let mut query = connection.prepare(query)?;
+    let mut rows = query.query([id.map(|id| id.as_str().to_owned())])?;
+    let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let stored = key(row)?;
+        let digests = replaced.query_map([stored.key.id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
+        let digests = digests.collect::<rusqlite::Result<_>>()?;
+        found.push((stored, digests));
+    }
+    Ok(found)
 }
 
 fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
@@ -100,6 +121,7 @@ fn secrets(row: &Row<'_>, key: &Key) -> rusqlite::Result<Secrets> {
     let until = key.previous_until.filter(|until| Some(*until) > key.rotated);
     Ok(Secrets {
         current: KeyDigest::from_bytes(row.get("digest")?),
+        replaced: Vec::new(),
         previous: previous.map(KeyDigest::from_bytes).zip(until),
         rotated: key.rotated,
         previous_until: key.previous_until,

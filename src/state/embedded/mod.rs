@@ -16,10 +16,9 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
-use crate::refusal::Refusal;
 
 use super::cursor_secret::CursorSecret;
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
 
 mod org_record;
 mod entitlements;
@@ -35,6 +34,8 @@ mod file_reserve;
 mod tickets;
 mod session_rows;
 mod usage_rows;
+mod key_creation;
+mod retired;
 mod changes;
 mod load;
 mod operation;
@@ -175,7 +176,7 @@ impl Embedded {
     pub fn decide(&self, request: DecideRequest<'_>) -> Decision {
         match self.directory.by_digest(request.digest) {
             Some(record) => record.decide(request, &self.directory.dirty),
-            None => Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None },
+            None => self.directory.retired.decide(request.digest),
         }
     }
 
@@ -208,6 +209,16 @@ impl Embedded {
         self.directory.user_by_email(org, email)
     }
 
+    /// The users with an email address. See [`super::State::users_by_email`].
+    pub fn users_by_email(&self, email: &str) -> Vec<User> {
+        self.directory.users_by_email(email)
+    }
+
+    /// The organization with a name. See [`super::State::org_by_name`].
+    pub fn org_by_name(&self, name: &str) -> Option<Org> {
+        self.directory.org_by_name(name)
+    }
+
     /// An organization and one of its users. See [`super::State::member`].
     pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
         self.directory.member(org, user)
@@ -238,14 +249,30 @@ impl Embedded {
         self.directory.set_defaults(defaults);
     }
 
-    /// The key that has, or had, this digest.
-    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
-        self.directory.by_digest(digest).map(|record| record.view().id)
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        self.directory.bounds()
     }
 
-    /// One key.
-    pub fn key(&self, id: KeyId) -> Option<Key> {
-        self.directory.key(id).map(|record| record.view())
+    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.directory.set_bounds(bounds);
+        // Keys whose time is over by these bounds leave before the next change.
+        self.writer.retire();
+    }
+
+    /// The key that has, or had, this digest.
+    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
+        let retired = || self.directory.retired.find(digest).map(|key| key.id);
+        self.directory.by_digest(digest).map(|record| record.id).or_else(retired)
+    }
+
+    /// One key; a retired one is read from the file.
+    pub async fn key(&self, id: KeyId) -> Option<Key> {
+        match self.directory.key(id) {
+            Some(record) => Some(record.view()),
+            None => self.writer.read_retired(Some(id)).await.pop().map(|(stored, _)| stored.key),
+        }
     }
 
     /// The rate-limit status of a key. Takes nothing.
@@ -254,8 +281,8 @@ impl Embedded {
     }
 
     /// Exports all records, to be copied to another state. The state must not be changed or used meanwhile.
-    pub fn export(&self) -> StateExport {
-        self.directory.export()
+    pub async fn export(&self) -> StateExport {
+        self.directory.export(self.writer.read_retired(None).await)
     }
 
     /// Requests in flight of all organizations together.

@@ -10,16 +10,36 @@ use crate::identity::{OrgId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::{ChangeError, Session};
 
-pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest) -> Result<(), ChangeError> {
+/// Creates a session, unless its person has `limit` of them already.
+pub(super) fn create(
+    sql: &Connection,
+    session: &Session,
+    digest: &TokenDigest,
+    limit: u32,
+) -> Result<(), ChangeError> {
     if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
         return Err(ChangeError::Taken("digest"));
+    }
+    let count = "SELECT count(*) FROM sessions WHERE email = ?1";
+    let mut count = sql.prepare_cached(count).map_err(classify_error)?;
+    let count: i64 = count.query_row([&session.email], |row| row.get(0)).map_err(classify_error)?;
+    if count >= i64::from(limit) {
+        return Err(ChangeError::TooManySessions(limit));
     }
     let record = serde_json::to_string(session).expect("a session is text, numbers and lists of them");
     let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
     execute(
         sql,
-        "INSERT INTO sessions (id, digest, record, chosen, seen, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![session.id.to_string(), digest.as_bytes(), record, session.chosen.to_string(), seen, expires],
+        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, email) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            session.id.to_string(),
+            digest.as_bytes(),
+            record,
+            session.chosen.to_string(),
+            seen,
+            expires,
+            session.email
+        ],
     )
     .map(drop)
 }

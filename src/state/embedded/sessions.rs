@@ -5,6 +5,8 @@
 //!   of uses can only shorten the session.
 //! - Expired sessions are never found, and are removed within about a minute.
 
+use std::collections::BTreeSet;
+
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 
@@ -22,7 +24,13 @@ pub(super) struct Sessions {
     /// Digests are uniform, so the fastest hash is good enough.
     by_digest: DashMap<TokenDigest, SessionEntry, FxBuildHasher>,
     digest_by_id: DashMap<SessionId, TokenDigest>,
+    /// The sessions of each person, by email address; and of the members of each organization.
+    by_person: DashMap<String, BTreeSet<SessionPosition>>,
+    by_org: DashMap<OrgId, BTreeSet<SessionPosition>>,
 }
+
+/// Position of a session among others: the time of the sign-in, and its id.
+type SessionPosition = (Micros, SessionId);
 
 struct SessionEntry {
     session: Session,
@@ -53,6 +61,20 @@ impl Embedded {
     pub fn sessions(&self, now: Micros) -> Vec<Session> {
         self.directory.sessions.list_live(now)
     }
+
+    /// The live sessions of members of an organization. See [`crate::state::State::sessions_of_org`].
+    pub fn sessions_of_org(&self, org: OrgId, now: Micros) -> Vec<Session> {
+        let sessions = &self.directory.sessions;
+        let positions = sessions.by_org.get(&org).map(|positions| positions.clone()).unwrap_or_default();
+        sessions.find_all(&positions).into_iter().filter(|session| session.is_live(now)).collect()
+    }
+
+    /// The sessions of a person. See [`crate::state::State::sessions_of_person`].
+    pub fn sessions_of_person(&self, email: &str) -> Vec<Session> {
+        let sessions = &self.directory.sessions;
+        let positions = sessions.by_person.get(email).map(|positions| positions.clone()).unwrap_or_default();
+        sessions.find_all(&positions)
+    }
 }
 
 impl Sessions {
@@ -69,6 +91,12 @@ impl Sessions {
         self.by_digest.get(&digest).map(|entry| entry.session.clone()).filter(|session| session.is_live(now))
     }
 
+    /// The sessions at these positions, live or not.
+    fn find_all(&self, positions: &BTreeSet<SessionPosition>) -> Vec<Session> {
+        let digests = positions.iter().filter_map(|(_, id)| self.digest_by_id.get(id).map(|digest| *digest));
+        digests.filter_map(|digest| self.by_digest.get(&digest).map(|entry| entry.session.clone())).collect()
+    }
+
     fn list_live(&self, now: Micros) -> Vec<Session> {
         let live = self.by_digest.iter().filter(|entry| entry.session.is_live(now));
         let mut sessions: Vec<Session> = live.map(|entry| entry.session.clone()).collect();
@@ -82,8 +110,10 @@ impl Sessions {
             Change::CreateSession { session, digest } => self.add(*session, digest),
             Change::ChooseOrg { session, org } => self.choose_org(session, org),
             Change::EndSession { session } => {
-                if let Some((_, digest)) = self.digest_by_id.remove(&session) {
-                    self.by_digest.remove(&digest);
+                if let Some((_, digest)) = self.digest_by_id.remove(&session)
+                    && let Some((_, entry)) = self.by_digest.remove(&digest)
+                {
+                    self.remove_from_lists(&entry.session);
                 }
             }
             _ => {}
@@ -92,9 +122,27 @@ impl Sessions {
 
     /// Adds a session that the file has.
     pub(super) fn add(&self, session: Session, digest: TokenDigest) {
+        let position = (session.created, session.id);
+        self.by_person.entry(session.email.clone()).or_default().insert(position);
+        for membership in &session.memberships {
+            self.by_org.entry(membership.org).or_default().insert(position);
+        }
         self.digest_by_id.insert(session.id, digest);
         let written = session.seen;
         self.by_digest.insert(digest, SessionEntry { session, written });
+    }
+
+    /// Removes a session from the lists of its person and organizations, and lists that are then empty.
+    fn remove_from_lists(&self, session: &Session) {
+        let position = (session.created, session.id);
+        let remove = |positions: &mut BTreeSet<SessionPosition>| {
+            positions.remove(&position);
+            positions.is_empty()
+        };
+        self.by_person.remove_if_mut(&session.email, |_, positions| remove(positions));
+        for membership in &session.memberships {
+            self.by_org.remove_if_mut(&membership.org, |_, positions| remove(positions));
+        }
     }
 
     fn choose_org(&self, session: SessionId, org: OrgId) {
@@ -127,6 +175,7 @@ impl Sessions {
         for digest in &updates.expired {
             if let Some((_, entry)) = self.by_digest.remove_if(digest, |_, entry| !entry.session.is_live(now)) {
                 self.digest_by_id.remove(&entry.session.id);
+                self.remove_from_lists(&entry.session);
             }
         }
     }

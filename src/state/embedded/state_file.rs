@@ -16,7 +16,7 @@ use super::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 4] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS];
+const MIGRATIONS: [&str; 5] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS];
 /// The version that all migrations lead to.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -68,6 +68,21 @@ CREATE INDEX tickets_source ON tickets (source, expires);
 /// Random values of this installation, by name.
 const SECRETS: &str = "
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// `key_creation` holds the bucket of each person that has created keys. A key with a time in `retired` is in no list any
+/// more. The email address of a session's person bounds the sessions of one person.
+const BOUNDS: &str = "
+CREATE TABLE key_creation (
+  user TEXT PRIMARY KEY, level INTEGER NOT NULL, per INTEGER NOT NULL, at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+ALTER TABLE keys ADD COLUMN retired INTEGER;
+CREATE INDEX keys_active ON keys (user) WHERE revoked IS NULL;
+CREATE INDEX keys_revoked ON keys (revoked) WHERE revoked IS NOT NULL AND retired IS NULL;
+CREATE INDEX replaced_key ON replaced (key);
+ALTER TABLE sessions ADD COLUMN email TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET email = json_extract(record, '$.email');
+CREATE INDEX sessions_email ON sessions (email);
 ";
 
 /// The exclusive right to a state file, released on drop.

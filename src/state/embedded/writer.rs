@@ -15,14 +15,15 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::clock::{self, Micros};
+use crate::key::{KeyDigest, KeyId};
 use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError};
 
-use super::directory::Directory;
+use super::directory::{Directory, StoredKey};
 use super::file_reserve::{Demand, FileReserve};
 use super::key_record::KeyRecord;
 use super::operation::{Operation, Reply, Request, unavailable};
-use super::{changes, session_rows, tickets, usage_rows};
+use super::{changes, load, retired, session_rows, tickets, usage_rows};
 
 /// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,9 +47,16 @@ pub(super) struct Writer {
 #[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
 enum Message {
     Request(Request),
+    /// Retires keys now: the time for which revoked ones are listed was set.
+    Retire,
+    /// Answered with retired keys: the one with this id, or all of them.
+    ReadRetired(Option<KeyId>, oneshot::Sender<RetiredKeys>),
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
+
+/// Retired keys, with the digests that each had before.
+pub(super) type RetiredKeys = Vec<(StoredKey, Vec<KeyDigest>)>;
 
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
@@ -66,6 +74,8 @@ struct WriterThread {
     taken_at: Micros,
     /// The last write-back failed, and was logged.
     failing: bool,
+    /// Time of the next look for keys to retire.
+    retire_due: Instant,
 }
 
 /// Result of one round of writing back.
@@ -84,7 +94,8 @@ impl Writer {
     ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let (pending, taken_at, failing) = (Vec::new(), Micros::default(), false);
-        let state = WriterThread { connection, reserve, directory, receiver, pending, taken_at, failing };
+        let retire_due = Instant::now() + SESSION_INTERVAL;
+        let state = WriterThread { connection, reserve, directory, receiver, pending, taken_at, failing, retire_due };
         let thread = thread::Builder::new().name("state-writer".into()).spawn(|| state.run())?;
         Ok(Self { sender, thread: Mutex::new(Some(thread)) })
     }
@@ -97,6 +108,21 @@ impl Writer {
     /// Removes a ticket and returns its content.
     pub(super) async fn take_ticket(&self, digest: TokenDigest, now: Micros) -> Reply {
         self.submit(Operation::TakeTicket(digest, now)).await
+    }
+
+    /// Retires the keys whose time is over, before the changes that are submitted later.
+    pub(super) fn retire(&self) {
+        // An error says that the thread has ended: there is nothing to write to any more.
+        let _ = self.sender.send(Message::Retire);
+    }
+
+    /// Reads retired keys from the file: the one with this id, or all of them. None when the state is closed.
+    pub(super) async fn read_retired(&self, id: Option<KeyId>) -> RetiredKeys {
+        let (reply, answer) = oneshot::channel();
+        if self.sender.send(Message::ReadRetired(id, reply)).is_err() {
+            return Vec::new();
+        }
+        answer.await.unwrap_or_default()
     }
 
     async fn submit(&self, operation: Operation) -> Reply {
@@ -134,7 +160,7 @@ impl WriterThread {
         let (mut write_back_due, mut sessions_due) =
             (Instant::now() + WRITE_BACK_INTERVAL, Instant::now() + SESSION_INTERVAL);
         let close_ack = loop {
-            let (requests, closing) = self.receive(write_back_due);
+            let (requests, closing) = self.receive(write_back_due.min(self.retire_due));
             if !requests.is_empty() {
                 self.commit(requests);
             }
@@ -146,6 +172,9 @@ impl WriterThread {
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
                 let pause = if self.write_back() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
                 write_back_due = Instant::now() + pause;
+            }
+            if Instant::now() >= self.retire_due {
+                self.retire_keys();
             }
             if Instant::now() >= sessions_due {
                 self.write_sessions();
@@ -160,12 +189,24 @@ impl WriterThread {
     }
 
     /// Waits for a message, at most until `due`, and takes all that are there; some [`CloseAck`] ends the thread.
-    fn receive(&self, due: Instant) -> (Vec<Request>, Option<CloseAck>) {
+    fn receive(&mut self, due: Instant) -> (Vec<Request>, Option<CloseAck>) {
         let mut requests = Vec::new();
         let mut next = self.receiver.recv_timeout(due.saturating_duration_since(Instant::now()));
         loop {
             match next {
                 Ok(Message::Request(request)) => requests.push(request),
+                Ok(Message::Retire) => {
+                    // At once: what was submitted before is committed first, what follows sees the keys retired.
+                    self.retire_due = Instant::now();
+                    return (requests, None);
+                }
+                Ok(Message::ReadRetired(id, reply)) => {
+                    // An error says that the caller has gone.
+                    let _ = reply.send(load::read_retired(&self.connection, id).unwrap_or_else(|error| {
+                        tracing::error!(%error, "cannot read retired keys from the state file");
+                        Vec::new()
+                    }));
+                }
                 Ok(Message::Close(ack)) => return (requests, Some(Some(ack))),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(None)),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
@@ -219,11 +260,12 @@ impl WriterThread {
     fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Reply>> {
         let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut results = Vec::with_capacity(requests.len());
+        let bounds = self.directory.bounds();
         for request in requests {
             // A savepoint for each: an operation that fails halfway must not undo the ones before it.
             let savepoint = transaction.savepoint()?;
             let result = match &request.operation {
-                Operation::Change(change) => changes::write(&savepoint, change).map(|()| None),
+                Operation::Change(change) => changes::write(&savepoint, change, &bounds).map(|()| None),
                 Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
             };
             // Either fails when the error has undone the whole transaction, as a full disk does.
@@ -281,6 +323,22 @@ impl WriterThread {
         let updates = sessions.collect_updates(now);
         match session_rows::write_back(&mut self.connection, &updates, now) {
             Ok(()) => sessions.mark_written(&updates, now),
+            Err(error) => drop(self.fail_round(&error)),
+        }
+    }
+
+    /// Takes the keys whose revocation is long past out of the directory, [`retired::KEYS_PER_ROUND`] at most. More of them
+    /// follow at once, after the requests that wait.
+    fn retire_keys(&mut self) {
+        self.retire_due = Instant::now() + SESSION_INTERVAL;
+        let (now, Some(keep)) = (clock::now(), self.directory.keep_revoked()) else { return };
+        match retired::retire(&mut self.connection, now.before(keep), now) {
+            Ok(keys) => {
+                if u32::try_from(keys.len()) == Ok(retired::KEYS_PER_ROUND) {
+                    self.retire_due = Instant::now();
+                }
+                keys.into_iter().for_each(|key| self.directory.retire(key));
+            }
             Err(error) => drop(self.fail_round(&error)),
         }
     }

@@ -124,6 +124,38 @@ impl Redis {
         read(self.decider.rate_limit_status(id, now)).await
     }
 
+    /// The users with an email address. See [`crate::state::State::users_by_email`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn users_by_email(&self, email: &str) -> Result<Vec<User>, Unavailable> {
+        read(self.directory.list_users_by_email(email)).await
+    }
+
+    /// The organization with a name. See [`crate::state::State::org_by_name`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn org_by_name(&self, name: &str) -> Result<Option<Org>, Unavailable> {
+        read(self.directory.find_org_by_name(name)).await
+    }
+
+    /// The sessions of an organization. See [`crate::state::State::sessions_of_org`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn sessions_of_org(&self, org: OrgId, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        read(self.directory.list_sessions_of_org(org, now)).await
+    }
+
+    /// The sessions of a person. See [`crate::state::State::sessions_of_person`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn sessions_of_person(&self, email: &str) -> Result<Vec<Session>, Unavailable> {
+        read(self.directory.list_sessions_of_person(email)).await
+    }
+
     /// The live session with this digest. See [`crate::state::State::session`].
     ///
     /// # Errors

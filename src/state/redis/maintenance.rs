@@ -1,17 +1,21 @@
-//! The background tasks of the process: heartbeat with reports of uses that were admitted offline, assertion of
-//! revocations, and the reader of the revocation log.
+//! The background tasks of the process: heartbeat, reports of uses that were admitted offline, assertion of revocations, and
+//! the reader of the revocation log.
+//!
+//! They run side by side: reports that take long, because there are many, delay no heartbeat.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::client::{ClientShared, RedisClient};
 use super::decide::Decider;
 use super::revocation_reader::RevocationReader;
 use super::slots::{Heartbeat, SlotLeases};
 
+/// Pause between reports of uses that were admitted offline: as long as between two visits to the leases.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -21,7 +25,7 @@ pub(super) struct Maintenance(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
 impl Maintenance {
     /// Starts the tasks on the current runtime. `decider` has a client of its own, so that no decision waits behind a
-    /// report; `assertion` is a task apart, and so is the `reader` of the revocation log, so that they delay no heartbeat.
+    /// report. The tasks are apart, so that none delays the heartbeat.
     pub(super) fn start(
         slots: Arc<SlotLeases>,
         decider: Decider,
@@ -34,12 +38,17 @@ impl Maintenance {
             let mut heartbeat = Heartbeat::new(lease);
             loop {
                 heartbeat.renew_registration(&slots, &client).await;
-                decider.flush_unreported().await;
                 heartbeat.run_round(&slots, &client).await;
             }
         });
-        let others = [tokio::spawn(assertion), tokio::spawn(reader.run())];
-        Self(Arc::new(Mutex::new([heartbeat].into_iter().chain(others).collect())))
+        let reports = tokio::spawn(async move {
+            loop {
+                decider.flush_unreported().await;
+                sleep(REPORT_INTERVAL).await;
+            }
+        });
+        let tasks = vec![heartbeat, reports, tokio::spawn(assertion), tokio::spawn(reader.run())];
+        Self(Arc::new(Mutex::new(tasks)))
     }
 
     /// Ends the tasks. Returns false if they were ended before.

@@ -73,7 +73,7 @@ use crate::quota::Quota;
 use crate::session::TokenDigest;
 use crate::tls;
 
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 
 mod settings;
 mod active_defaults;
@@ -259,6 +259,16 @@ impl Redis {
     pub fn set_defaults(&self, defaults: Defaults) {
         let active = &self.directory.shared.defaults;
         active.store(Arc::new(active.load().with_limits(defaults, clock::now())));
+    }
+
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        self.directory.bounds()
+    }
+
+    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.directory.shared.bounds.store(Arc::new(Some(bounds)));
     }
 
     /// Requests in flight through this process.

@@ -3,21 +3,26 @@
 //! | record | name | type |
 //! |---|---|---|
 //! | organization, with its slots and their leases | `P:{tag}:org` | hash |
-//! | its users and keys, in the order of their creation | `P:{tag}:users`, `P:{tag}:keys` | lists of ids |
+//! | its users, in the order of their creation | `P:{tag}:users` | list of ids |
+//! | its listed keys that are revoked, by the time of their revocation | `P:{tag}:revoked` | sorted set of ids |
+//! | its keys, as earlier versions wrote them | `P:{tag}:keys` | list of ids |
 //! | its email addresses | `P:{tag}:emails` | hash to user ids |
-//! | user | `P:{tag}:user:ID` | hash |
-//! | a user's keys | `P:{tag}:user:ID:keys` | set of ids |
-//! | keys of an organization or a user by creation time, for pages | `P:{tag}:keys:listed`, `P:{tag}:user:ID:keys:listed` | sorted sets of ids |
+//! | user, with the bucket of the keys that the user creates | `P:{tag}:user:ID` | hash |
+//! | a user's keys that are not revoked | `P:{tag}:user:ID:keys` | set of ids |
+//! | keys of an organization or a user by creation time, for lists | `P:{tag}:keys:listed`, `P:{tag}:user:ID:keys:listed` | sorted sets of ids |
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
 //! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
 //! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
 //! | secret of the cursors of lists | `P:{orgs}:cursor_secret` | 32 bytes |
+//! | users with an email address | `P:email:HEX` | set of "organization user" |
+//! | marks of completed upgrades | `P:{sessions}:indexed`, `P:{orgs}:emails-indexed` | texts |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
 //! | web session | `P:session:HEX` | hash that expires |
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
+//! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:EMAIL`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
 //!
@@ -26,7 +31,7 @@
 //! all hash slots.
 
 use super::client::hash_slot;
-use crate::identity::UserId;
+use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::session::TokenDigest;
 
@@ -51,6 +56,10 @@ impl RecordNames {
 
     pub(crate) fn keys(&self, tag: OrgTag) -> String {
         self.of_org(tag, "keys")
+    }
+
+    pub(super) fn revoked_keys(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "revoked")
     }
 
     pub(crate) fn emails(&self, tag: OrgTag) -> String {
@@ -113,6 +122,27 @@ impl RecordNames {
 
     pub(super) fn session_ends(&self) -> String {
         format!("{}:{{sessions}}:ends", self.prefix)
+    }
+
+    pub(super) fn sessions_of_person(&self, email: &str) -> String {
+        format!("{}:{{sessions}}:person:{email}", self.prefix)
+    }
+
+    pub(super) fn sessions_of_org(&self, org: OrgId) -> String {
+        format!("{}:{{sessions}}:org:{org}", self.prefix)
+    }
+
+    pub(super) fn sessions_indexed(&self) -> String {
+        format!("{}:{{sessions}}:indexed", self.prefix)
+    }
+
+    /// By a hash of the address: it may have any characters, and braces would choose the hash slot.
+    pub(super) fn users_by_email(&self, email: &str) -> String {
+        format!("{}:email:{}", self.prefix, hex(TokenDigest::of(email.as_bytes()).as_bytes()))
+    }
+
+    pub(super) fn emails_indexed(&self) -> String {
+        format!("{}:{{orgs}}:emails-indexed", self.prefix)
     }
 
     pub(super) fn ticket(&self, digest: &TokenDigest) -> String {

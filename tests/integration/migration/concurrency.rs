@@ -18,7 +18,7 @@ fn catch_up_loses_no_concurrent_use() {
     const USES: u64 = 8;
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 60);
-    let mut first = installation.source().export();
+    let mut first = runtime().block_on(installation.source().export());
     first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
     runtime().block_on(async {
         let State::Redis(target) = installation.target().await else { unreachable!() };
@@ -57,7 +57,7 @@ fn catch_up_loses_no_concurrent_use() {
 fn keys_of_a_user_removed_during_the_copy_are_denied() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 500);
-    let export = installation.source().export();
+    let export = runtime().block_on(installation.source().export());
     runtime().block_on(async {
         let State::Redis(target) = installation.target().await else { unreachable!() };
         for round in 0..12 {

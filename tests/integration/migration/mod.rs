@@ -82,7 +82,7 @@ fn bucket_is_copied_to_the_microsecond() {
     let redis = Redis::start();
     let (installation, _) = populated_installation(&[redis.url()], "");
     installation.copy();
-    let export = installation.source().export();
+    let export = runtime().block_on(installation.source().export());
     for key in export.orgs.iter().flat_map(|org| &org.keys) {
         let id = key.key.id.as_str();
         let live = redis.cli::<Vec<u8>>(&["HGET", &format!("keygate:{{{}}}:key:{id}", &id[..3]), "live"]);

@@ -124,3 +124,63 @@ fn keys_of_a_user_are_limited_and_records_name_the_sign_in_method() {
     assert!(paths.contains(&"session.start/link".to_owned()));
     assert_eq!(paths.last(), Some(&format!("session.end/{}", session.id)));
 }
+
+/// The attack: a member makes a key, spends its burst, revokes it, and again; by the page and by the API.
+#[test]
+fn making_keys_is_no_way_around_the_limit() {
+    const BURST: usize = 3;
+    const CREATIONS: usize = 4;
+    let upstream = Upstream::start();
+    let session = fixture::session(&[], "");
+    let limits = "limits: { key: { requests: 1, per: 24h, burst: 3 }, key_creation: { requests: 1, per: 1h, burst: 4 } }\n";
+    let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
+    let person = member(&gateway, "acme", PERSON, &[]);
+    let mut visitor = GatewayBrowser::new(&gateway);
+    assert_eq!(visitor.submit(&link(&gateway, person), &[]).status, 303);
+    let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/json")];
+    let (mut client, mut admitted) = (Client::connect(gateway.address), 0);
+    let refused = loop {
+        let made = visitor.send("POST", "/settings/api/v1/keys", &own, r#"{"name":"k"}"#);
+        if made.status != 201 {
+            break made;
+        }
+        let made = made.json();
+        let (secret, id) = (made["api_key"].as_str().unwrap(), made["key"]["id"].as_str().unwrap());
+        while client.get("/x", secret).status == 200 {
+            admitted += 1;
+        }
+        assert!(admitted <= BURST * CREATIONS, "{admitted} requests with a limit of {BURST}");
+        let revoked = visitor.send("POST", &format!("/settings/api/v1/keys/{id}/revoke"), &own, "");
+        assert_eq!(revoked.status, 200);
+    };
+    assert_eq!((refused.status, refused.code().as_str()), (429, "key_creation_limited"), "{}", text(&refused));
+    assert!((1..=3600).contains(&refused.header("retry-after").unwrap().parse::<u64>().unwrap()));
+    assert_eq!(admitted, BURST * CREATIONS);
+    let page = visitor.submit("/settings/keys/new", &[("name", "one more")]);
+    assert_eq!(page.status, 429, "{}", text(&page));
+    assert!(page.header("retry-after").is_some() && text(&page).contains("too many keys"), "{}", text(&page));
+    // The operator is not bound, and the key that the operator makes cannot be rotated by the member now.
+    let create =
+        Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
+    let Reply::NewKey { key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let rotated = visitor.send("POST", &format!("/settings/api/v1/keys/{}/rotate", key.id), &own, "{}");
+    assert_eq!((rotated.status, rotated.code().as_str()), (429, "key_creation_limited"));
+    gateway.perform(Operation::RotateKey { key: key.id, overlap: None });
+}
+
+#[test]
+fn oldest_session_of_a_person_ends_for_a_new_one() {
+    let upstream = Upstream::start();
+    let session = fixture::session(&[], "");
+    let gateway = Gateway::with(&[upstream.address], &format!("{session}limits: {{ sessions_per_person: 2 }}\n"));
+    let person = member(&gateway, "acme", PERSON, &[]);
+    let mut browsers: Vec<GatewayBrowser> = (0..3).map(|_| GatewayBrowser::new(&gateway)).collect();
+    for browser in &mut browsers {
+        assert_eq!(browser.submit(&link(&gateway, person), &[]).status, 303);
+    }
+    let signed_in: Vec<bool> = browsers.iter_mut().map(is_signed_in).collect();
+    assert_eq!(signed_in, [false, true, true]);
+    assert_eq!(fixture::sessions(&gateway).len(), 2);
+    let ends = changes(&gateway).into_iter().filter(|change| change.path.starts_with("session.end/"));
+    assert_eq!(ends.count(), 1, "the end is recorded");
+}

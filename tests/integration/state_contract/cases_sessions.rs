@@ -14,10 +14,11 @@ const LIFE: Duration = Duration::from_secs(8 * 3600);
 /// A new session of a user of two organizations.
 pub(super) fn new_session() -> (Session, TokenDigest) {
     let memberships = [(); 2].map(|()| Membership { org: OrgId::generate(), user: UserId::generate() });
-    let created = clock::now();
+    let (id, created) = (SessionId::generate(), clock::now());
     let session = Session {
-        id: SessionId::generate(),
-        email: "ann@example.com".into(),
+        id,
+        // Cases that share a state do not share a person, whose sessions are bounded.
+        email: format!("{id}@example.com"),
         memberships: memberships.to_vec(),
         chosen: memberships[0].org,
         provider: Some("corporate".into()),

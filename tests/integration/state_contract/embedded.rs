@@ -35,7 +35,7 @@ fn rate_limit_status(state: &State, key: KeyId, now: Micros) -> Option<RateLimit
 }
 
 fn record(state: &State, key: KeyId) -> Key {
-    as_embedded(state).key(key).unwrap()
+    block_on(as_embedded(state).key(key)).unwrap()
 }
 
 pub(super) fn as_embedded(state: &State) -> &Embedded {
@@ -276,7 +276,7 @@ fn file_of_a_newer_version_is_refused_untouched() {
     };
     version(Some(99));
     let error = Embedded::open(&settings(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 4, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 5, .. }), "{error:?}");
     assert_eq!(version(None), 99);
 }
 

@@ -19,6 +19,7 @@ mod cases_concurrency;
 mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
+mod cases_bounds;
 
 // Equality of the variants.
 mod same_trace;
@@ -33,6 +34,7 @@ mod redis_pages;
 mod redis_outages;
 mod redis_shares;
 mod redis_load;
+mod redis_size;
 mod redis_deployments;
 mod redis_failovers;
 mod gateways;
@@ -120,6 +122,15 @@ macro_rules! contract {
                 ticket_is_taken_once,
                 expired_ticket_is_not_handed_out,
                 ticket_goes_to_one_of_several_takers,
+            ],
+            cases_bounds: [
+                keys_of_a_person_are_bounded_at_once,
+                creations_and_rotations_of_a_person_share_a_bucket,
+                creations_at_once_take_each_token_once,
+                key_revoked_long_ago_is_refused_and_not_listed,
+                sessions_of_a_person_are_bounded_at_once,
+                sessions_are_listed_by_organization,
+                users_are_found_by_email_in_all_organizations,
             ],
         }
     };

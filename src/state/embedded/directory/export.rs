@@ -1,33 +1,41 @@
 //! Export of the directory in memory.
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashMap;
 
-use super::Directory;
-use crate::key::{KeyDigest, KeyId};
-use crate::state::embedded::key_record::KeyRecord;
+use super::{Directory, StoredKey};
+use crate::identity::OrgId;
+use crate::key::KeyDigest;
+use crate::quota::Quota;
+use crate::state::bucket::Bucket;
 use crate::state::{KeyExport, OrgExport, StateExport};
 
 impl Directory {
-    /// All records. A change that is made meanwhile may be in the export or not.
-    pub(in crate::state::embedded) fn export(&self) -> StateExport {
-        let mut digests = self.digests();
-        let mut key = |record: &Arc<KeyRecord>| record.export(digests.remove(&record.id).unwrap_or_default());
+    /// All records, with retired keys as those that they are: revoked ones. A change that is made meanwhile may be in the
+    /// export or not.
+    pub(in crate::state::embedded) fn export(&self, retired: Vec<(StoredKey, Vec<KeyDigest>)>) -> StateExport {
+        let mut retired_keys: FxHashMap<OrgId, Vec<KeyExport>> = FxHashMap::default();
+        for (stored, digests) in retired {
+            let quota = self.defaults().quota.in_force(stored.key.quota);
+            retired_keys.entry(stored.key.org).or_default().push(stored.export(digests, quota));
+        }
         let orgs = self.orgs().into_iter().map(|org| {
             let users = self.users(org.id);
-            let keys: Vec<KeyExport> = self.records(org.id).iter().map(&mut key).collect();
+            let mut keys: Vec<KeyExport> = self.records(org.id).iter().map(|record| record.export()).collect();
+            keys.extend(retired_keys.remove(&org.id).unwrap_or_default());
+            keys.sort_by_key(|export| (export.key.created, export.key.id));
             OrgExport { org, users, keys }
         });
         StateExport { orgs: orgs.collect() }
     }
+}
 
-    /// The digests that each key has or had.
-    fn digests(&self) -> FxHashMap<KeyId, Vec<KeyDigest>> {
-        let mut digests: FxHashMap<KeyId, Vec<KeyDigest>> = FxHashMap::default();
-        for entry in &self.by_digest {
-            digests.entry(entry.value().id).or_default().push(*entry.key());
-        }
-        digests
+impl StoredKey {
+    /// The whole key; `digests` are those that it had before its rotations.
+    fn export(self, digests: Vec<KeyDigest>, quota: Quota) -> KeyExport {
+        let Self { key, secrets, bucket } = self;
+        let previous = secrets.previous.map(|(previous, _)| previous);
+        let replaced = digests.into_iter().filter(|digest| Some(*digest) != previous).collect();
+        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
+        KeyExport { key, digest: secrets.current, previous, replaced, bucket, quota }
     }
 }

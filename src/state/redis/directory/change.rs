@@ -6,6 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use super::commit_error::CommitError;
 use super::records::Directory;
+use crate::identity::UserId;
 use crate::state::{Change, ChangeError, StorageError, Unavailable};
 
 /// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a failover of
@@ -68,11 +69,9 @@ impl Directory {
             Change::CreateUser(user) => self.create_user(user).await,
             Change::PermitUser { org, user, permissions } => self.permit_user(*org, *user, permissions).await,
             Change::RemoveUser { org, user, at } => self.remove_user(*org, *user, *at, is_retry).await,
-            Change::CreateKey { key, digest } => self.create_key(key, digest).await,
+            Change::CreateKey { .. } | Change::RotateKey { .. } => self.make_key(change, None).await,
+            Change::ByPerson { person, change } => self.make_key(change, Some(*person)).await,
             Change::RevokeKey { key, at } => self.revoke_key(*key, *at).await,
-            Change::RotateKey { key, digest, at, previous_until } => {
-                self.rotate_key(*key, digest, *at, *previous_until).await
-            }
             Change::LimitKey { key, quota } => self.limit_key(*key, *quota).await,
             Change::CreateSession { session, digest } => self.create_session(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => self.choose_org(*session, *org).await,
@@ -80,6 +79,18 @@ impl Directory {
             Change::PutTicket { digest, content, expires, source: _ } => {
                 self.put_ticket(digest, content, *expires).await
             }
+        }
+    }
+
+    /// Creates or rotates a key: for a person within the bounds, for the operator without.
+    async fn make_key(&self, change: &Change, person: Option<UserId>) -> Result<u32, CommitError> {
+        match change {
+            Change::CreateKey { key, digest } => self.create_key(key, digest, person).await,
+            Change::RotateKey { key, digest, at, previous_until } => {
+                self.rotate_key(*key, digest, *at, *previous_until, person).await
+            }
+            // People are bound in no other change.
+            other => Box::pin(self.change_once(other, false)).await,
         }
     }
 }

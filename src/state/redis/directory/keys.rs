@@ -1,14 +1,18 @@
 //! Changes of keys.
 
+use redis::{FromRedisValue as _, cmd};
+
 use super::commit_error::CommitError;
-use super::key_index::list_key;
-use super::record_fields::{key_fields, quota_fields};
+use super::record_fields::{key_fields, quota_fields, quota_numbers};
 use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::clock::{self, Micros};
-use crate::key::{KeyDigest, KeyId};
+use crate::identity::UserId;
+use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::redis::client::CommandError;
+use crate::state::redis::packed::{unpack_signed, unsigned};
 use crate::state::redis::record_codec::StoredKey;
 use crate::state::redis::record_names::{hex, org_slot};
 use crate::state::redis::revocations::Revocation;
@@ -16,20 +20,38 @@ use crate::state::{ChangeError, Key, User};
 
 /// Check of a new key.
 enum NewKeyCheck {
-    UserExists,
     IdFree,
+    UserExists,
+    FewKeys(u32),
+    /// With the microseconds until a key may be created again.
+    Token(u64),
+}
+
+/// The token that a person needs to create or rotate a key.
+pub(super) struct CreationToken {
+    /// Name of the person's record, which has the bucket.
+    record: String,
+    quota: serde_json::Value,
+    /// Microseconds until there is a token, as of the read before the change.
+    wait_us: u64,
 }
 
 impl Directory {
-    pub(super) async fn create_key(&self, key: &Key, digest: &KeyDigest) -> Result<u32, CommitError> {
+    pub(super) async fn create_key(
+        &self,
+        key: &Key,
+        digest: &KeyDigest,
+        person: Option<UserId>,
+    ) -> Result<u32, CommitError> {
         let tag = self.require_tag(key.org).await?;
         let user = self.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
         let user = user.ok_or(ChangeError::NoUser(key.user))?;
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
+        let token = self.creation_token(tag, person).await?;
         self.claim_digest(digest, key.id, key.created).await?;
-        let created = self.write_key(key, digest, &user).await;
+        let created = self.write_key(key, digest, &user, token).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
             self.release_digest(digest, key.id).await?;
@@ -37,25 +59,51 @@ impl Directory {
         created
     }
 
-    async fn write_key(&self, key: &Key, digest: &KeyDigest, user: &User) -> Result<u32, CommitError> {
+    async fn write_key(
+        &self,
+        key: &Key,
+        digest: &KeyDigest,
+        user: &User,
+        token: Option<CreationToken>,
+    ) -> Result<u32, CommitError> {
         let (names, tag) = (&self.shared.names, key.id.tag());
-        let records = [names.user(tag, user.id), names.key(key.id), names.keys(tag), names.keys_of(tag, user.id)];
         let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.transaction();
-        let [owner, record, keys, keys_of] = records.map(|name| transaction.record(name));
-        transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
+        let [owner, record] = [names.user(tag, user.id), names.key(key.id)].map(|name| transaction.record(name));
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
+        transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
+        if let Some(token) = token {
+            let (limit, keys_of) = (self.bounds().keys_per_user, transaction.record(names.keys_of(tag, user.id)));
+            transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
+            let wait_us = token.wait_us;
+            token.take(&mut transaction, NewKeyCheck::Token(wait_us));
+        }
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.set(record, &key_fields(key, digest));
-        transaction.append(keys, key.id.as_str());
-        transaction.add(keys_of, key.id.as_str());
-        list_key(&mut transaction, names, key);
+        self.add_to_lists(&mut transaction, key);
         match self.commit(org_slot(tag), transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
-            CommitResult::Failed(NewKeyCheck::UserExists) => Err(ChangeError::NoUser(user.id).into()),
-            CommitResult::Failed(NewKeyCheck::IdFree) => match self.read_key(key.id).await? {
+            CommitResult::Failed(check) => self.explain_refused_key(key, digest, check).await,
+        }
+    }
+
+    /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
+    async fn explain_refused_key(
+        &self,
+        key: &Key,
+        digest: &KeyDigest,
+        check: NewKeyCheck,
+    ) -> Result<u32, CommitError> {
+        match check {
+            NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
+            NewKeyCheck::FewKeys(limit) => {
+                let pruned = self.prune_keys_of(key.id.tag(), key.user).await?;
+                Err(if pruned { CommitError::Conflict } else { ChangeError::TooManyKeys(limit).into() })
+            }
+            NewKeyCheck::Token(wait_us) => Err(ChangeError::KeyCreationLimited { wait_us }.into()),
+            NewKeyCheck::IdFree => match self.read_key(key.id).await? {
                 // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
                 Some(same) if same.digest == *digest && same.key.created == key.created => {
                     self.change_key(key.id, &same, |_, _| ()).await
@@ -65,12 +113,33 @@ impl Directory {
         }
     }
 
+    /// The token that a person needs; none for the operator.
+    async fn creation_token(&self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
+        let Some(person) = person else { return Ok(None) };
+        let (record, quota) = (self.shared.names.user(tag, person), self.bounds().key_creation);
+        let mut query = cmd("HGET");
+        query.arg(&record).arg("creation");
+        let packed = self.client.send(org_slot(tag), &query).await?;
+        let packed = Option::<Vec<u8>>::from_redis_value(packed).map_err(|_| CommandError::UnexpectedReply)?;
+        let now = clock::now();
+        let bucket = match packed {
+            Some(packed) => {
+                let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
+                Bucket { level, at: Micros(unsigned(at)) }.convert(unsigned(per_us), quota).refill(quota, now)
+            }
+            None => Bucket::full(quota, now),
+        };
+        // The server decides by its own clock; one microsecond stands for "try again now".
+        Ok(Some(CreationToken { record, quota: quota_numbers(quota), wait_us: bucket.token_in_us(quota).max(1) }))
+    }
+
     pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
         let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         // The first revocation stands; the write is repeated all the same, for replicas to confirm.
         let at = stored.key.revoked.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.set_field(record, "revoked", &at.0.to_string());
+            self.add_to_revoked(transaction, &stored.key, at);
         };
         let replicas = self.change_key(id, &stored, write).await?;
         self.shared.revocations.add(Revocation::Key { key: id, at });
@@ -83,6 +152,7 @@ impl Directory {
         digest: &KeyDigest,
         at: Micros,
         previous_until: Micros,
+        person: Option<UserId>,
     ) -> Result<u32, CommitError> {
         let stored = self.require_active_key(id).await?;
         if stored.key.session_quota_key {
@@ -92,6 +162,7 @@ impl Directory {
         if stored.digest == *digest && stored.key.rotated == Some(at) {
             return self.change_key(id, &stored, |_, _| ()).await;
         }
+        let token = self.creation_token(id.tag(), person).await?;
         self.claim_digest(digest, id, at).await?;
         let fields = [
             ("digest", hex(digest.as_bytes())),
@@ -99,7 +170,19 @@ impl Directory {
             ("rotated", at.0.to_string()),
             ("previous_until", previous_until.0.to_string()),
         ];
-        self.change_key(id, &stored, |transaction, record| transaction.set(record, &fields)).await
+        let write = |transaction: &mut Transaction<CommitError>, record| {
+            transaction.set(record, &fields);
+            if let Some(token) = token {
+                let limited = ChangeError::KeyCreationLimited { wait_us: token.wait_us };
+                token.take(transaction, limited.into());
+            }
+        };
+        let rotated = self.change_key(id, &stored, write).await;
+        // Given back, so that the refused rotations of a person leave nothing behind.
+        if let Err(CommitError::Final(ChangeError::KeyCreationLimited { .. })) = rotated {
+            self.release_digest(digest, id).await?;
+        }
+        rotated
     }
 
     pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
@@ -144,5 +227,14 @@ impl Directory {
     /// The quota of keys without one of their own.
     fn default_quota(&self) -> Quota {
         self.shared.defaults.load().limits.quota
+    }
+}
+
+impl CreationToken {
+    /// Takes the token, or fails.
+    fn take<F>(&self, transaction: &mut Transaction<F>, failure: F) {
+        let record = transaction.record(self.record.clone());
+        transaction.check(Check::Token(record, &self.quota), failure);
+        transaction.take_token(record, &self.quota);
     }
 }

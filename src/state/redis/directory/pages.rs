@@ -114,12 +114,8 @@ impl Directory {
         after: Option<KeyPosition>,
         count: usize,
     ) -> Result<Vec<KeyPosition>, CommandError> {
-        if let Some(positions) = self.run_key_page(tag, list, after, count, true).await? {
-            return Ok(positions);
-        }
-        self.complete_key_index(tag, list.owner).await?;
-        // Unchecked, because a gateway of an earlier version may be creating keys all the time.
-        Ok(self.run_key_page(tag, list, after, count, false).await?.unwrap_or_default())
+        self.update_key_list(tag).await?;
+        Ok(self.run_key_page(tag, list, after, count).await?.unwrap_or_default())
     }
 
     async fn run_key_page(
@@ -128,22 +124,16 @@ impl Directory {
         list: KeyList,
         after: Option<KeyPosition>,
         count: usize,
-        is_checked: bool,
     ) -> Result<Option<Vec<KeyPosition>>, CommandError> {
         let names = &self.shared.names;
-        let (all, length) = match list.owner {
-            None => (names.keys(tag), "LLEN"),
-            Some(user) => (names.keys_of(tag, user), "SCARD"),
-        };
-        let length = if is_checked { length } else { "" };
         let index = names.listed_keys(tag, list.owner);
         let created = after.map(|after| after.created.0.to_string()).unwrap_or_default();
         let id = after.as_ref().map_or("", |after| after.id.as_str());
         let first = if list.newest_first { "newest" } else { "oldest" };
         let count = count.to_string();
-        let arguments = [length, first, &created, id, &count].map(str::as_bytes);
+        let arguments = [first, &created, id, &count].map(str::as_bytes);
         let script = &self.shared.scripts.key_page;
-        let reply = self.client.run(org_slot(tag), script, &[all.as_bytes(), index.as_bytes()], &arguments).await?;
+        let reply = self.client.run(org_slot(tag), script, &[index.as_bytes()], &arguments).await?;
         decode_positions(reply)
     }
 }

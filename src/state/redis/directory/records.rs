@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -22,8 +23,10 @@ use crate::state::redis::record_names::{RecordNames, org_slot, orgs_slot};
 use crate::state::redis::revocations::KeptRevocations;
 use crate::state::redis::scripts::Scripts;
 use crate::state::redis::settings::Settings;
-use crate::state::{ChangeError, Key, Org, User};
+use crate::state::{Bounds, ChangeError, Org, User};
 
+/// Ids of a list that one command reads: tens of microseconds of the server's time.
+const IDS_PER_READ: usize = 1000;
 /// Records that are read at a time.
 const CONCURRENT_READS: usize = 256;
 
@@ -46,6 +49,11 @@ pub(in crate::state::redis) struct DirectoryShared {
     pub(in crate::state::redis) defaults: Arc<ArcSwap<ActiveDefaults>>,
     /// Read once.
     pub(super) cursor_secret: OnceCell<CursorSecret>,
+    /// Bounds of what people create; none until they were set.
+    pub(in crate::state::redis) bounds: ArcSwap<Option<Bounds>>,
+    /// Earlier versions' sessions, and users, are known to be in the indexes that those did not have.
+    pub(super) sessions_indexed: AtomicBool,
+    pub(super) emails_indexed: AtomicBool,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -58,6 +66,7 @@ impl DirectoryShared {
         defaults: Arc<ArcSwap<ActiveDefaults>>,
     ) -> Self {
         let names = RecordNames::new(&settings.prefix);
+        let bounds = ArcSwap::from_pointee(None);
         Self {
             settings,
             names,
@@ -65,6 +74,9 @@ impl DirectoryShared {
             revocations,
             defaults,
             cursor_secret: OnceCell::new(),
+            bounds,
+            sessions_indexed: AtomicBool::default(),
+            emails_indexed: AtomicBool::default(),
             committing: tokio::sync::Mutex::default(),
         }
     }
@@ -99,17 +111,6 @@ impl Directory {
         let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
         let ids: Vec<UserId> = self.read_list(org_slot(tag), &self.shared.names.users(tag)).await?;
         read_each(ids.into_iter().map(async |id| self.read_user(tag, id).await)).await
-    }
-
-    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
-    pub(in crate::state::redis) async fn list_keys(&self, org: OrgId) -> Result<Vec<Key>, CommandError> {
-        let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
-        let ids: Vec<KeyId> = self.read_list(org_slot(tag), &self.shared.names.keys(tag)).await?;
-        let keys = ids.into_iter().map(async |id| {
-            let key = self.read_key(id).await?.map(|stored| stored.key);
-            Ok(key.filter(|key| !key.session_quota_key))
-        });
-        read_each(keys).await
     }
 
     /// The key that has, or had, a digest.
@@ -202,15 +203,27 @@ impl Directory {
         Option::<String>::from_redis_value(value).map_err(|_| CommandError::UnexpectedReply)
     }
 
-    /// The ids in a list.
+    /// The ids in a list, which only grows; read in pieces, so that no command takes long.
     pub(in crate::state::redis) async fn read_list<T: FromStr>(
         &self,
         slot: u16,
         name: &str,
     ) -> Result<Vec<T>, CommandError> {
-        let mut query = cmd("LRANGE");
-        query.arg(name).arg(0).arg(-1);
-        parse_ids(self.client.send(slot, &query).await?)
+        let mut all = Vec::new();
+        loop {
+            let mut query = cmd("LRANGE");
+            query.arg(name).arg(all.len()).arg(all.len() + IDS_PER_READ - 1);
+            let ids: Vec<T> = parse_ids(self.client.send(slot, &query).await?)?;
+            if ids.is_empty() {
+                return Ok(all);
+            }
+            all.extend(ids);
+        }
+    }
+
+    /// The bounds of what people create.
+    pub(in crate::state::redis) fn bounds(&self) -> Bounds {
+        self.shared.bounds.load().unwrap_or_default()
     }
 
     /// An empty transaction at this time.

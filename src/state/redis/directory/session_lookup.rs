@@ -5,11 +5,9 @@
 //!   that was ended meanwhile does not come back.
 //! - While Redis is unavailable there are no sessions, whatever `on_unavailable` says about keys.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use redis::{FromRedisValue as _, cmd};
 use tokio::time::{Instant, timeout_at};
 
 use super::records::Directory;
@@ -64,14 +62,8 @@ impl Directory {
 
     /// All live sessions, oldest first.
     pub(in crate::state::redis) async fn list_sessions(&self, now: Micros) -> Result<Vec<Session>, CommandError> {
-        let mut query = cmd("HGETALL");
-        query.arg(self.shared.names.sessions());
-        let index = self.client.send(sessions_slot(), &query).await?;
-        let index = HashMap::<String, String>::from_redis_value(index).map_err(|_| CommandError::UnexpectedReply)?;
-        let reads = index.into_values().map(async |digest| match token_digest(&digest) {
-            Some(digest) => self.read_session(&digest).await,
-            None => Err(CommandError::UnexpectedReply),
-        });
+        let digests = self.read_session_digests().await?;
+        let reads = digests.into_iter().map(async |digest| self.read_session(&digest).await);
         let found: Vec<Option<Session>> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
         let mut live: Vec<Session> = found.into_iter().flatten().filter(|session| session.is_live(now)).collect();
         live.sort_by_key(|session| (session.created, session.id));

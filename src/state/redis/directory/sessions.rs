@@ -1,22 +1,19 @@
 //! Changes of web sessions. Each session is a record in a hash slot by its digest, which Redis deletes when it expires.
 //!
-//! Sessions are indexed by their ids, in one hash slot for all. An index entry is written before its record and deleted
-//! after it, so that every session can be found and ended. Entries of expired sessions are removed by later sign-ins.
+//! Sessions are indexed by their ids, persons and organizations, in one hash slot for all (`session_index`). Index entries
+//! are written before the record and deleted after it, so that every session can be found and ended. Entries of expired
+//! sessions are removed by later sign-ins.
 
 use super::commit_error::CommitError;
 use super::record_fields::session_fields;
 use super::records::Directory;
-use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transaction::{Check, CommitResult};
 use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::redis::client::hash_slot;
-use crate::state::redis::record_names::{hex, sessions_slot};
 use crate::state::redis::revocations::Revocation;
 use crate::state::{ChangeError, Session};
-
-/// Index entries that one sign-in removes at most: more than it adds, and few enough to take no time.
-const MAX_SWEPT: usize = 16;
 
 impl Directory {
     pub(super) async fn create_session(
@@ -41,35 +38,9 @@ impl Directory {
         }
         let other = self.read_session(digest).await?.ok_or(CommitError::Conflict)?;
         if other.id != session.id {
-            self.unindex_session(session.id).await?;
+            self.unindex_session(session.id, Some(session)).await?;
         }
         Err(ChangeError::Taken("digest").into())
-    }
-
-    async fn index_session(&self, session: &Session, digest: &TokenDigest) -> Result<u32, CommitError> {
-        let (id, hex) = (session.id.to_string(), hex(digest.as_bytes()));
-        let mut transaction = self.transaction();
-        let [index, ends] = self.add_index(&mut transaction);
-        transaction.check(Check::Free(index, &id, &hex), ChangeError::Taken("id"));
-        transaction.sweep(ends, index, MAX_SWEPT);
-        transaction.set_field(index, &id, &hex);
-        transaction.add_scored(ends, session.expires.0, &id);
-        self.commit(sessions_slot(), transaction).await?.into_replicas()
-    }
-
-    async fn unindex_session(&self, session: SessionId) -> Result<(), CommitError> {
-        let id = session.to_string();
-        let mut transaction = self.transaction::<CommitError>();
-        let [index, ends] = self.add_index(&mut transaction);
-        transaction.unset(index, &[&id]);
-        transaction.remove_scored(ends, &id);
-        Ok(self.commit(sessions_slot(), transaction).await.map(drop)?)
-    }
-
-    /// Adds the two records of the index to a transaction: digests by id, and ends.
-    fn add_index<F>(&self, transaction: &mut Transaction<F>) -> [Record; 2] {
-        let names = &self.shared.names;
-        [names.sessions(), names.session_ends()].map(|name| transaction.record(name))
     }
 
     pub(super) async fn choose_org(&self, session: SessionId, org: OrgId) -> Result<u32, CommitError> {
@@ -90,6 +61,7 @@ impl Directory {
     pub(super) async fn end_session(&self, session: SessionId) -> Result<u32, CommitError> {
         let wanted = self.shared.settings.durability.replicas;
         let Some(digest) = self.find_session_digest(session).await? else { return Ok(wanted) };
+        let stored = self.read_session(&digest).await?;
         let name = self.shared.names.session(&digest);
         let slot = hash_slot(&name);
         let mut transaction = self.transaction::<CommitError>();
@@ -101,7 +73,7 @@ impl Directory {
         self.shared.revocations.add(Revocation::Session(digest));
         // Until replicas have the end, the index entry is needed to end the session again.
         if replicas >= wanted {
-            self.unindex_session(session).await?;
+            self.unindex_session(session, stored.as_ref()).await?;
         }
         Ok(replicas)
     }

@@ -42,6 +42,14 @@ pub(in crate::state::redis) enum Check<'a> {
     NoField(Record, &'a str),
     /// The field does not exist, or has this value.
     Free(Record, &'a str, &'a str),
+    /// The set has fewer members.
+    Fewer(Record, u32),
+    /// The sorted set has fewer members whose time is not over, or this one.
+    FewerScored(Record, u32, &'a str),
+    /// The first value of the list.
+    First(Record, &'a str),
+    /// The user's bucket of keys to create has a token, by this quota.
+    Token(Record, &'a serde_json::Value),
     /// The live part has this version.
     Version(Record, &'a Version),
     /// The key has fewer uses.
@@ -105,6 +113,21 @@ impl<F> Transaction<F> {
         self.write(("add", record, member));
     }
 
+    /// Removes a member of a set.
+    pub(in crate::state::redis) fn remove(&mut self, record: Record, member: &str) {
+        self.write(("remove", record, member));
+    }
+
+    /// Removes so many values from the beginning of a list.
+    pub(in crate::state::redis) fn trim(&mut self, record: Record, count: usize) {
+        self.write(("trim", record, count));
+    }
+
+    /// Takes a token from the bucket of the keys that a user creates.
+    pub(in crate::state::redis) fn take_token(&mut self, record: Record, quota: &serde_json::Value) {
+        self.write(("take", record, quota));
+    }
+
     /// Deletes a record.
     pub(in crate::state::redis) fn delete(&mut self, record: Record) {
         self.write(("drop", record));
@@ -134,6 +157,11 @@ impl<F> Transaction<F> {
     /// Appends an entry to a log, which keeps its last `capacity` entries.
     pub(in crate::state::redis) fn append_entry(&mut self, log: Record, capacity: u64, entry: &str) {
         self.write(("log", log, capacity, entry));
+    }
+
+    /// Removes at most `count` members of a sorted set whose score is in the past.
+    pub(in crate::state::redis) fn prune(&mut self, record: Record, count: usize) {
+        self.write(("prune", record, count));
     }
 
     /// Writes the live part of a new key: a version, the bucket with the quota that it is measured in, uses, and the
@@ -210,6 +238,10 @@ impl Check<'_> {
             Self::Equal(record, field, value) => json!(("equal", record, field, value)),
             Self::NoField(record, field) => json!(("none", record, field)),
             Self::Free(record, field, value) => json!(("free", record, field, value)),
+            Self::Fewer(record, count) => json!(("fewer", record, count)),
+            Self::FewerScored(record, count, member) => json!(("room", record, count, member)),
+            Self::First(record, value) => json!(("first", record, value)),
+            Self::Token(record, quota) => json!(("token", record, quota)),
             Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
             Self::FewerUses(record, uses) => json!(("behind", record, uses)),
         }

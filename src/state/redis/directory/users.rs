@@ -25,6 +25,8 @@ enum NewUserCheck {
 impl Directory {
     pub(super) async fn create_user(&self, user: &User) -> Result<u32, CommitError> {
         let tag = self.require_tag(user.org).await?;
+        // Before the record, so that there is no user whom a sign-in does not find.
+        self.index_email(user).await?;
         let (names, slot, id) = (&self.shared.names, org_slot(tag), user.id.to_string());
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
         let mut transaction = self.transaction();

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{FromRedisValue as _, cmd};
+use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
 
 use super::client::{CommandError, ConnectError, hash_slot};
@@ -151,13 +151,15 @@ impl<'a> Importer<'a> {
         Ok(self.0.read_list(slot, &self.0.shared.names.users(tag)).await?)
     }
 
-    /// The list of an organization's keys.
-    pub async fn key_ids(&self, tag: OrgTag) -> Result<Vec<KeyId>, ImportError> {
-        let slot = org_slot(tag);
-        Ok(self.0.read_list(slot, &self.0.shared.names.keys(tag)).await?)
+    /// Returns true when a key is among those of its organization that are listed. One that was revoked long ago need not
+    /// be: it leaves the list when the keys of the organization are listed or changed.
+    pub async fn is_listed(&self, key: KeyId) -> Result<bool, ImportError> {
+        let mut query = cmd("ZSCORE");
+        query.arg(self.0.shared.names.listed_keys(key.tag(), None)).arg(key.as_str());
+        Ok(self.0.client.send(org_slot(key.tag()), &query).await? != Value::Nil)
     }
 
-    /// Returns true when a key is in the set of its user's keys, which a change of the user changes too.
+    /// Returns true when a key is in the set of its user's keys that are not revoked.
     pub async fn is_among_keys_of_user(&self, key: KeyId, user: UserId) -> Result<bool, ImportError> {
         let mut query = cmd("SISMEMBER");
         query.arg(self.0.shared.names.keys_of(key.tag(), user)).arg(key.as_str());

@@ -4,7 +4,7 @@ use super::{ImportError, Importer, KeyVersion};
 use crate::clock::{self, Micros};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::redis::client::hash_slot;
-use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, list_key, org_fields, user_fields};
+use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::state::{KeyExport, Org, User};
@@ -72,6 +72,7 @@ impl Importer<'_> {
         let [org, emails, list] = records.map(|name| transaction.record(name));
         transaction.check(Check::Present(org), CommitError::Conflict);
         for user in users {
+            self.0.index_email(user).await?;
             let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
             transaction.check(Check::Absent(record), CommitError::Conflict);
             if user.removed.is_none() {
@@ -122,18 +123,14 @@ impl Importer<'_> {
 
     fn create_key(&self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
         let KeyExport { key, digest, previous, bucket, quota, .. } = export;
-        let (all, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
-        let names = [all.key(key.id), all.keys(tag), all.keys_of(tag, key.user)];
-        let [record, list, keys_of] = names.map(|name| transaction.record(name));
+        let record = transaction.record(self.0.shared.names.key(key.id));
         let used = key.last_used.unwrap_or_default();
         let mut fields = key_fields(key, digest);
         fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
         transaction.check(Check::Absent(record), CommitError::Conflict);
         transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
         transaction.set(record, &fields);
-        transaction.append(list, id);
-        transaction.add(keys_of, id);
-        list_key(transaction, all, key);
+        self.0.add_to_lists(transaction, key);
         Ok(())
     }
 

@@ -4,17 +4,24 @@
 -- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}, where a key is
 --          an index into KEYS
 --
--- Checks: "present" key | "absent" key | "equal" key field value | "none" key field
+-- Checks: "present" key | "absent" key | "equal" key field value | "none" key field | "first" key value (of a list)
+--         "fewer" key count          the set has fewer members
+--         "room" key count value     the sorted set has fewer members whose time is not over, or this one
+--         "token" key quota          the user's bucket of keys to create has a token; {requests, per, capacity}
 --         "free" key field value     the field is absent, or has this value already
 --         "version" key version      of its live part
 --         "behind" key uses          the key has fewer uses
 -- Writes: "set" key field value … | "unset" key field … | "append" key value | "add" key value | "drop" key
+--         "remove" key value         of a set
+--         "trim" key count           removes so many values from the beginning of a list
+--         "take" key quota           takes a token from the user's bucket of keys to create
 --         "expire" key time          expiry, in milliseconds since the Unix epoch
 --         "rank" key score value | "unrank" key value     of a sorted set
 --         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
 --                                    of these names from a hash
 --         "log" key capacity entry   appends to a log, a hash: entries by number, and the last number as `last`; keeps so
 --                                    many entries
+--         "prune" key count          removes at most so many values of a sorted set whose time is over
 --         "bucket" key version level at uses used quota   the live part of a new key, measured in this quota
 --         "slots" key version        the live part of a new organization
 --         "stamp" key version        another version; the rest of the live part is kept
@@ -28,12 +35,28 @@ assert(#KEYS >= 1 and #ARGV == 1, 'commit takes its keys and 1 argument')
 local call = redis.call
 local change = cjson.decode(ARGV[1])
 
+-- A user's bucket of keys to create, as of now: level and time.
+local function creation(key, quota)
+  local packed, now = call('HGET', key, 'creation'), time(change.now)
+  if not packed then return quota.capacity, now end
+  local level, at, was = struct.unpack('<ddd', packed)
+  if was ~= quota.per then level = converted(level, was, quota.per, quota.capacity) end
+  return refilled(level, at, quota.requests, quota.capacity, now)
+end
+
 local checks = {
   present = function(key) return call('EXISTS', key) == 1 end,
   absent = function(key) return call('EXISTS', key) == 0 end,
   equal = function(key, field, value) return call('HGET', key, field) == value end,
   none = function(key, field) return call('HEXISTS', key, field) == 0 end,
   free = function(key, field, value) return (call('HGET', key, field) or value) == value end,
+  fewer = function(key, count) return call('SCARD', key) < count end,
+  room = function(key, count, value)
+    if call('ZSCORE', key, value) then return true end
+    return call('ZCOUNT', key, string.format('(%.0f', time(change.now)), '+inf') < count
+  end,
+  first = function(key, value) return call('LINDEX', key, 0) == value end,
+  token = function(key, quota) return creation(key, quota) >= quota.per end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
   behind = function(key, uses) return select(5, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < uses end,
 }
@@ -47,6 +70,12 @@ local writes = {
   unset = function(key, ...) call('HDEL', key, ...) end,
   append = function(key, value) call('RPUSH', key, value) end,
   add = function(key, value) call('SADD', key, value) end,
+  remove = function(key, value) call('SREM', key, value) end,
+  trim = function(key, count) call('LTRIM', key, count, -1) end,
+  take = function(key, quota)
+    local level, at = creation(key, quota)
+    call('HSET', key, 'creation', struct.pack('<ddd', level - quota.per, at, quota.per))
+  end,
   drop = function(key) call('DEL', key) end,
   expire = function(key, at) call('PEXPIREAT', key, string.format('%.0f', at)) end,
   rank = function(key, score, value) call('ZADD', key, string.format('%.0f', score), value) end,
@@ -63,6 +92,10 @@ local writes = {
     local name = string.format('%.0f', number)
     call('HSET', key, 'last', name, name, entry)
     call('HDEL', key, string.format('%.0f', number - capacity))
+  end,
+  prune = function(key, count)
+    local over = call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', time(change.now)), 'LIMIT', 0, count)
+    if #over > 0 then call('ZREM', key, unpack(over)) end
   end,
   bucket = function(key, version, level, at, uses, used, quota)
     local live = struct.pack('<c8ddddd', version, level, at, quota.per, uses, used)

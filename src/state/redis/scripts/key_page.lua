@@ -1,19 +1,16 @@
 -- key_page: some keys of an organization or of a user, in the order of lists. Reads only.
 --
--- KEYS[1]  all keys: a list or a set of ids
--- KEYS[2]  the same keys by creation time, and keys of one time by id: a sorted set; those at 0 are not listed
--- ARGV[1]  command that counts KEYS[1], to check that KEYS[2] lacks none: LLEN or SCARD; empty for no check
--- ARGV[2]  "oldest" or "newest": the end to begin with
--- ARGV[3], ARGV[4]  creation time and id of the key to continue behind; two empty texts for none
--- ARGV[5]  number of keys to return at most
+-- KEYS[1]  the keys by creation time, and keys of one time by id: a sorted set; those at 0 are not listed
+-- ARGV[1]  "oldest" or "newest": the end to begin with
+-- ARGV[2], ARGV[3]  creation time and id of the key to continue behind; two empty texts for none
+-- ARGV[4]  number of keys to return at most
 --
--- Result: the ids and their times alternating, in the order of ARGV[2]; or nil when KEYS[2] lacks keys, which a gateway
--- of an earlier version has created.
+-- Result: the ids and their times alternating, in the order of ARGV[1].
 
-assert(#KEYS == 2 and #ARGV == 5, 'key_page takes 2 keys and 5 arguments')
+assert(#KEYS == 1 and #ARGV == 4, 'key_page takes 1 key and 4 arguments')
 
 local call = redis.call
-local index, count = KEYS[2], tonumber(ARGV[5])
+local index, count = KEYS[1], tonumber(ARGV[4])
 
 -- By bytes, as Redis orders members. Lua's `<` follows the locale of the server.
 local function is_before(one, other)
@@ -35,15 +32,14 @@ local function rank(created, id, including)
   return low
 end
 
-if ARGV[1] ~= '' and call(ARGV[1], KEYS[1]) > call('ZCARD', index) then return false end
 local first = call('ZCOUNT', index, '-inf', 0)
-if ARGV[2] == 'oldest' then
+if ARGV[1] == 'oldest' then
   local from = first
-  if ARGV[4] ~= '' then from = math.max(first, rank(ARGV[3], ARGV[4], true)) end
+  if ARGV[3] ~= '' then from = math.max(first, rank(ARGV[2], ARGV[3], true)) end
   return call('ZRANGE', index, from, from + count - 1, 'WITHSCORES')
 end
 local to = call('ZCARD', index)
-if ARGV[4] ~= '' then to = rank(ARGV[3], ARGV[4], false) end
+if ARGV[3] ~= '' then to = rank(ARGV[2], ARGV[3], false) end
 local from = math.max(first, to - count)
 if from >= to then return {} end
 local found, reversed = call('ZRANGE', index, from, to - 1, 'WITHSCORES'), {}

@@ -1,0 +1,189 @@
+//! Bounds of what people create: keys, rotations and sessions; and keys whose revocation is long past.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keygate::clock;
+use keygate::identity::{OrgId, UserId};
+use keygate::key::PlainKey;
+use keygate::quota::Quota;
+use keygate::refusal::Refusal;
+use keygate::state::{Bounds, Change, ChangeError, Decision, Membership, Session, State};
+
+use super::cases_sessions::{create, end, new_session};
+use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// A bucket that binds in none of the cases that count keys.
+const PLENTY: Quota = Quota { requests: 1000, per: HOUR, burst: 1000, strict: false };
+
+/// Creates a key of the fixture's user, as that user.
+async fn create_as_person(state: &State, fixture: &Fixture) -> Result<HeldKey, ChangeError> {
+    let (key, digest) = new_key(fixture.tag, fixture.org, fixture.user);
+    let held = HeldKey { id: key.id, digest };
+    by_person(state, fixture.user, Change::CreateKey { key, digest }).await.map(|()| held)
+}
+
+async fn by_person(state: &State, person: UserId, change: Change) -> Result<(), ChangeError> {
+    state.change(Change::ByPerson { person, change: Box::new(change) }).await
+}
+
+pub(super) async fn keys_of_a_person_are_bounded_at_once(state: &State) {
+    state.set_bounds(Bounds { key_creation: PLENTY, keys_per_user: 100, ..Bounds::DEFAULT });
+    let (fixture, first) = fixture_with_key(state).await;
+    revoke(state, &first).await;
+    fixture.session_quota_key(state, fixture.user).await;
+    let attempts = join_all((0..300).map(|_| create_as_person(state, &fixture))).await;
+    assert!(attempts.iter().flat_map(Result::as_ref).count() == 100, "revoked and session quota keys do not count");
+    for refused in attempts.iter().filter_map(|attempt| attempt.as_ref().err()) {
+        assert!(matches!(refused, ChangeError::TooManyKeys(100)), "{refused}");
+    }
+    let active = state.keys(fixture.org).await.unwrap().into_iter().filter(|key| key.revoked.is_none());
+    assert_eq!(active.count(), 100);
+    // A revoked key makes room for one more; the operator is not bound.
+    revoke(state, attempts.iter().flatten().next().unwrap()).await;
+    create_as_person(state, &fixture).await.unwrap();
+    assert!(create_as_person(state, &fixture).await.is_err());
+    fixture.key(state).await;
+}
+
+pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &State) {
+    let quota = Quota { requests: 20, per: HOUR, burst: 5, strict: false };
+    state.set_bounds(Bounds { key_creation: quota, ..Bounds::DEFAULT });
+    let fixture = new_fixture(state).await;
+    for _ in 0..4 {
+        let key = create_as_person(state, &fixture).await.unwrap();
+        revoke(state, &key).await;
+    }
+    let key = fixture.key(state).await;
+    let rotation = || {
+        let (digest, at) = (PlainKey::generate(key.id).unwrap().digest(), clock::now());
+        Change::RotateKey { key: key.id, digest, at, previous_until: at.after(HOUR) }
+    };
+    by_person(state, fixture.user, rotation()).await.unwrap();
+    let (refused, digest) = match rotation() {
+        Change::RotateKey { key, digest, at, previous_until } => {
+            (Change::RotateKey { key, digest, at, previous_until }, digest)
+        }
+        _ => unreachable!(),
+    };
+    let attempts = [by_person(state, fixture.user, refused).await, create_as_person(state, &fixture).await.map(drop)];
+    for attempt in attempts {
+        let Err(ChangeError::KeyCreationLimited { wait_us }) = attempt else { panic!("{attempt:?}") };
+        assert!((1..=180_000_000).contains(&wait_us), "one token flows in every three minutes: {wait_us}");
+    }
+    assert_eq!(state.key_of(&digest).await.unwrap(), None, "a refused rotation leaves nothing behind");
+    // Another person of the organization has a bucket of its own, and the operator none.
+    let other = fixture.user(state, "bob@example.com").await;
+    by_person(state, other, rotation()).await.unwrap();
+    state.change(rotation()).await.unwrap();
+}
+
+pub(super) async fn creations_at_once_take_each_token_once(state: &State) {
+    let quota = Quota { requests: 1, per: 24 * HOUR, burst: 7, strict: false };
+    state.set_bounds(Bounds { key_creation: quota, ..Bounds::DEFAULT });
+    let fixture = new_fixture(state).await;
+    let attempts = join_all((0..30).map(|_| create_as_person(state, &fixture))).await;
+    assert_eq!(attempts.iter().flatten().count(), 7);
+}
+
+pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State) {
+    state.set_bounds(Bounds { keep_revoked: 2000 * HOUR, ..Bounds::DEFAULT });
+    let (fixture, old) = fixture_with_key(state).await;
+    let rotated = PlainKey::generate(old.id).unwrap().digest();
+    let (now, long_ago) = (clock::now(), clock::now().before(3 * HOUR));
+    let rotation = Change::RotateKey { key: old.id, digest: rotated, at: long_ago, previous_until: long_ago };
+    state.change(rotation).await.unwrap();
+    let recent = fixture.key(state).await;
+    revoke(state, &recent).await;
+    state.change(Change::RevokeKey { key: old.id, at: long_ago }).await.unwrap();
+    let listed = async || {
+        let keys = state.keys(fixture.org).await.unwrap();
+        keys.iter().map(|key| key.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, [old.id, recent.id]);
+    state.set_bounds(Bounds { keep_revoked: HOUR, ..Bounds::DEFAULT });
+    let third = fixture.key(state).await;
+    assert_eq!(listed().await, [recent.id, third.id]);
+    for digest in [old.digest, rotated] {
+        let Decision::Denied { refusal, principal: Some(principal), .. } = decide(state, &digest, now).await else {
+            panic!("the audit record would not name the key")
+        };
+        assert_eq!((refusal, principal.key_id, principal.user_id), (Refusal::Revoked, Some(old.id), fixture.user));
+        assert_eq!(state.key_of(&digest).await.unwrap(), Some(old.id));
+    }
+    assert_eq!(refuse(state, &recent, now).await, Refusal::Revoked);
+    let record = state.key(old.id).await.unwrap().expect("its record stays, for the audit");
+    assert_eq!((record.revoked, record.user), (Some(long_ago), fixture.user));
+    // Revoking it again is no error, as before, and does not list it again.
+    state.change(Change::RevokeKey { key: old.id, at: now }).await.unwrap();
+    assert_eq!(listed().await, [recent.id, third.id]);
+    let taken = new_key(fixture.tag, fixture.org, fixture.user).0;
+    let again = state.change(Change::CreateKey { key: taken, digest: old.digest }).await;
+    assert!(matches!(again, Err(ChangeError::Taken("digest"))), "{again:?}");
+}
+
+/// A session of one person with a membership in this organization.
+fn session_of(email: &str, org: OrgId) -> (Session, keygate::session::TokenDigest) {
+    let (session, digest) = new_session();
+    let memberships = vec![Membership { org, user: UserId::generate() }];
+    (Session { email: email.into(), memberships, chosen: org, ..session }, digest)
+}
+
+pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
+    state.set_bounds(Bounds { sessions_per_person: 3, ..Bounds::DEFAULT });
+    let org = OrgId::generate();
+    let email = format!("{org}@example.com");
+    let sessions: Vec<_> = (0..12).map(|_| session_of(&email, org)).collect();
+    let attempts = join_all(sessions.iter().map(|(session, digest)| create(state, session, *digest))).await;
+    assert_eq!(attempts.iter().flatten().count(), 3);
+    assert!(attempts.iter().flat_map(|attempt| attempt.as_ref().err()).all(|e| matches!(e, ChangeError::TooManySessions(3))));
+    let open = state.sessions_of_person(&email).await.unwrap();
+    assert_eq!(open.len(), 3);
+    assert!(open.is_sorted_by_key(|session| session.created));
+    end(state, open[0].id).await;
+    let (next, digest) = session_of(&email, org);
+    create(state, &next, digest).await.unwrap();
+    let (other, digest) = session_of("someone.else@example.com", org);
+    create(state, &other, digest).await.unwrap();
+}
+
+pub(super) async fn sessions_are_listed_by_organization(state: &State) {
+    let [ours, theirs] = [(); 2].map(|()| OrgId::generate());
+    let (one, digest) = session_of(&format!("{ours}@example.com"), ours);
+    create(state, &one, digest).await.unwrap();
+    let (mut both, digest) = session_of(&format!("{theirs}@example.com"), ours);
+    both.memberships.push(Membership { org: theirs, user: UserId::generate() });
+    create(state, &both, digest).await.unwrap();
+    let (ended, digest) = session_of(&format!("{theirs}@example.com"), theirs);
+    create(state, &ended, digest).await.unwrap();
+    end(state, ended.id).await;
+    let listed = async |org, now| {
+        let sessions = state.sessions_of_org(org, now).await.unwrap();
+        sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(ours, one.created).await, [one.id, both.id]);
+    assert_eq!(listed(theirs, one.created).await, [both.id]);
+    assert_eq!(listed(ours, one.expires.after(HOUR)).await, []);
+}
+
+pub(super) async fn users_are_found_by_email_in_all_organizations(state: &State) {
+    let (here, there) = (new_fixture(state).await, new_fixture(state).await);
+    let email = format!("{}@example.com", here.user);
+    let [one, two, removed] = [here.org, there.org, there.org].map(|org| new_user(org, &email));
+    state.change(Change::CreateUser(one.clone())).await.unwrap();
+    state.change(Change::CreateUser(removed.clone())).await.unwrap();
+    let at = clock::now();
+    state.change(Change::RemoveUser { org: there.org, user: removed.id, at }).await.unwrap();
+    state.change(Change::CreateUser(two.clone())).await.unwrap();
+    let mut found = state.users_by_email(&email).await.unwrap();
+    found.sort_by_key(|user| user.id);
+    let mut wanted = [one.id, two.id, removed.id];
+    wanted.sort();
+    assert_eq!(found.iter().map(|user| user.id).collect::<Vec<_>>(), wanted);
+    let marked = found.iter().filter(|user| user.removed == Some(at)).map(|user| user.id);
+    assert_eq!(marked.collect::<Vec<_>>(), [removed.id]);
+    assert_eq!(state.users_by_email("nobody@example.com").await.unwrap(), []);
+    let org = here.record(state).await;
+    assert_eq!(state.org_by_name(&org.name).await.unwrap().map(|org| org.id), Some(here.org));
+}
