@@ -155,6 +155,14 @@ impl Change {
         }
     }
 
+    /// The change that is made: that of a person without its bounds.
+    pub(super) fn as_made(&self) -> &Self {
+        match self {
+            Self::ByPerson { change, .. } => change,
+            change => change,
+        }
+    }
+
     /// Checks all that does not depend on the content of the state.
     ///
     /// - A session quota key has its user's session quota digest, and no other key has such a digest.

@@ -14,8 +14,8 @@ use crate::state::{Defaults, Key, Org, User};
 
 use super::directory::{Directory, StoredKey};
 use super::entitlements::Secrets;
-use super::{retired, session_rows};
 use super::sql::{count, for_each_row, invalid, micros, text, time};
+use super::{retired, session_rows};
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {

@@ -19,7 +19,7 @@ impl Directory {
             Change::EndSession { session } => Some(RevocationEntry::Session(session)),
             _ => None,
         };
-        let rotated = if let Change::RotateKey { key, .. } = change { Some(key) } else { None };
+        let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
         self.apply(change);
         let entry = revoked.or_else(|| self.secrets_entry(rotated?));
         entry.into_iter().for_each(|entry| self.revocations.append(entry));

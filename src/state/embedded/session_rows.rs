@@ -11,12 +11,7 @@ use crate::session::TokenDigest;
 use crate::state::{ChangeError, Session};
 
 /// Creates a session, unless its person has `limit` of them already.
-pub(super) fn create(
-    sql: &Connection,
-    session: &Session,
-    digest: &TokenDigest,
-    limit: u32,
-) -> Result<(), ChangeError> {
+pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, limit: u32) -> Result<(), ChangeError> {
     if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
         return Err(ChangeError::Taken("digest"));
     }

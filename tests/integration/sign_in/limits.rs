@@ -132,7 +132,8 @@ fn making_keys_is_no_way_around_the_limit() {
     const CREATIONS: usize = 4;
     let upstream = Upstream::start();
     let session = fixture::session(&[], "");
-    let limits = "limits: { key: { requests: 1, per: 24h, burst: 3 }, key_creation: { requests: 1, per: 1h, burst: 4 } }\n";
+    let limits =
+        "limits: { key: { requests: 1, per: 24h, burst: 3 }, key_creation: { requests: 1, per: 1h, burst: 4 } }\n";
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
     let person = member(&gateway, "acme", PERSON, &[]);
     let mut visitor = GatewayBrowser::new(&gateway);

@@ -137,7 +137,12 @@ pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
     let sessions: Vec<_> = (0..12).map(|_| session_of(&email, org)).collect();
     let attempts = join_all(sessions.iter().map(|(session, digest)| create(state, session, *digest))).await;
     assert_eq!(attempts.iter().flatten().count(), 3);
-    assert!(attempts.iter().flat_map(|attempt| attempt.as_ref().err()).all(|e| matches!(e, ChangeError::TooManySessions(3))));
+    assert!(
+        attempts
+            .iter()
+            .flat_map(|attempt| attempt.as_ref().err())
+            .all(|e| matches!(e, ChangeError::TooManySessions(3)))
+    );
     let open = state.sessions_of_person(&email).await.unwrap();
     assert_eq!(open.len(), 3);
     assert!(open.is_sorted_by_key(|session| session.created));

@@ -90,12 +90,7 @@ impl Directory {
     }
 
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
-    async fn explain_refused_key(
-        &self,
-        key: &Key,
-        digest: &KeyDigest,
-        check: NewKeyCheck,
-    ) -> Result<u32, CommitError> {
+    async fn explain_refused_key(&self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
         match check {
             NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
             NewKeyCheck::FewKeys(limit) => {

@@ -26,7 +26,7 @@ impl Directory {
         change: &Change,
         locator: Option<String>,
     ) -> Result<Option<u32>, CommitError> {
-        let entry = match change {
+        let entry = match change.as_made() {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
             Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),

@@ -182,7 +182,8 @@ impl Directory {
         query.arg(names.sessions_indexed());
         if self.client.send(slot, &query).await? == Value::Int(0) {
             for batch in self.read_session_digests().await?.chunks(BATCH) {
-                let sessions = read_each(batch.iter().copied().map(async |digest| self.read_session(&digest).await)).await?;
+                let sessions =
+                    read_each(batch.iter().copied().map(async |digest| self.read_session(&digest).await)).await?;
                 let mut transaction = self.transaction::<()>();
                 sessions.iter().for_each(|session| self.add_to_sets(&mut transaction, session));
                 if !transaction.is_empty() {
