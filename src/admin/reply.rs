@@ -159,7 +159,7 @@ mod tests {
     const KEY: &str = r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#;
     const SESSION: &str = r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","orgs":["org_0197c1de000070008000000000000001"],"provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#;
     const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;
-    const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200}}"#;
+    const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200},"last_attempt":null}"#;
 
     #[test]
     fn replies_travel_as_the_json_of_the_contract() {

@@ -197,7 +197,7 @@ mod tests {
     fn every_429_asks_for_exponential_backoff_and_has_retry_after() {
         let limited = errors().into_iter().filter(|error| error.status_and_code().0 == StatusCode::TOO_MANY_REQUESTS);
         let limited: Vec<ApiError> = limited.collect();
-        assert_eq!(limited.len(), 2);
+        assert_eq!(limited.len(), 3);
         for error in limited {
             assert!(error.detail().ends_with(BACKOFF), "{}", error.detail());
             assert!(error.response(Uuid::nil()).headers().contains_key(http::header::RETRY_AFTER));

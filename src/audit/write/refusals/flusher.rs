@@ -43,8 +43,9 @@ pub(crate) fn flush(writer: &JournalWriter, now: Option<Micros>) {
 fn write(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> BatchResult {
     let completion = {
         let mut pending = writer.lock_pending();
-        let append = |group: &Box<RefusalGroup>| frame::with_serialized(&group.event, |body| pending.append_line(body));
-        let completion = groups.iter().filter_map(append).last();
+        let lines =
+            groups.iter().filter_map(|group| frame::with_serialized(&group.event, |body| pending.append_line(body)));
+        let completion = lines.last();
         writer.metrics.backlog.set(pending.events);
         completion
     };

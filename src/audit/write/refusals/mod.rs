@@ -11,6 +11,7 @@
 //!
 //! [`table`]: the refusals of the present second; [`group`]: the refusals that one record stands for; [`slot_file`]: the
 //! counts on disk; [`coalescer`]: all of them together; [`flusher`]: the thread that writes the records.
+#![allow(clippy::vec_box, reason = "groups move from table to table by their pointers, not by value")]
 
 pub(crate) mod coalescer;
 pub(crate) mod flusher;
