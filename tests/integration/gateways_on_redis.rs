@@ -62,6 +62,8 @@ fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
     let (known, unseen) = (gateway.key(), gateway.key());
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/x", &known.text).status, 200);
+    // A gateway that no heartbeat has registered admits nothing without Redis.
+    eventually("the gateway is registered", || redis.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0);
     redis.kill();
     assert_eq!(client.get("/x", &known.text).status, 200);
     assert_eq!(client.get("/x", &unseen.text).code(), "state_unavailable");

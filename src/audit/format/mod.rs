@@ -18,6 +18,7 @@ pub(crate) mod escape;
 pub(crate) mod line;
 pub(crate) mod frame;
 pub(crate) mod event;
+pub(crate) mod segment_event;
 pub(crate) mod open_uses;
 pub(crate) mod segment;
 pub(crate) mod seal;

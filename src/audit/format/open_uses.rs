@@ -5,8 +5,9 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{OpenUse, SegmentHeader};
+use super::event::OpenUse;
 use super::segment::{self, Block};
+use super::segment_event::SegmentHeader;
 use super::{frame, line};
 
 /// The uses that are open where a segment begins. Headers are applied in the order of the journal.

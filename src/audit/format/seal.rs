@@ -6,9 +6,9 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::event::Seal;
 use super::line::EventKind;
 use super::segment;
+use super::segment_event::Seal;
 
 /// Reads a segment and computes its seal; `None` when retention has removed the segment.
 pub(crate) fn compute(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {

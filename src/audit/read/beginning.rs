@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::audit::format::event::{Expired, SegmentHeader};
+use crate::audit::format::segment_event::{Expired, SegmentHeader};
 
 /// What is known of the segments before the first one that is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -65,7 +65,7 @@ impl Removals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::format::event::ExpiryReason;
+    use crate::audit::format::segment_event::ExpiryReason;
     use crate::clock::Micros;
 
     #[test]

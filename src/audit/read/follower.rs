@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use rustc_hash::FxHashMap;
 
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OutcomeEvent, SegmentHeader, UseEvent};
+use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses;
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::audit::format::segment_event::SegmentHeader;
 
 /// Follower of a growing journal: a position in it, and the uses that are open there.
 #[derive(Debug)]

@@ -15,11 +15,12 @@ use uuid::Uuid;
 
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OpenUse, OutcomeEvent, SegmentHeader, UseEvent};
+use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::audit::format::segment_event::SegmentHeader;
 
 /// Scanner over the segments of a journal as they were listed.
 #[derive(Debug)]

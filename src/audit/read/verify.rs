@@ -15,10 +15,11 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::beginning::{Beginning, Removals};
-use crate::audit::format::event::{Expired, ExpiryReason, OutcomeEvent, Seal, SegmentHeader, UseEvent};
+use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
+use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHeader};
 use crate::audit::format::{frame, seal};
 use crate::audit::index::database;
 use crate::clock::Micros;

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::completion::{BatchCompletion, BatchResult};
-use super::open::{self, RunningThreads};
+use super::handle::Handle;
+use super::open;
 use super::pending::{JournalStatus, PendingLines};
 use super::refusals::coalescer::Disposition;
 use super::unknown_key_limiter::UnknownKeyLimiter;
-use super::writer::JournalWriter;
 use crate::audit::error::{OpenError, Unavailable};
 use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
 use crate::audit::format::record::{Outcome, Use, UseEnd};
@@ -26,15 +26,6 @@ use crate::metrics::AuditMetrics;
 #[derive(Clone, Debug)]
 pub struct Journal {
     handle: Arc<Handle>,
-}
-
-/// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
-#[derive(Debug)]
-struct Handle {
-    writer: Arc<JournalWriter>,
-    unknown_keys: Mutex<UnknownKeyLimiter>,
-    /// `None` once the journal is closed.
-    running: Mutex<Option<RunningThreads>>,
 }
 
 /// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.
@@ -273,35 +264,6 @@ impl Drop for AuditEntry {
             let outcome = OutcomeEvent { duration_us, ..open.bare_outcome(Outcome::Aborted) };
             self.journal.append_outcome(&outcome, self.is_change);
         }
-    }
-}
-
-impl Handle {
-    /// Closes the journal: takes no more lines, writes the pending ones, and unlocks the directory. Only the first call
-    /// has an effect.
-    fn stop(&self) {
-        let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
-        let RunningThreads { maintenance, stop_maintenance, committer, refusals, lock } = running;
-        // These two end first: they append records and seals, which the committer then writes.
-        self.writer.refusals.close();
-        let flushed = refusals.join();
-        drop(stop_maintenance);
-        let maintained = maintenance.join();
-        {
-            let mut pending = self.writer.lock_pending();
-            pending.status = JournalStatus::Closed;
-            self.writer.wake.notify_one();
-        }
-        if committer.join().is_err() || maintained.is_err() || flushed.is_err() {
-            tracing::error!("a thread of the audit journal has panicked");
-        }
-        drop(lock);
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -12,6 +12,7 @@
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
+mod handle;
 mod open;
 mod recovery;
 mod completion;

@@ -19,9 +19,10 @@ mod retry;
 pub(crate) use batch::Batch;
 
 use super::completion::BatchCompletion;
-use crate::audit::format::event::{OpenUse, OutcomeEvent, SegmentHeader};
+use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, EventBody};
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::segment_event::SegmentHeader;
 use crate::clock::Micros;
 
 /// Bytes of outcomes that are kept while the file cannot be written: those of some 200,000 requests that were in flight

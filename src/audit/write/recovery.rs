@@ -13,9 +13,10 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::active_segment::RecoveredSegment;
-use crate::audit::format::event::{Expired, OpenUse, Seal, SegmentHeader};
+use crate::audit::format::event::OpenUse;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::{self, OpenUses};
+use crate::audit::format::segment_event::{Expired, Seal, SegmentHeader};
 use crate::audit::format::{frame, pieces, segment};
 
 /// The state in which a journal was left.

@@ -29,6 +29,7 @@ mod sessions;
 mod directory;
 mod revocations;
 mod sql;
+mod open_error;
 mod state_file;
 mod file_reserve;
 mod tickets;
@@ -40,12 +41,14 @@ mod changes;
 mod load;
 mod operation;
 mod writer;
+mod write_back;
 
 use directory::Directory;
 use file_reserve::FileReserve;
 use state_file::Lock;
 use writer::Writer;
 
+pub use open_error::OpenError;
 pub use org_record::Permit;
 
 /// Settings of the embedded state.
@@ -84,42 +87,6 @@ pub struct JournaledUse {
     pub time: Micros,
     /// Number of the use: [`super::Admitted::number`].
     pub number: u64,
-}
-
-/// Reason why the state file could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process holds its lock.
-    #[error("{0} is in use by another process")]
-    Locked(PathBuf),
-    /// A file system operation failed.
-    #[error("{path}: cannot be opened")]
-    Io {
-        /// The file that could not be opened.
-        path: PathBuf,
-        /// Cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// SQLite failed.
-    #[error("{path}: cannot be read as a state file")]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// Cause.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// A newer version of keygate wrote it.
-    #[error("{path}: has version {found} of the state file, and this keygate knows up to {known}; use a newer one")]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// The newest version that can be read.
-        known: i64,
-    },
 }
 
 /// The embedded state.

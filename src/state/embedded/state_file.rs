@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::OpenError;
+use super::open_error::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.

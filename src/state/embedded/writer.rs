@@ -23,18 +23,13 @@ use super::directory::{Directory, StoredKey};
 use super::file_reserve::{Demand, FileReserve};
 use super::key_record::KeyRecord;
 use super::operation::{Operation, Reply, Request, unavailable};
-use super::{changes, load, retired, session_rows, tickets, usage_rows};
+use super::{changes, load, tickets};
 
 /// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time that they may
 /// go unused.
-const SESSION_INTERVAL: Duration = Duration::from_secs(60);
-/// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
-/// the two for longer than this on a machine that still serves.
-const MARGIN: Duration = Duration::from_secs(10);
-/// Keys written back in one transaction: changes wait for it, so it should take a fraction of a second.
-const KEYS_PER_ROUND: usize = 50_000;
+pub(super) const SESSION_INTERVAL: Duration = Duration::from_secs(60);
 /// Operations committed in one transaction: with more of them the share of the commit hardly shrinks further.
 const OPERATIONS_PER_COMMIT: usize = 10_000;
 
@@ -62,25 +57,25 @@ pub(super) type RetiredKeys = Vec<(StoredKey, Vec<KeyDigest>)>;
 type CloseAck = Option<oneshot::Sender<()>>;
 
 /// State of the writer thread.
-struct WriterThread {
-    connection: Connection,
+pub(super) struct WriterThread {
+    pub(super) connection: Connection,
     /// Space for a full disk.
-    reserve: FileReserve,
-    directory: Arc<Directory>,
+    pub(super) reserve: FileReserve,
+    pub(super) directory: Arc<Directory>,
     receiver: Receiver<Message>,
     /// Dirty keys taken from the directory's list and not yet written back.
-    pending: Vec<Arc<KeyRecord>>,
+    pub(super) pending: Vec<Arc<KeyRecord>>,
     /// Time at which `pending` was taken. Every use that marked its key dirty before is in it or written.
-    taken_at: Micros,
+    pub(super) taken_at: Micros,
     /// The last write-back failed, and was logged.
-    failing: bool,
+    pub(super) failing: bool,
     /// Time of the next look for keys to retire.
-    retire_due: Instant,
+    pub(super) retire_due: Instant,
 }
 
 /// Result of one round of writing back.
 #[derive(PartialEq)]
-enum Round {
+pub(super) enum Round {
     Complete,
     More,
     Failed,
@@ -278,75 +273,5 @@ impl WriterThread {
         }
         transaction.commit()?;
         Ok(results)
-    }
-
-    /// Writes back the usage of dirty keys, [`KEYS_PER_ROUND`] at most.
-    fn write_back(&mut self) -> Round {
-        if self.pending.is_empty() {
-            self.taken_at = clock::now();
-            self.pending = self.directory.dirty.take(std::mem::take(&mut self.pending));
-        }
-        if self.pending.is_empty() {
-            return Round::Complete;
-        }
-        let rest = self.pending.len().saturating_sub(KEYS_PER_ROUND);
-        let used = self.pending[rest..].iter().map(|record| (record.id, record.take_usage()));
-        // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
-        // reads the clock before it marks its key dirty, hence the margin.
-        let counted_up_to = (rest == 0).then(|| self.taken_at.before(MARGIN));
-        let checked = self.reserve.check(&self.connection, Demand::Usage);
-        match checked.and_then(|()| usage_rows::write_back(&mut self.connection, used, counted_up_to)) {
-            Ok(()) => self.finish_round(rest),
-            Err(error) => self.fail_round(&error),
-        }
-    }
-
-    fn finish_round(&mut self, rest: usize) -> Round {
-        self.pending.truncate(rest);
-        if std::mem::take(&mut self.failing) {
-            tracing::info!("usage of keys is written back to the state file again");
-        }
-        if rest == 0 { Round::Complete } else { Round::More }
-    }
-
-    /// Leaves pending what was to be written, for the next round. Logs the first of a series of failures.
-    fn fail_round(&mut self, error: &rusqlite::Error) -> Round {
-        if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%error, "cannot write usage back to the state file; retrying each second");
-        }
-        Round::Failed
-    }
-
-    /// Writes back uses and expiries of sessions, and removes expired tickets.
-    fn write_sessions(&mut self) {
-        let (sessions, now) = (&self.directory.sessions, clock::now());
-        let updates = sessions.collect_updates(now);
-        match session_rows::write_back(&mut self.connection, &updates, now) {
-            Ok(()) => sessions.mark_written(&updates, now),
-            Err(error) => drop(self.fail_round(&error)),
-        }
-    }
-
-    /// Takes the keys whose revocation is long past out of the directory, [`retired::KEYS_PER_ROUND`] at most. More of them
-    /// follow at once, after the requests that wait.
-    fn retire_keys(&mut self) {
-        self.retire_due = Instant::now() + SESSION_INTERVAL;
-        let (now, Some(keep)) = (clock::now(), self.directory.keep_revoked()) else { return };
-        match retired::retire(&mut self.connection, now.before(keep), now) {
-            Ok(keys) => {
-                if u32::try_from(keys.len()) == Ok(retired::KEYS_PER_ROUND) {
-                    self.retire_due = Instant::now();
-                }
-                keys.into_iter().for_each(|key| self.directory.retire(key));
-            }
-            Err(error) => drop(self.fail_round(&error)),
-        }
-    }
-
-    /// Writes back everything: what is left of the last list, then the keys that became dirty since it was taken.
-    fn write_back_all(&mut self) {
-        for _ in 0..2 {
-            while self.write_back() == Round::More {}
-        }
     }
 }

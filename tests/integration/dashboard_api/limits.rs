@@ -60,7 +60,7 @@ fn abandoned_reads_stop_and_delay_nobody() {
     let uses = std::env::var("KEYGATE_ABANDONED_USES").map_or(2_000, |number| number.parse().unwrap());
     let mut client = Client::connect(setup.address());
     for _ in 0..uses {
-        client.get("/x", &key);
+        assert_eq!(client.get("/x", &key).status, 200);
     }
     let abandoned: Vec<TcpStream> = (0..300).map(|_| begin(&setup, &ada, &id)).collect();
     let begun = Instant::now();

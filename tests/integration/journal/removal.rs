@@ -91,7 +91,11 @@ fn make_old(settings: &Settings) {
         let text = fs::read_to_string(&path).unwrap();
         let lines = text.lines().map(|line| {
             let covered = line.rsplit_once(",\"crc\"").unwrap().0;
-            let old = covered.replacen("\"first\":1,", "\"open\":[],", 1).replacen("\"first\":1", "\"open\":[]", 1);
+            // The last field of a header, or one before others.
+            let old = match covered.strip_suffix("\"first\":1") {
+                Some(before) => format!("{before}\"open\":[]"),
+                None => covered.replacen("\"first\":1,", "\"open\":[],", 1),
+            };
             format!("{old},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(old.as_bytes()))
         });
         fs::write(&path, lines.collect::<String>()).unwrap();

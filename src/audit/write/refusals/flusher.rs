@@ -6,8 +6,8 @@
 use rustc_hash::FxHashSet;
 
 use super::group::RefusalGroup;
-use crate::audit::format::event::SegmentHeader;
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::segment_event::SegmentHeader;
 use crate::audit::format::{frame, segment};
 use crate::audit::write::completion::BatchResult;
 use crate::audit::write::writer::JournalWriter;

@@ -1,0 +1,46 @@
+//! The part of a journal that its clones share, and its end.
+
+use std::sync::{Arc, Mutex};
+
+use super::open::RunningThreads;
+use super::pending::JournalStatus;
+use super::unknown_key_limiter::UnknownKeyLimiter;
+use super::writer::JournalWriter;
+
+/// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) writer: Arc<JournalWriter>,
+    pub(crate) unknown_keys: Mutex<UnknownKeyLimiter>,
+    /// `None` once the journal is closed.
+    pub(crate) running: Mutex<Option<RunningThreads>>,
+}
+
+impl Handle {
+    /// Closes the journal: takes no more lines, writes the pending ones, and unlocks the directory. Only the first call
+    /// has an effect.
+    pub(crate) fn stop(&self) {
+        let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
+        let RunningThreads { maintenance, stop_maintenance, committer, refusals, lock } = running;
+        // These two end first: they append records and seals, which the committer then writes.
+        self.writer.refusals.close();
+        let flushed = refusals.join();
+        drop(stop_maintenance);
+        let maintained = maintenance.join();
+        {
+            let mut pending = self.writer.lock_pending();
+            pending.status = JournalStatus::Closed;
+            self.writer.wake.notify_one();
+        }
+        if committer.join().is_err() || maintained.is_err() || flushed.is_err() {
+            tracing::error!("a thread of the audit journal has panicked");
+        }
+        drop(lock);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

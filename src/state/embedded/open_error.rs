@@ -1,0 +1,39 @@
+//! The error of opening the state file.
+
+use std::path::PathBuf;
+
+/// Reason why the state file could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds its lock.
+    #[error("{0} is in use by another process")]
+    Locked(PathBuf),
+    /// A file system operation failed.
+    #[error("{path}: cannot be opened")]
+    Io {
+        /// The file that could not be opened.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// SQLite failed.
+    #[error("{path}: cannot be read as a state file")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A newer version of keygate wrote it.
+    #[error("{path}: has version {found} of the state file, and this keygate knows up to {known}; use a newer one")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version that can be read.
+        known: i64,
+    },
+}
