@@ -34,6 +34,7 @@ mod good_practice;
 mod uses;
 mod read_queue;
 mod sessions;
+mod session_bound;
 mod links;
 mod sign_in;
 mod operands;

@@ -3,12 +3,12 @@
 //! Only the writer changes it, after the change was committed. Decisions use the index by digest and nothing else; the
 //! rest is for management.
 
+mod bounds;
 mod export;
 mod pages;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
 use dashmap::DashMap;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -24,7 +24,7 @@ use super::entitlements::{Secrets, UserEntitlements};
 use super::key_record::{DirtyKeys, KeyRecord};
 use super::listed_keys::ListedKeys;
 use super::org_record::OrgRecord;
-use super::retired::{RetiredKey, RetiredKeys};
+use super::retired::RetiredKeys;
 use super::sessions::Sessions;
 use super::{JournaledUse, UsedKey};
 
@@ -126,20 +126,6 @@ impl Directory {
         }
     }
 
-    /// The bounds in force.
-    pub(super) fn bounds(&self) -> Bounds {
-        (*self.bounds.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
-    }
-
-    pub(super) fn set_bounds(&self, bounds: Bounds) {
-        *self.bounds.write().unwrap_or_else(PoisonError::into_inner) = Some(bounds);
-    }
-
-    /// The time for which revoked keys are listed; none when it was not set, so that no key retires by a default.
-    pub(super) fn keep_revoked(&self) -> Option<Duration> {
-        self.bounds.read().unwrap_or_else(PoisonError::into_inner).map(|bounds| bounds.keep_revoked)
-    }
-
     /// The key that has, or had, this digest.
     pub(super) fn by_digest(&self, digest: &KeyDigest) -> Option<Arc<KeyRecord>> {
         self.by_digest.get(digest).map(|record| Arc::clone(&record))
@@ -163,27 +149,6 @@ impl Directory {
 
     pub(super) fn org(&self, id: OrgId) -> Option<Org> {
         self.read().org.get(&id).map(OrgEntry::view)
-    }
-
-    pub(super) fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
-        let tree = self.read();
-        let mut users = tree.email.get(email)?.iter().map(|id| &tree.user[id].user);
-        users.find(|user| user.org == org && user.removed.is_none()).cloned()
-    }
-
-    pub(super) fn users_by_email(&self, email: &str) -> Vec<User> {
-        let tree = self.read();
-        tree.email.get(email).into_iter().flatten().map(|id| tree.user[id].user.clone()).collect()
-    }
-
-    pub(super) fn org_by_name(&self, name: &str) -> Option<Org> {
-        self.read().org.values().find(|entry| entry.org.name == name).map(OrgEntry::view)
-    }
-
-    pub(super) fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
-        let tree = self.read();
-        let user = tree.user.get(&user).filter(|entry| entry.user.org == org)?;
-        Some((tree.org.get(&org)?.view(), user.user.clone()))
     }
 
     /// The keys of an organization, without session quota keys.
@@ -283,28 +248,6 @@ impl Directory {
             record.add_replaced_digest(digest);
             self.by_digest.insert(digest, Arc::clone(record));
         });
-    }
-
-    /// Takes a key out of the lists and the index; its digests stay known as those of a revoked key.
-    pub(super) fn retire(&self, id: KeyId) {
-        let mut guard = self.write();
-        let tree = &mut *guard;
-        let Some(record) = tree.key.remove(&id) else { return };
-        let key = record.view();
-        if let Some(org) = tree.org.get_mut(&key.org) {
-            org.keys.remove(&KeyPosition::from(&key));
-            org.listed.remove(KeyPosition::from(&key));
-        }
-        if let Some(user) = tree.user.get_mut(&key.user) {
-            user.keys.remove(&id);
-            user.listed.remove(KeyPosition::from(&key));
-        }
-        drop(guard);
-        for digest in record.digests() {
-            // Known as retired before it leaves the index: a request in between is refused either way.
-            self.retired.add(digest, RetiredKey { id, user: key.user, org: key.org });
-            self.by_digest.remove(&digest);
-        }
     }
 
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {

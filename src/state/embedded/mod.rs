@@ -18,7 +18,7 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 
 use super::cursor_secret::CursorSecret;
-use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
 
 mod org_record;
 mod entitlements;
@@ -176,16 +176,6 @@ impl Embedded {
         self.directory.user_by_email(org, email)
     }
 
-    /// The users with an email address. See [`super::State::users_by_email`].
-    pub fn users_by_email(&self, email: &str) -> Vec<User> {
-        self.directory.users_by_email(email)
-    }
-
-    /// The organization with a name. See [`super::State::org_by_name`].
-    pub fn org_by_name(&self, name: &str) -> Option<Org> {
-        self.directory.org_by_name(name)
-    }
-
     /// An organization and one of its users. See [`super::State::member`].
     pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
         self.directory.member(org, user)
@@ -214,18 +204,6 @@ impl Embedded {
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
     pub fn set_defaults(&self, defaults: Defaults) {
         self.directory.set_defaults(defaults);
-    }
-
-    /// The bounds of what people create.
-    pub fn bounds(&self) -> Bounds {
-        self.directory.bounds()
-    }
-
-    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
-    pub fn set_bounds(&self, bounds: Bounds) {
-        self.directory.set_bounds(bounds);
-        // Keys whose time is over by these bounds leave before the next change.
-        self.writer.retire();
     }
 
     /// The key that has, or had, this digest.
