@@ -17,19 +17,19 @@ impl Embedded {
         self.directory.bounds()
     }
 
-    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
+    /// Replaces the bounds of what people create. See [`crate::state::State::set_bounds`].
     pub fn set_bounds(&self, bounds: Bounds) {
         self.directory.set_bounds(bounds);
         // Keys whose time is over by these bounds leave before the next change.
         self.writer.retire();
     }
 
-    /// The users with an email address. See [`super::State::users_by_email`].
+    /// The users with an email address. See [`crate::state::State::users_by_email`].
     pub fn users_by_email(&self, email: &str) -> Vec<User> {
         self.directory.users_by_email(email)
     }
 
-    /// The organization with a name. See [`super::State::org_by_name`].
+    /// The organization with a name. See [`crate::state::State::org_by_name`].
     pub fn org_by_name(&self, name: &str) -> Option<Org> {
         self.directory.org_by_name(name)
     }
