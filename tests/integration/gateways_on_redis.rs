@@ -1,7 +1,7 @@
 //! Gateways on one Redis, as seen by their clients and operators.
 
 use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, until};
 
 /// A gateway on this Redis.
 fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
@@ -58,19 +58,27 @@ fn requests_without_redis_are_refused_and_the_gateway_is_not_ready() {
 #[test]
 fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
     let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
-    let gateway = over(&redis, &upstream, ", on_unavailable: known_keys");
+    let state =
+        format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms, on_unavailable: known_keys }} }}\n", redis.url());
+    let limits = "limits: { key: { requests: 1000000, per: 1s } }\n";
+    let gateway = Gateway::with(&[upstream.address], &format!("{state}{limits}"));
     let (known, unseen) = (gateway.key(), gateway.key());
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/x", &known.text).status, 200);
-    // A gateway that no heartbeat has registered admits nothing without Redis.
-    eventually("the gateway is registered", || redis.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0);
+    // A gateway admits nothing without Redis until it has the reply to its first heartbeat, as the second one shows.
+    let heartbeat = || redis.cli::<Vec<Vec<u8>>>(&["HVALS", "keygate:{gateways}"]);
+    let first = until("the gateway is registered", || Some(heartbeat()).filter(|entries| !entries.is_empty()));
+    eventually("it knows", || heartbeat() != first);
     redis.kill();
-    assert_eq!(client.get("/x", &known.text).status, 200);
+    // Its share of the limit begins empty.
+    eventually("a token has flowed in", || client.get("/x", &known.text).status == 200);
     assert_eq!(client.get("/x", &unseen.text).code(), "state_unavailable");
     assert_eq!(ready(&gateway).0, 200, "it is ready, because it admits known keys");
     let records = gateway.records();
-    let provisional: Vec<bool> = records.iter().rev().map(|record| record.provisional).collect();
-    assert_eq!(provisional, [false, true], "a request whose key is unknown is not recorded");
+    let admitted = records.iter().rev().filter(|record| record.status == Some(200));
+    let provisional: Vec<bool> = admitted.map(|record| record.provisional).collect();
+    assert_eq!(provisional, [false, true]);
+    assert!(records.iter().all(|record| record.key_id.as_ref() != Some(&unseen.id)), "an unknown key is not recorded");
     redis.restart();
     eventually("the service is back, and the offline use is reported", || {
         let response = client.get("/x", &unseen.text);

@@ -39,10 +39,13 @@ impl Setup {
 
     /// With this limit of each person's requests.
     pub fn with_limit(limit: &str) -> Self {
+        Self::with(limit, "")
+    }
+
+    /// A setup with this limit of a person, and more blocks of configuration.
+    pub fn with(limit: &str, more: &str) -> Self {
         let upstream = Upstream::start();
-        let session = format!(
-            "session: {{ origin: http://127.0.0.1:8080, limit: {limit} }}\nlimits: {{ key: {{ requests: 1000000, per: 1h }} }}\n"
-        );
+        let session = format!("session: {{ origin: http://127.0.0.1:8080, limit: {limit} }}\n{more}");
         let gateway = Gateway::with(&[upstream.address], &session);
         let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
             panic!("an org")
