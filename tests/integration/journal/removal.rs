@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use keygate::audit::{Beginning, Settings, VerifyReport};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::support::{assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses};
@@ -85,21 +86,33 @@ fn removed_line_at_the_beginning_is_a_problem() {
     assert!(problems.iter().any(|problem| problem.what.contains("first after removed segments")), "{problems:?}");
 }
 
-/// Rewrites a journal as a version before the record of removals would have written it.
+/// Rewrites a journal as a version before the record of removals would have written it, with the digests that its seals have
+/// then.
 fn make_old(settings: &Settings) {
+    let mut digests: Vec<(String, String)> = Vec::new();
     for path in segment_files(settings) {
         let text = fs::read_to_string(&path).unwrap();
-        let lines = text.lines().map(|line| {
-            let covered = line.rsplit_once(",\"crc\"").unwrap().0;
-            // The last field of a header, or one before others.
-            let old = match covered.strip_suffix("\"first\":1") {
-                Some(before) => format!("{before}\"open\":[]"),
-                None => covered.replacen("\"first\":1,", "\"open\":[],", 1),
-            };
-            format!("{old},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(old.as_bytes()))
-        });
-        fs::write(&path, lines.collect::<String>()).unwrap();
+        let old: String = text.lines().map(|line| old_line(line, &digests)).collect();
+        fs::write(&path, &old).unwrap();
+        digests.push((digest(&text), digest(&old)));
     }
+}
+
+fn old_line(line: &str, digests: &[(String, String)]) -> String {
+    let covered = line.rsplit_once(",\"crc\"").unwrap().0;
+    // The last field of a header, or one before others.
+    let mut old = match covered.strip_suffix("\"first\":1") {
+        Some(before) => format!("{before}\"open\":[]"),
+        None => covered.replacen("\"first\":1,", "\"open\":[],", 1),
+    };
+    for (sealed, now) in digests {
+        old = old.replace(sealed, now);
+    }
+    format!("{old},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(old.as_bytes()))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
