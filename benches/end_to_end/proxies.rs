@@ -135,6 +135,8 @@ impl Proxy {
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address).is_err() {
             assert!(Instant::now() < deadline, "{name} does not start");
+            // Under valgrind a start takes seconds: attempts without a pause would take the processor from it.
+            std::thread::sleep(Duration::from_millis(20));
         }
         proxy
     }

@@ -102,6 +102,12 @@ impl Settings {
         }
     }
 
+    /// True if a key may be refused without asking Redis. Not where scripts get the caller's time: each decision is compared to
+    /// the microsecond then, and a verdict knows the time of a bucket only as exactly as a reply travels.
+    pub(super) fn may_refuse_locally(&self) -> bool {
+        self.clock == Clock::Server
+    }
+
     /// Time in microseconds for which a heartbeat registers this gateway: for as long as it may admit requests after it,
     /// so that the others leave it its share.
     pub(super) fn registration_micros(&self) -> u64 {

@@ -97,7 +97,7 @@ impl Decider {
                 None => self.read_key(&request).await?,
             };
             let Some(key) = found else { return Ok(unknown) };
-            if let Some(decision) = local_refusal::refuse(&key, &request, epoch) {
+            if let Some(decision) = self.refuse_locally(&key, &request, epoch) {
                 return Ok(decision);
             }
             let evaluation = key.refusal(&request).map_or(Evaluation::Allowed, Evaluation::Refused);
@@ -128,6 +128,11 @@ impl Decider {
     /// well be taken slots.
     async fn releases_arrive(&self, key: &CachedKey) -> bool {
         timeout(self.shared.settings.deadline / 4, key.lease.wait_for_report()).await.is_ok()
+    }
+
+    /// A refusal by a local verdict, where verdicts are as exact as the decisions.
+    fn refuse_locally(&self, key: &CachedKey, request: &DecideRequest<'_>, epoch: u64) -> Option<Decision> {
+        self.shared.settings.may_refuse_locally().then(|| local_refusal::refuse(key, request, epoch)).flatten()
     }
 
     /// Reads the key of a digest into the cache: by the id that the presented key contains, else by the digest index.
