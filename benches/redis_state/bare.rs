@@ -35,7 +35,8 @@ impl Bare {
         let per = f64::from(u32::try_from(PLENTY.per.as_micros()).unwrap());
         let (requests, capacity) = (f64::from(PLENTY.requests), f64::from(PLENTY.burst) * per);
         let (forever, lease) = (9e15, 1e7);
-        let numbers = [0.0, forever, requests, per, capacity, f64::from(CONCURRENT), 0.0, 1.0, lease, 1.0, 1.0, 0.0];
+        let numbers =
+            [0.0, forever, requests, per, capacity, f64::from(CONCURRENT), 0.0, 1.0, lease, 1.0, 1.0, 0.0, 0.0];
         numbers.iter().for_each(|number: &f64| question.extend_from_slice(&number.to_le_bytes()));
         let question: String = question.iter().map(|byte| format!("\\{byte:03}")).collect();
         let script = format!("#!lua\nlocal ARGV = {{ ARGV[1], '{question}' }}\n{SCRIPT}");
