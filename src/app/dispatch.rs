@@ -38,8 +38,7 @@ impl ListenerRouter {
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         match (self.role, is_dashboard_path) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => {
-                // Boxed because it is rare, and several times as large as the future of a proxied request, which is moved.
-                own(Box::pin(dashboard.handle(&connection.peer, request)).await)
+                own(dashboard.handle(&connection.peer, request).await)
             }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
             (ListenerRole::Api, true) => own(dashboard.not_found()),
