@@ -1,6 +1,6 @@
 //! The clock of this process: readings of the monotonic and the wall clock, and the discipline between them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ struct ProcessClock {
     wall: Micros,
     /// The clock minus the monotonic time, or [`SLEWING`]: all that most readings need.
     offset: AtomicI64,
+    /// Number of beginnings and ends of comparisons with the wall clock; odd during one.
+    comparisons: AtomicU64,
     discipline: Mutex<Discipline>,
 }
 
@@ -64,18 +66,26 @@ impl ProcessClock {
     fn new(wall: Micros) -> Self {
         let discipline = Discipline::new(wall.0);
         let offset = AtomicI64::new(discipline.offset().unwrap_or(SLEWING));
-        Self { origin: Instant::now(), wall, offset, discipline: Mutex::new(discipline) }
+        Self {
+            origin: Instant::now(),
+            wall,
+            offset,
+            comparisons: AtomicU64::new(0),
+            discipline: Mutex::new(discipline),
+        }
     }
 
     fn now(&self) -> Micros {
         loop {
+            let comparisons = self.comparisons.load(Ordering::Acquire);
             let offset = self.offset.load(Ordering::Acquire);
-            if offset == SLEWING {
+            if offset == SLEWING || comparisons % 2 == 1 {
                 return self.slewing_now();
             }
             let monotonic = self.monotonic();
-            // Read again: with the offset of another moment, a reading could be smaller than an earlier one.
-            if self.offset.load(Ordering::Acquire) == offset {
+            // With the offset of another moment, a reading could be smaller than an earlier one. The offset alone does not
+            // tell: it may have been another one in between.
+            if self.comparisons.load(Ordering::Acquire) == comparisons {
                 return Micros(monotonic.saturating_add_signed(offset));
             }
         }
@@ -92,10 +102,11 @@ impl ProcessClock {
     fn follow(&self, wall: impl Fn() -> Micros) -> Option<Correction> {
         let mut discipline = self.discipline();
         // Readings wait for the lock from here on: none is made with the offset before at a time after the change.
-        self.offset.store(SLEWING, Ordering::Release);
+        self.comparisons.fetch_add(1, Ordering::AcqRel);
         let (next, correction) = discipline.follow(wall().0, self.monotonic());
         *discipline = next;
         self.offset.store(next.offset().unwrap_or(SLEWING), Ordering::Release);
+        self.comparisons.fetch_add(1, Ordering::Release);
         correction
     }
 
