@@ -1,4 +1,4 @@
-//! Task that is aborted when its handle is dropped: work that nobody waits for any more.
+//! Task that is aborted when its handle is dropped, because its result is no longer awaited.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

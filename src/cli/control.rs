@@ -55,7 +55,7 @@ pub(super) fn for_each_page(
     })
 }
 
-/// What performs the operations of a command.
+/// The performer of a command's operations.
 enum Server<'a> {
     /// The running gateway. Each operation has a connection of its own; the first one is open already.
     Gateway(&'a Config, Option<UnixStream>),

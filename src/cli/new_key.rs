@@ -23,7 +23,7 @@ pub(super) fn show(api_key: &ApiKey, key: &Key) -> io::Result<()> {
     Ok(())
 }
 
-/// What follows the key on a terminal.
+/// The lines that follow the key on a terminal.
 fn advice(api_key: &ApiKey) -> Vec<String> {
     let practice = GoodPractice::LINES.iter().map(|line| format!("- {line}"));
     let exports = ["To set it in this shell:".to_owned(), format!("  {}", GoodPractice::export_key(api_key.expose()))];

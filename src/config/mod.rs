@@ -108,7 +108,7 @@ impl Config {
         self.trusted_proxies.iter().chain(proxies).copied().collect()
     }
 
-    /// What an operator should know about a valid configuration: each a sentence for the log.
+    /// Warnings about a valid configuration, each a sentence for the log.
     pub fn warnings(&self) -> Vec<&'static str> {
         let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; list \
             the routes and their permissions";

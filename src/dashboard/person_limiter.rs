@@ -1,8 +1,7 @@
 //! Person limiter: bounds the requests of each signed-in person to the dashboard and its API.
 //!
 //! - A person has one bucket on a gateway, shared by all of their sessions and organizations, and a second one for what
-//!   revokes: whoever uses up the first one, perhaps with a stolen session, does not keep the person from ending that
-//!   session.
+//!   revokes: a stolen session that uses up the first one does not keep the person from ending that session.
 //! - Requests reach the limiter with a live session only, so there are as many buckets as persons at most. Full buckets
 //!   are forgotten.
 

@@ -1,4 +1,4 @@
-//! What people are told where a key is shown.
+//! Advice that accompanies a new key wherever it is shown.
 
 /// Good practice with keys, and the lines that put a key into the environment.
 #[derive(Clone, Copy, Debug)]

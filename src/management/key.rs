@@ -37,7 +37,7 @@ pub struct Key {
     pub previous_until: Option<Micros>,
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
-    /// What its owner should look at.
+    /// Marks for the owner's attention.
     #[serde(default)]
     pub marks: Vec<KeyMark>,
 }
@@ -47,7 +47,7 @@ const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Age of a secret after which its key is marked.
 const OLD: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What the owner of a key that is not revoked should look at.
+/// A mark for the attention of the owner of a key that is not revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyMark {
     /// It was not used for 90 days, or, never used, is that old: it may not be needed any more.
@@ -163,7 +163,7 @@ impl KeyMark {
         }
     }
 
-    /// What to do about it.
+    /// Advice to the owner, a sentence.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Unused => "Revoke it if no program needs it any more.",

@@ -1,7 +1,7 @@
 //! Turns to read the audit journal: what reads cost comes from the same cores and the same disk that requests need.
 //!
 //! - A few reads run at a time, and one for each person.
-//! - The next turn goes to the person who has waited longest for one: whoever asks for much waits for their own results,
+//! - The next turn goes to the person who has waited longest for one: a person with many reads waits for their own results,
 //!   and another person waits for one read at most of each person before them.
 //! - Few reads of a person wait, and few in total; more are refused. A read whose caller is gone leaves the queue.
 
@@ -39,7 +39,7 @@ pub(super) struct ReadPermit {
     person: String,
 }
 
-/// Who reads, and who waits.
+/// The persons who read, and those who wait.
 ///
 /// - No person waits who could read: [`Turns::grant`] follows each change.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl ReadQueue {
         Ok(Waiting { queue: self, receiver })
     }
 
-    /// Sends permits outside of the lock: one that nobody receives comes back by its drop.
+    /// Sends permits outside of the lock: one without a receiver comes back by its drop.
     fn send_grants(&self, mut turns: MutexGuard<'_, Turns>) {
         let grants = turns.grant();
         drop(turns);

@@ -118,7 +118,7 @@ pub enum Change {
         content: Vec<u8>,
         /// Time from which it is no longer handed out.
         expires: Micros,
-        /// Who caused it.
+        /// The cause of the ticket.
         source: TicketSource,
     },
 }

@@ -1,4 +1,4 @@
-//! What the service of a connection can do with the connection itself.
+//! Handle by which a service acts on its connection.
 
 use std::cell::Cell;
 use std::fmt;

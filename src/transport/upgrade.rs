@@ -1,5 +1,4 @@
-//! What the service of a connection may ask of it: to switch to another protocol (RFC 9110, section 7.8), and to reset an
-//! exchange.
+//! Requests of a service to its connection: to switch to another protocol (RFC 9110, section 7.8), and to reset an exchange.
 
 use std::cell::RefCell;
 use std::fmt;

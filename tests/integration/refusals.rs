@@ -17,7 +17,7 @@ use crate::support::gateway::Key;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually, over_http2};
 
-/// One request, and a route that nobody may use.
+/// One request an hour, and a route whose permission no user has.
 const BLOCKS: &str = "
 limits: { key: { requests: 1, per: 1h, burst: 1 } }
 routes: [{ name: admin, path: /admin, permission: 'admin:all' }, { name: rest, path: '/**' }]
@@ -56,7 +56,7 @@ fn raise_limit(gateway: &Gateway, key: &Key) {
     gateway.perform(Operation::LimitKey { key: key.id, limits: Some(limits) });
 }
 
-/// What clients counted is what the journal, the activity and the metrics say.
+/// The journal, the activity and the metrics agree with the clients' own counts.
 #[test]
 fn loops_of_refusals_are_counted_exactly_everywhere() {
     let upstream = Upstream::start();

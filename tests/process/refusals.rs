@@ -85,7 +85,7 @@ impl Attack {
             let loops: Vec<_> = self.loops.iter().map(|of| scope.spawn(|| self.hammer(of, stop))).collect();
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // After a kill there is nobody to refuse it.
+                    // After a kill no gateway runs, so there is no response.
                     let response = self.one("/", &self.good);
                     assert!(response.is_none_or(|response| response.status == 200), "the good key was refused");
                     std::thread::sleep(GOOD_PAUSE);

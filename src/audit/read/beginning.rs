@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::audit::format::segment_event::{Expired, SegmentHeader};
 
-/// What is known of the segments before the first one that is there.
+/// State of a journal's beginning: the reason why the segments before the first one are not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Beginning {
@@ -20,7 +20,7 @@ pub enum Beginning {
     Missing,
 }
 
-/// What a journal says about its removed segments.
+/// The removed segments of a journal, as the journal records them.
 #[derive(Debug, Default)]
 pub(crate) struct Removals {
     /// The first segment that should be there; `None` in journals of earlier versions.

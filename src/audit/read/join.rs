@@ -42,7 +42,7 @@ struct HeaderInfo {
     open: OpenAtBeginning,
 }
 
-/// What a header says about the uses that were open when the segment began.
+/// The uses that were open when the segment began, as its header lists them.
 #[derive(Debug, Default)]
 enum OpenAtBeginning {
     /// Nothing: the header is damaged.

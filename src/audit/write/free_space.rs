@@ -35,8 +35,8 @@ fn is_below_mark(free: u64, mark: u64, was_below: bool) -> bool {
 }
 
 /// The total size that segments may have when no retention is configured: half of the volume, and less where other files
-/// would leave too little free; but never less than a tenth of the volume, since whoever fills the disk with other files
-/// must not erase the journal.
+/// would leave too little free; but never less than a tenth of the volume, since other files that fill the disk must
+/// not erase the journal.
 pub(crate) fn default_limit(space: VolumeSpace, journal: u64, low_water: u64) -> u64 {
     let available = (journal + space.free).saturating_sub(low_water);
     (space.total / 2).min(available).max(space.total / 10)

@@ -45,7 +45,7 @@ struct PendingSignIn {
     oidc: oidc::PendingAuthorization,
 }
 
-/// Whether the provider may ask the user for something.
+/// Interaction with the user that the provider is allowed (`prompt` of OpenID Connect Core 1.0, section 3.1.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
     /// As far as it needs to.

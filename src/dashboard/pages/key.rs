@@ -74,7 +74,7 @@ pub struct KeyDetails {
     pub previous_until: Option<Timestamp>,
     /// Time of revocation.
     pub revoked: Option<Timestamp>,
-    /// What its owner should look at, and what to do about it.
+    /// Marks for the owner's attention, each with advice.
     pub marks: Vec<(&'static str, &'static str)>,
 }
 

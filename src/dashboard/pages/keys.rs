@@ -58,7 +58,7 @@ pub struct KeyRow {
     pub refused_attempt: Option<AttemptCell>,
     /// State.
     pub state: KeyState,
-    /// What its owner should look at, such as `Unused for 90 days`.
+    /// Marks for the owner's attention, such as `Unused for 90 days`.
     pub marks: Vec<&'static str>,
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,

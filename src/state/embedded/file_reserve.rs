@@ -27,7 +27,7 @@ const LEFT_BY_USAGE: u64 = SPARE_PAGES / 4;
 /// Pause between two attempts to add spare pages that have failed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What spare pages are wanted for.
+/// The purpose of a write, by which the spare pages that it may use are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Demand {
     /// A change that adds a record.

@@ -52,7 +52,7 @@ fn has_begun_with(mut stream: &TcpStream, expected: &[u8]) -> bool {
 
 /// 300 requests for a page of uses, of which none waits for its response, delay neither another person nor requests.
 #[test]
-fn abandoned_reads_stop_and_delay_nobody() {
+fn abandoned_reads_stop_and_delay_no_other_person() {
     let limits = "limits: { key: { requests: 1000000, per: 1h } }\n";
     let setup = Setup::with("{ requests: 1000000, per: 1m }", limits);
     let (ada, other) = (setup.member(), setup.other_org("globex"));

@@ -70,8 +70,8 @@ pub(super) async fn keys_are_listed_a_page_at_a_time(state: &State) {
             assert_eq!(walk(state, KeyList { newest_first: true, ..list }, limit).await, newest, "{limit}");
         }
     }
-    let nobody = KeyList { org: fixture.org, owner: Some(UserId::generate()), newest_first: false };
-    assert_eq!(walk(state, nobody, 7).await, []);
+    let no_user = KeyList { org: fixture.org, owner: Some(UserId::generate()), newest_first: false };
+    assert_eq!(walk(state, no_user, 7).await, []);
 }
 
 pub(super) async fn walk_over_keys_is_exact_while_others_come(state: &State) {

@@ -15,7 +15,7 @@ pub(crate) struct Batch {
     pub(crate) header: bool,
     /// Attempts with unknown keys among the events.
     pub(crate) attempts: u64,
-    /// Where the lines of changes by management begin.
+    /// Offset at which the lines of changes by management begin.
     pub(super) changes_from: usize,
     pub(super) completion: Arc<BatchCompletion>,
     /// The completion of the changes; `None` without changes.

@@ -49,7 +49,7 @@ struct FlusherState {
     closed: bool,
 }
 
-/// What becomes of a refusal.
+/// The form in which a refusal is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// It is to be a record of its own.

@@ -12,7 +12,7 @@
 //! gateway's portion of `rate`; the portions add up to at most `rate` (`slots::membership`). A window that begins in the
 //! outage finds at most the shares' capacities, which add up to at most `burst`, and the same inflow.
 //!
-//! What it assumes: the monotonic clocks of the gateways and the clock of Redis run at the same speed, Redis was not set
+//! Assumptions: the monotonic clocks of the gateways and the clock of Redis run at the same speed, Redis was not set
 //! back to an earlier state, and heartbeats of the gateways were answered before the outage.
 //!
 //! - **Only some gateways are cut off**: Redis goes on deciding for the others within the bound, so the excess is at most

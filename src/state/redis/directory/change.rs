@@ -55,7 +55,7 @@ impl Directory {
     async fn change_once(&self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
         let locator = self.revocation_locator(change).await?;
         let written = self.write_change(change, is_retry).await?;
-        // After the change: whoever reads the entry finds no credential valid any more that the change has revoked.
+        // After the change, so that a gateway that reads the entry finds the credential revoked.
         let logged = self.log_revocation(change, locator).await?;
         Ok(logged.map_or(written, |logged| logged.min(written)))
     }

@@ -41,7 +41,7 @@ impl Directory {
         self.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
     }
 
-    /// What other gateways need besides the entry to find the record: a space and the tag of a user's organization, or the
+    /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization, or the
     /// digest of a session. To be called before the change, which removes a session from the index.
     pub(super) async fn revocation_locator(&self, change: &Change) -> Result<Option<String>, CommitError> {
         Ok(match change {

@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// What the exact share is for: with `share: level` the same histories exceed the bound.
+/// The reason for the exact share: with `share: level` the same histories exceed the bound.
 #[test]
 fn level_share_exceeds_the_bound() {
     let quota = Quota { requests: 10, per: Duration::from_secs(5), burst: 12, strict: false };

@@ -51,7 +51,7 @@ pub(super) struct Gateway {
     outage: Option<Micros>,
     share: Option<Share>,
     unreported: u64,
-    /// What it knows of the bucket, for `share: level`.
+    /// Its last knowledge of the bucket, for `share: level`.
     known: Option<UsageState>,
 }
 
