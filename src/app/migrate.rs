@@ -10,9 +10,9 @@ use crate::audit::{self, Journal};
 use crate::metrics::Metrics;
 use crate::migration::{Progress, Report, migrate};
 use crate::state::redis;
-use crate::state::{Embedded, Redis, embedded};
+use crate::state::{Bounds, Embedded, Redis, embedded};
 
-/// Copies all records of the embedded state to the Redis state.
+/// Copies all records of the embedded state to the Redis state. `bounds` are those of what people create.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
@@ -20,6 +20,7 @@ use crate::state::{Embedded, Redis, embedded};
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,
+    bounds: Bounds,
     audit: &audit::Settings,
     progress: &Progress,
 ) -> anyhow::Result<Report> {
@@ -32,7 +33,7 @@ pub async fn copy_state(
     let journal = Journal::open(audit.clone(), Metrics::new().audit).context("cannot open the audit journal")?;
     let copied = async {
         replay_journal(&state, &journal)?;
-        copy_to_redis(&state, to, progress).await
+        copy_to_redis(&state, to, bounds, progress).await
     };
     let copied = copied.await;
     journal.close().await;
@@ -40,11 +41,17 @@ pub async fn copy_state(
     copied
 }
 
-async fn copy_to_redis(from: &Embedded, to: &redis::Settings, progress: &Progress) -> anyhow::Result<Report> {
+async fn copy_to_redis(
+    from: &Embedded,
+    to: &redis::Settings,
+    bounds: Bounds,
+    progress: &Progress,
+) -> anyhow::Result<Report> {
     // No client waits for these commands, so each may take longer than a decision: a quarter of the lease, the most
     // that the configuration allows for a deadline.
     let settings = redis::Settings { deadline: to.deadline.max(to.lease / 4), ..to.clone() };
     let redis = Redis::open(settings).await.context("cannot open the Redis state")?;
+    redis.set_bounds(bounds);
     let copied = migrate(&from.export().await, &redis, progress).await;
     redis.close().await;
     Ok(copied?)

@@ -62,7 +62,7 @@ impl Args {
         telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
         let progress = Progress::default();
         let copied = control::runtime()?.block_on(async {
-            let copying = app::copy_state(from, to, &config.audit, &progress);
+            let copying = app::copy_state(from, to, config.bounds, &config.audit, &progress);
             tokio::select! {
                 copied = copying => copied,
                 never = show_progress(&progress) => match never {},

@@ -1,13 +1,22 @@
-//! Users: a batch of one organization at a time, each with its email address and its place in the list.
+//! Users: a batch of one organization at a time, each with its email address, its place in the list, and the bucket of the
+//! keys that it creates. Of two such buckets the emptier one stays.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::batch::{BATCH, Existing, complete};
 use super::report::{Finding, Mismatch, Progress, Record, Report};
 use super::retry::MigrationError;
+use crate::clock;
 use crate::key::OrgTag;
-use crate::state::redis::import::{ImportError, Importer};
-use crate::state::{OrgExport, User};
+use crate::state::bucket::Bucket;
+use crate::state::redis::import::{ImportError, Importer, UserWrite};
+use crate::state::{OrgExport, User, UserExport};
+
+/// The missing parts of a user.
+pub(super) struct MissingUserParts {
+    /// True when the record is missing; otherwise its bucket is fuller than the source's.
+    pub(super) record: bool,
+}
 
 /// Copies the users of an organization.
 pub(super) async fn copy_users(
@@ -19,12 +28,12 @@ pub(super) async fn copy_users(
     let tag = org.org.tag;
     for batch in org.users.chunks(BATCH) {
         let look_up = async || look_up_users(target, tag, batch).await;
-        let write = async |existing: &[Existing<()>]| write_users(target, tag, batch, existing).await;
+        let write = async |existing: &[Existing<MissingUserParts>]| write_users(target, tag, batch, existing).await;
         let completed = complete(look_up, write).await?;
-        for ((user, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
+        for ((export, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
             match conflict {
-                None => report.users.add_one(matches!(first, Existing::Same)),
-                Some(problem) => report.in_the_way.push(Finding { record: Record::User(user.id), problem }),
+                None => report.users.add_one(first.missing().is_none_or(|missing| !missing.record)),
+                Some(problem) => report.in_the_way.push(Finding { record: Record::User(export.user.id), problem }),
             }
         }
         progress.advance(batch.len());
@@ -32,39 +41,63 @@ pub(super) async fn copy_users(
     Ok(())
 }
 
-/// Looks users up on the target. A user is written whole by one script, so no part of one can be missing.
+/// Looks users up on the target.
 pub(super) async fn look_up_users(
     target: Importer<'_>,
     tag: OrgTag,
-    users: &[User],
-) -> Result<Vec<Existing<()>>, ImportError> {
+    users: &[UserExport],
+) -> Result<Vec<Existing<MissingUserParts>>, ImportError> {
     stream::iter(users.iter().map(|user| look_up_user(target, tag, user))).buffered(BATCH).try_collect().await
 }
 
-async fn look_up_user(target: Importer<'_>, tag: OrgTag, user: &User) -> Result<Existing<()>, ImportError> {
+async fn look_up_user(
+    target: Importer<'_>,
+    tag: OrgTag,
+    export: &UserExport,
+) -> Result<Existing<MissingUserParts>, ImportError> {
+    let user = &export.user;
     if let Some(stored) = target.user(tag, user.id).await? {
         let differences = differences(user, &stored);
-        let same = differences.is_empty();
-        return Ok(if same { Existing::Same } else { Existing::Conflict(Mismatch::Differs(differences)) });
+        if !differences.is_empty() {
+            return Ok(Existing::Conflict(Mismatch::Differs(differences)));
+        }
+        let is_fuller = is_fuller(target, tag, export).await?;
+        let missing = MissingUserParts { record: false };
+        return Ok(if is_fuller { Existing::Incomplete(missing) } else { Existing::Same });
     }
+    let missing = Existing::Incomplete(MissingUserParts { record: true });
     // A removed user has no claim on the email address: another one may have it.
     if user.removed.is_some() {
-        return Ok(Existing::Incomplete(()));
+        return Ok(missing);
     }
     Ok(match target.user_id_by_email(tag, &user.email).await? {
         Some(by) => Existing::Conflict(Mismatch::EmailTaken { email: user.email.clone(), by }),
-        None => Existing::Incomplete(()),
+        None => missing,
     })
+}
+
+/// Returns whether the user may create more keys on the target than on the source.
+async fn is_fuller(target: Importer<'_>, tag: OrgTag, export: &UserExport) -> Result<bool, ImportError> {
+    let Some(source) = export.creation else { return Ok(false) };
+    let stored = target.creation_bucket(tag, export.user.id).await?;
+    let (quota, now) = (target.key_creation(), clock::now());
+    let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
+    Ok(source.level_at(quota, now) < level)
 }
 
 async fn write_users(
     target: Importer<'_>,
     tag: OrgTag,
-    users: &[User],
-    existing: &[Existing<()>],
+    users: &[UserExport],
+    existing: &[Existing<MissingUserParts>],
 ) -> Result<(), ImportError> {
-    let missing = users.iter().zip(existing).filter(|(_, found)| found.missing().is_some());
-    target.create_users(tag, missing.map(|(user, _)| user)).await
+    let incomplete = users.iter().zip(existing).filter_map(|(user, found)| Some((user, found.missing()?)));
+    let writes = incomplete.map(|(UserExport { user, creation }, missing)| UserWrite {
+        user,
+        create: missing.record,
+        creation: *creation,
+    });
+    target.write_users(tag, writes).await
 }
 
 fn differences(user: &User, stored: &User) -> Vec<&'static str> {

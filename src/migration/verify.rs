@@ -12,7 +12,7 @@ use super::keys::{differences, read_users};
 use super::orgs::look_up_orgs;
 use super::report::{Finding, Mismatch, Progress, Record, Report};
 use super::retry::{MigrationError, retry};
-use super::users::look_up_users;
+use super::users::{MissingUserParts, look_up_users};
 use crate::clock;
 use crate::quota::Quota;
 use crate::state::redis::import::{DigestOwner, ImportError, ImportedKey, Importer};
@@ -63,8 +63,14 @@ async fn verify_orgs(target: Importer<'_>, orgs: &[OrgExport]) -> Result<Vec<Fin
 
 async fn verify_users(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
     let existing = look_up_users(target, org.org.tag, &org.users).await?;
-    let records = org.users.iter().map(|user| Record::User(user.id));
-    Ok(findings(records.zip(existing.into_iter().map(mismatch))))
+    let records = org.users.iter().map(|export| Record::User(export.user.id));
+    let mismatches = existing.into_iter().map(|existing| match existing {
+        Existing::Incomplete(MissingUserParts { record: false }) => {
+            Some(Mismatch::Differs(vec!["bucket of key creation"]))
+        }
+        existing => mismatch(existing),
+    });
+    Ok(findings(records.zip(mismatches)))
 }
 
 async fn verify_keys(target: Importer<'_>, keys: &[KeyExport]) -> Result<Vec<Finding>, ImportError> {
@@ -105,7 +111,7 @@ async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mism
 async fn verify_lists(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
     let tag = org.org.tag;
     let users = target.user_ids(tag).await?;
-    Ok(unlisted(&users, org.users.iter().map(|user| user.id), Record::User))
+    Ok(unlisted(&users, org.users.iter().map(|export| export.user.id), Record::User))
 }
 
 fn findings(mismatches: impl Iterator<Item = (Record, Option<Mismatch>)>) -> Vec<Finding> {

@@ -3,6 +3,7 @@
 
 use super::bucket::Bucket;
 use super::{Key, Org, User};
+use crate::clock::Micros;
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 
@@ -21,9 +22,27 @@ pub struct OrgExport {
     /// Its record.
     pub org: Org,
     /// Its users, removed ones too.
-    pub users: Vec<User>,
+    pub users: Vec<UserExport>,
     /// Its keys, revoked ones and session quota keys too.
     pub keys: Vec<KeyExport>,
+}
+
+/// A user, and the bucket of the keys that the user creates.
+#[derive(Clone, Debug)]
+pub struct UserExport {
+    /// The record.
+    pub user: User,
+    /// The bucket; none before the user has created a key.
+    pub creation: Option<CreationBucket>,
+}
+
+/// The bucket of the keys that a user creates and rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreationBucket {
+    /// The bucket.
+    pub bucket: Bucket,
+    /// The `per` that its level is measured in, in microseconds.
+    pub per_us: u64,
 }
 
 /// A key with its digests and its bucket.
@@ -41,6 +60,13 @@ pub struct KeyExport {
     pub bucket: Bucket,
     /// The quota that the bucket is measured in.
     pub quota: Quota,
+}
+
+impl CreationBucket {
+    /// Its level under a quota, at a time.
+    pub fn level_at(&self, quota: Quota, now: Micros) -> i64 {
+        self.bucket.convert(self.per_us, quota).refill(quota, now).level
+    }
 }
 
 impl KeyExport {

@@ -44,7 +44,7 @@ pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
 pub use defaults::Defaults;
 pub use embedded::Embedded;
 pub use error::{ChangeError, StorageError, Unavailable};
-pub use export::{KeyExport, OrgExport, StateExport};
+pub use export::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
 pub use permit::Permit;
 pub use records::{Key, Org, User};

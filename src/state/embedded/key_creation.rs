@@ -1,13 +1,15 @@
 //! Bounds of the keys that people create, checked in the transaction that creates or rotates one.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::sql::{classify_error, execute, integer, micros};
+use super::sql::{classify_error, execute, for_each_row, integer, micros, text};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Bounds, Change, ChangeError};
+use crate::state::{Bounds, Change, ChangeError, CreationBucket};
 
 /// Checks a change that a person asked for and that is written already: the caller rolls it back after an error.
 pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -43,4 +45,16 @@ fn draw(sql: &Connection, person: UserId, quota: Quota, now: Micros) -> Result<(
     let (per, at) = (integer(quota.per_micros()), integer(taken.at.0));
     let write = "INSERT OR REPLACE INTO key_creation (user, level, per, at) VALUES (?1, ?2, ?3, ?4)";
     execute(sql, write, params![person, taken.level, per, at]).map(drop)
+}
+
+/// The buckets of all persons that have created keys.
+pub(super) fn read_all(sql: &Connection) -> rusqlite::Result<HashMap<UserId, CreationBucket>> {
+    let mut buckets = HashMap::new();
+    for_each_row(sql, "SELECT user, level, per, at FROM key_creation", |row| {
+        let bucket = Bucket { level: row.get("level")?, at: micros(row.get("at")?) };
+        let per_us = micros(row.get("per")?).0;
+        buckets.insert(text(row, "user")?, CreationBucket { bucket, per_us });
+        Ok(())
+    })?;
+    Ok(buckets)
 }

@@ -227,7 +227,8 @@ impl Embedded {
 
     /// Exports all records, to be copied to another state. The state must not be changed or used meanwhile.
     pub async fn export(&self) -> StateExport {
-        self.directory.export(self.writer.read_retired(None).await)
+        let (retired, creation) = (self.writer.read_retired(None).await, self.writer.read_creation().await);
+        self.directory.export(retired, &creation)
     }
 
     /// Requests in flight of all organizations together.

@@ -6,6 +6,7 @@
 //! - Each second, and at the end, the usage of dirty keys is written back; each minute, and at the end, uses and expiries
 //!   of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -15,15 +16,16 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::clock::{self, Micros};
+use crate::identity::UserId;
 use crate::key::{KeyDigest, KeyId};
 use crate::session::TokenDigest;
-use crate::state::{Change, ChangeError};
+use crate::state::{Change, ChangeError, CreationBucket};
 
 use super::directory::{Directory, StoredKey};
 use super::file_reserve::{Demand, FileReserve};
 use super::key_record::KeyRecord;
 use super::operation::{Operation, Reply, Request, unavailable};
-use super::{changes, load, tickets};
+use super::{changes, key_creation, load, tickets};
 
 /// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,12 +48,17 @@ enum Message {
     Retire,
     /// Answered with retired keys: the one with this id, or all of them.
     ReadRetired(Option<KeyId>, oneshot::Sender<RetiredKeys>),
+    /// Answered with the buckets of all persons that have created keys.
+    ReadCreation(oneshot::Sender<CreationBuckets>),
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
 
 /// Retired keys, with the digests that each had before.
 pub(super) type RetiredKeys = Vec<(StoredKey, Vec<KeyDigest>)>;
+
+/// The buckets of the keys that persons create.
+pub(super) type CreationBuckets = HashMap<UserId, CreationBucket>;
 
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
@@ -116,6 +123,15 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         if self.sender.send(Message::ReadRetired(id, reply)).is_err() {
             return Vec::new();
+        }
+        answer.await.unwrap_or_default()
+    }
+
+    /// Reads the buckets of the keys that persons create. None when the state is closed.
+    pub(super) async fn read_creation(&self) -> CreationBuckets {
+        let (reply, answer) = oneshot::channel();
+        if self.sender.send(Message::ReadCreation(reply)).is_err() {
+            return CreationBuckets::new();
         }
         answer.await.unwrap_or_default()
     }
@@ -200,6 +216,12 @@ impl WriterThread {
                     let _ = reply.send(load::read_retired(&self.connection, id).unwrap_or_else(|error| {
                         tracing::error!(%error, "cannot read retired keys from the state file");
                         Vec::new()
+                    }));
+                }
+                Ok(Message::ReadCreation(reply)) => {
+                    let _ = reply.send(key_creation::read_all(&self.connection).unwrap_or_else(|error| {
+                        tracing::error!(%error, "cannot read the buckets of key creation from the state file");
+                        CreationBuckets::new()
                     }));
                 }
                 Ok(Message::Close(ack)) => return (requests, Some(Some(ack))),

@@ -1,7 +1,7 @@
-//! The background tasks of the process: heartbeat, reports of uses that were admitted offline, assertion of revocations, and
-//! the reader of the revocation log.
+//! The background tasks of the process: registration of this gateway, visits to the slot leases, reports of uses that
+//! were admitted offline, assertion of revocations, and the reader of the revocation log.
 //!
-//! They run side by side: reports that take long, because there are many, delay no heartbeat.
+//! They run side by side: what takes long in one of them delays no other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::client::{ClientShared, RedisClient};
 use super::decide::Decider;
 use super::revocation_reader::RevocationReader;
-use super::slots::{Heartbeat, SlotLeases};
+use super::slots::{SlotLeases, keep_registered, visit_leases};
 
 /// Pause between reports of uses that were admitted offline: as long as between two visits to the leases.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,29 +25,23 @@ pub(super) struct Maintenance(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
 impl Maintenance {
     /// Starts the tasks on the current runtime. `decider` has a client of its own, so that no decision waits behind a
-    /// report. The tasks are apart, so that none delays the heartbeat.
+    /// report.
     pub(super) fn start(
         slots: Arc<SlotLeases>,
         decider: Decider,
         client: RedisClient,
-        lease: Duration,
         assertion: impl Future<Output = ()> + Send + 'static,
         reader: RevocationReader,
     ) -> Self {
-        let heartbeat = tokio::spawn(async move {
-            let mut heartbeat = Heartbeat::new(lease);
-            loop {
-                heartbeat.renew_registration(&slots, &client).await;
-                heartbeat.run_round(&slots, &client).await;
-            }
-        });
+        let registration = tokio::spawn(keep_registered(Arc::clone(&slots), client.clone()));
+        let visits = tokio::spawn(visit_leases(slots, client));
         let reports = tokio::spawn(async move {
             loop {
                 decider.flush_unreported().await;
                 sleep(REPORT_INTERVAL).await;
             }
         });
-        let tasks = vec![heartbeat, reports, tokio::spawn(assertion), tokio::spawn(reader.run())];
+        let tasks = vec![registration, visits, reports, tokio::spawn(assertion), tokio::spawn(reader.run())];
         Self(Arc::new(Mutex::new(tasks)))
     }
 

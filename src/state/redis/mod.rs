@@ -177,8 +177,7 @@ impl Redis {
         let names = RecordNames::new(&settings.prefix);
         let reader =
             RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations), failovers);
-        let (lease, heartbeat_slots) = (settings.lease, Arc::clone(&slots));
-        let maintenance = Maintenance::start(heartbeat_slots, background_decider, background, lease, assertion, reader);
+        let maintenance = Maintenance::start(Arc::clone(&slots), background_decider, background, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };

@@ -118,6 +118,11 @@ impl Settings {
         u64::try_from((self.lease + admits).as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// Longest time between two renewals of a lease and of the registration: two of them may be lost.
+    pub(super) fn renew_interval(&self) -> Duration {
+        self.lease / 3
+    }
+
     /// The lease in microseconds, as the scripts take it.
     pub(super) fn lease_micros(&self) -> u64 {
         u64::try_from(self.lease.as_micros()).unwrap_or(u64::MAX)

@@ -64,7 +64,7 @@ fn keys_of_a_user_removed_during_the_copy_are_denied() {
             redis.cli::<()>(&["FLUSHDB"]);
             let removed = async |org: &OrgExport| {
                 for user in &org.users {
-                    let remove = Change::RemoveUser { org: org.org.id, user: user.id, at: keygate::clock::now() };
+                    let remove = Change::RemoveUser { org: org.org.id, user: user.user.id, at: keygate::clock::now() };
                     while target.users(org.org.id).await.unwrap().is_empty() {}
                     // In each round the removal comes a few replies later after the user was copied.
                     for _ in 0..round {

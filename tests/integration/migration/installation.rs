@@ -69,6 +69,11 @@ audit: {{ path: audit }}
         std::fs::write(&self.config, text).unwrap();
     }
 
+    /// Changes the configuration.
+    pub(super) fn change(&self, change: impl FnOnce(&str) -> String) {
+        std::fs::write(&self.config, change(&std::fs::read_to_string(&self.config).unwrap())).unwrap();
+    }
+
     /// The configuration, before the move: only the embedded state.
     pub(super) fn before(&self) -> Config {
         let config = self.config();

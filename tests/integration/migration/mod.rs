@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use keygate::app;
 use keygate::audit::Use;
+use keygate::identity::UserId;
 use keygate::key::KeyDigest;
 use keygate::metrics::Metrics;
-use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State, is_session_quota_digest};
+use keygate::state::{Change, ChangeError, DecideRequest, Decision, Org, RouteAccess, State, is_session_quota_digest};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -16,7 +17,7 @@ mod records;
 mod installation;
 
 use self::installation::{COPY, Installation, content, decisions, listed, rate_limits, runtime};
-use self::records::{OVERLAP, RecordMaker};
+use self::records::{OVERLAP, RecordMaker, new_key};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
 
@@ -93,6 +94,65 @@ fn bucket_is_copied_to_the_microsecond() {
         let wanted = [level, key.bucket.at.0, key.quota.per_micros(), key.key.uses, used];
         assert_eq!(numbers, wanted.map(|number| number as f64), "{}", key.key.name);
     }
+}
+
+/// Creates keys as a person until the person's bucket is empty. Returns how many.
+async fn create_until_limited(state: &State, org: &Org, person: UserId) -> usize {
+    let mut created = 0;
+    loop {
+        let (key, digest) = new_key(org, person, "more");
+        let change = Change::ByPerson { person, change: Box::new(Change::CreateKey { key, digest }) };
+        match state.change(change).await {
+            Ok(()) => created += 1,
+            Err(ChangeError::KeyCreationLimited { .. }) => return created,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A second copy takes over what was used since, and gives nothing back that was used on the target.
+#[test]
+fn bucket_of_key_creation_is_copied() {
+    let redis = Redis::start();
+    let installation = Installation::moving_to(&[redis.url()], "");
+    installation.change(|text| text.replace("{ key:", "{ key_creation: { requests: 1, per: 24h, burst: 10 }, key:"));
+    let bounds = installation.config().bounds;
+    let source = || {
+        let state = State::Embedded(installation.source());
+        state.set_bounds(bounds);
+        state
+    };
+    let (org, users) = {
+        let state = source();
+        let mut maker = RecordMaker::new(&state);
+        runtime().block_on(async {
+            let org = maker.org("acme").await;
+            let users = [maker.user(&org, "ada@example.com").await, maker.user(&org, "bob@example.com").await];
+            maker.keys_by(&org, users[0], 3).await;
+            (org, users)
+        })
+    };
+    assert_eq!(counts(&installation.copy(), "copied"), [1, 2, 3, 3]);
+    let before = content(std::slice::from_ref(&redis));
+    assert_eq!(counts(&installation.copy(), "copied"), [0; 4]);
+    assert_eq!(content(std::slice::from_ref(&redis)), before, "a second run changes nothing");
+    runtime().block_on(RecordMaker::new(&source()).keys_by(&org, users[0], 2));
+    assert_eq!(counts(&installation.copy(), "copied"), [0, 0, 2, 2]);
+    let left_on_target = || {
+        runtime().block_on(async {
+            let target = installation.target().await;
+            target.set_bounds(bounds);
+            let left = [
+                create_until_limited(&target, &org, users[0]).await,
+                create_until_limited(&target, &org, users[1]).await,
+            ];
+            target.close().await;
+            left
+        })
+    };
+    assert_eq!(left_on_target(), [5, 10]);
+    installation.copy();
+    assert_eq!(left_on_target(), [0, 0]);
 }
 
 #[test]

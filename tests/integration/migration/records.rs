@@ -79,6 +79,16 @@ impl<'a> RecordMaker<'a> {
         (id, digest)
     }
 
+    /// Creates keys as their user, with tokens of the user's bucket.
+    pub(super) async fn keys_by(&mut self, org: &Org, person: UserId, count: usize) {
+        for number in 0..count {
+            let (key, digest) = new_key(org, person, &format!("own {number}"));
+            let change = Box::new(Change::CreateKey { key, digest });
+            self.change(Change::ByPerson { person, change }).await;
+            self.digests.push(digest);
+        }
+    }
+
     async fn rotate(&mut self, key: KeyId, overlap: Duration) {
         let digest = PlainKey::generate(key).unwrap().digest();
         let previous_until = self.now.after(overlap);

@@ -1,20 +1,36 @@
 //! Several gateways on one Redis: what one of them revokes ends at all of them, and nothing is missed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use keygate::admin::Operation;
 use keygate::audit::Outcome;
 
+use super::reasons::{open_tunnel_with, session_of};
 use super::upstream::Endless;
-use super::{End, ROUTES, assert_open, end_of, open_tunnel};
-use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, eventually};
+use super::{End, LIMIT, ROUTES, assert_open, end_of, open_tunnel, try_open_tunnel};
+use crate::sign_in::fixture::{self, PERSON, member, sessions};
+use crate::support::gateway::Key;
+use crate::support::redis::{Proxy, Redis};
+use crate::support::{Client, Gateway, eventually, is_strict, until};
 
 /// Name of the record of the revocation log.
 const LOG: &str = "keygate:{revocations}";
 
 fn gateways<const N: usize>(redis: &Redis, upstream: &Endless) -> [Gateway; N] {
-    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms }} }}\n{ROUTES}", redis.url());
-    [(); N].map(|()| Gateway::with(&[upstream.address], &state))
+    [(); N].map(|()| gateway(&redis.url(), upstream, ""))
+}
+
+/// A gateway over the Redis at this URL, with more blocks of configuration.
+fn gateway(url: &str, upstream: &Endless, more: &str) -> Gateway {
+    let state = format!("\nstate: {{ redis: {{ url: '{url}', deadline: 500ms }} }}\n{ROUTES}{more}");
+    Gateway::with(&[upstream.address], &state)
+}
+
+/// Asserts that an exchange ended in time; on a busy machine, that it ended long before the check of every minute.
+#[track_caller]
+fn assert_in_time(acknowledged: Instant) {
+    let (took, limit) = (acknowledged.elapsed(), if is_strict() { LIMIT } else { 10 * LIMIT });
+    assert!(took < limit, "the exchange went on for {took:?} after the end of its session was acknowledged");
 }
 
 #[test]
@@ -43,6 +59,79 @@ fn revocation_at_one_gateway_ends_exchanges_at_all() {
     assert!(two.records().iter().all(|record| record.outcome == Outcome::Terminated));
     upstream.until_all_ended();
     eventually("no slot is held", || one.explain_in_flight(&stranger) == 0);
+}
+
+#[test]
+fn session_that_ended_at_one_gateway_ends_its_exchanges_at_all_within_a_second() {
+    let (redis, upstream) = (Redis::start(), Endless::start());
+    let [one, two] = [(); 2].map(|()| gateway(&redis.url(), &upstream, &fixture::session(&[], "")));
+    let person = member(&one, "acme", PERSON, &[]);
+    let [first, second, third] = [(); 3].map(|()| session_of(&one, person));
+    let of_first = open_tunnel_with(&two, &first);
+    let [mut of_second, mut of_third] = [&second, &third].map(|session| open_tunnel_with(&two, session));
+    one.perform(Operation::EndSession { session: sessions(&one)[0].id });
+    let acknowledged = Instant::now();
+    assert_eq!(end_of(of_first), End::Reset);
+    assert_in_time(acknowledged);
+    [&mut of_second, &mut of_third].into_iter().for_each(assert_open);
+    one.perform(Operation::EndSessions { org: "acme".into(), user: PERSON.into() });
+    let acknowledged = Instant::now();
+    assert_eq!([end_of(of_second), end_of(of_third)], [End::Reset; 2]);
+    assert_in_time(acknowledged);
+    assert_eq!(two.metric("keygate_exchanges_terminated_total{reason=\"session\"}"), 3.0);
+    eventually("no slot is held", || two.metric("keygate_in_flight") == 0.0);
+}
+
+/// A primary dies with a revocation and a slot that no replica has: the revocation ends what is open at a gateway that
+/// never read of it, and the new primary counts every slot that is held.
+#[test]
+fn failover_undoes_no_revocation_and_loses_no_slot_of_open_exchanges() {
+    const SLOTS: u32 = 4;
+    let servers = Redis::options().start_many(2);
+    let ([old, new], upstream) = (&*servers, Endless::start()) else { panic!("two servers") };
+    let proxies = [(); 2].map(|()| Proxy::to(old.address()));
+    let [one, two] = proxies.each_ref().map(|proxy| gateway(&proxy.url(), &upstream, ""));
+    let (revoked, good) = (one.key(), one.key());
+    one.perform(Operation::LimitOrg { org: good.org.to_string(), concurrent: Some(SLOTS) });
+    let of_revoked = open_tunnel(&two, &revoked.text);
+    let mut kept = vec![open_tunnel(&one, &good.text), open_tunnel(&two, &good.text), open_tunnel(&two, &good.text)];
+    new.cli::<()>(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+    until("the replica follows", || (new.info("replication", "master_link_status") == "up").then_some(()));
+    old.cli::<u64>(&["WAIT", "1", "0"]);
+    new.cli::<()>(&["REPLICAOF", "NO", "ONE"]);
+    // Cut off: this gateway cannot read the revocation in the log of the old primary.
+    proxies[1].refuse(true);
+    proxies[1].cut();
+    one.revoke(&revoked);
+    kept.push(open_tunnel(&one, &good.text));
+    assert_eq!([slots_taken(old, &good), slots_taken(new, &good)], [SLOTS, SLOTS - 1]);
+    old.kill();
+    for proxy in &proxies {
+        proxy.redirect(new.address());
+        proxy.cut();
+        proxy.refuse(false);
+    }
+    assert_eq!(end_of(of_revoked), End::Reset);
+    for gateway in [&one, &two] {
+        assert_eq!(Client::connect(gateway.address).get("/x", &revoked.text).code(), "invalid_token");
+    }
+    eventually("all slots are counted", || slots_taken(new, &good) == SLOTS);
+    kept.iter_mut().for_each(assert_open);
+    for gateway in [&one, &two] {
+        assert!(try_open_tunnel(gateway.address, &good.text).is_none(), "the limit is reached");
+    }
+    drop(kept.pop());
+    kept.push(until("one slot is free", || try_open_tunnel(two.address, &good.text)));
+    assert!(try_open_tunnel(one.address, &good.text).is_none(), "one slot was free");
+    drop(kept);
+    eventually("no slot is taken", || slots_taken(new, &good) == 0);
+}
+
+/// Slots of the organization of a key that are taken, as a server counts them.
+fn slots_taken(server: &Redis, key: &Key) -> u32 {
+    let live: Vec<u8> = server.cli(&["HGET", &format!("keygate:{{{}}}:org", key.id.tag().as_str()), "live"]);
+    let [_, taken, ..] = live.as_chunks::<8>().0 else { panic!("the slots are there") };
+    f64::from_le_bytes(*taken) as u32
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn session_that_goes_unused_ends_its_exchanges_when_it_expires() {
 }
 
 /// Signs in by a link; returns the session's cookie.
-fn session_of(gateway: &Gateway, person: Member) -> String {
+pub(super) fn session_of(gateway: &Gateway, person: Member) -> String {
     let ask = Operation::LinkSession { org: person.org.to_string(), user: person.user.to_string() };
     let Reply::Link { link } = gateway.perform(ask) else { panic!("not a link") };
     let mut browser = GatewayBrowser::new(gateway);
@@ -129,7 +129,7 @@ fn session_of(gateway: &Gateway, person: Member) -> String {
     format!("{SESSION}={}", browser.session())
 }
 
-fn open_tunnel_with(gateway: &Gateway, cookie: &str) -> TcpStream {
+pub(super) fn open_tunnel_with(gateway: &Gateway, cookie: &str) -> TcpStream {
     let fields = [&UPGRADE[..], &[("Sec-Fetch-Site", "same-origin"), ("Cookie", cookie)]].concat();
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -34,6 +34,7 @@ mod redis_pages;
 mod redis_outages;
 mod redis_shares;
 mod redis_load;
+mod redis_heartbeat;
 mod redis_size;
 mod redis_deployments;
 mod redis_failovers;

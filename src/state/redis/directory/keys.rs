@@ -16,7 +16,7 @@ use crate::state::redis::packed::{unpack_signed, unsigned};
 use crate::state::redis::record_codec::StoredKey;
 use crate::state::redis::record_names::{hex, org_slot};
 use crate::state::redis::revocations::Revocation;
-use crate::state::{ChangeError, Key, User};
+use crate::state::{ChangeError, CreationBucket, Key, User};
 
 /// Check of a new key.
 enum NewKeyCheck {
@@ -111,21 +111,28 @@ impl Directory {
     /// The token that a person needs; none for the operator.
     async fn creation_token(&self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
         let Some(person) = person else { return Ok(None) };
-        let (record, quota) = (self.shared.names.user(tag, person), self.bounds().key_creation);
+        let (quota, now) = (self.bounds().key_creation, clock::now());
+        let stored = self.read_creation_bucket(tag, person).await?;
+        let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
+        // The server decides by its own clock; one microsecond stands for "try again now".
+        let wait_us = bucket.refill(quota, now).token_in_us(quota).max(1);
+        Ok(Some(CreationToken { record: self.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
+    }
+
+    /// The bucket of the keys that a user creates; none before the first.
+    pub(in crate::state::redis) async fn read_creation_bucket(
+        &self,
+        tag: OrgTag,
+        user: UserId,
+    ) -> Result<Option<CreationBucket>, CommandError> {
         let mut query = cmd("HGET");
-        query.arg(&record).arg("creation");
+        query.arg(self.shared.names.user(tag, user)).arg("creation");
         let packed = self.client.send(org_slot(tag), &query).await?;
         let packed = Option::<Vec<u8>>::from_redis_value(packed).map_err(|_| CommandError::UnexpectedReply)?;
-        let now = clock::now();
-        let bucket = match packed {
-            Some(packed) => {
-                let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
-                Bucket { level, at: Micros(unsigned(at)) }.convert(unsigned(per_us), quota).refill(quota, now)
-            }
-            None => Bucket::full(quota, now),
-        };
-        // The server decides by its own clock; one microsecond stands for "try again now".
-        Ok(Some(CreationToken { record, quota: quota_numbers(quota), wait_us: bucket.token_in_us(quota).max(1) }))
+        let Some(packed) = packed else { return Ok(None) };
+        let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
+        let bucket = Bucket { level, at: Micros(unsigned(at)) };
+        Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
 
     pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, CommitError> {

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::record_fields::quota_numbers;
 use crate::clock::Micros;
 use crate::quota::Quota;
+use crate::state::CreationBucket;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::{Version, new_version};
@@ -126,6 +127,12 @@ impl<F> Transaction<F> {
     /// Takes a token from the bucket of the keys that a user creates.
     pub(in crate::state::redis) fn take_token(&mut self, record: Record, quota: &serde_json::Value) {
         self.write(("take", record, quota));
+    }
+
+    /// Makes the bucket of the keys that a user creates as empty as this one, if it is fuller.
+    pub(in crate::state::redis) fn limit_tokens(&mut self, record: Record, from: &CreationBucket, quota: Quota) {
+        let Bucket { level, at } = from.bucket;
+        self.write(("limit", record, level, at, from.per_us, quota_numbers(quota)));
     }
 
     /// Deletes a record.

@@ -20,7 +20,7 @@ use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::{Key, Org, User};
+use crate::state::{CreationBucket, Key, Org, User};
 
 mod confirm;
 mod error;
@@ -28,7 +28,7 @@ mod write;
 
 pub use confirm::Confirmation;
 pub use error::ImportError;
-pub use write::{DigestClaim, KeyWrite};
+pub use write::{DigestClaim, KeyWrite, UserWrite};
 
 /// Time to wait for the servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -108,6 +108,16 @@ impl<'a> Importer<'a> {
     /// A user of the organization with a tag.
     pub async fn user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
         Ok(self.0.read_user(tag, user).await?)
+    }
+
+    /// The quota of the keys that a user creates.
+    pub fn key_creation(&self) -> Quota {
+        self.0.bounds().key_creation
+    }
+
+    /// The bucket of the keys that a user creates; none before the first.
+    pub async fn creation_bucket(&self, tag: OrgTag, user: UserId) -> Result<Option<CreationBucket>, ImportError> {
+        Ok(self.0.read_creation_bucket(tag, user).await?)
     }
 
     /// The id, as text, of the user of an organization with an email address.

@@ -7,7 +7,7 @@ use crate::state::redis::client::hash_slot;
 use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
-use crate::state::{KeyExport, Org, User};
+use crate::state::{CreationBucket, KeyExport, Org, User};
 
 /// A digest to be claimed for a key.
 #[derive(Clone, Copy)]
@@ -18,6 +18,17 @@ pub struct DigestClaim {
     pub key: KeyId,
     /// The key that abandoned the digest; none when no key has claimed it before.
     pub abandoned_by: Option<KeyId>,
+}
+
+/// A write to a user's record.
+#[derive(Clone, Copy)]
+pub struct UserWrite<'a> {
+    /// The user.
+    pub user: &'a User,
+    /// True to create the record; the user exists otherwise.
+    pub create: bool,
+    /// The bucket of the keys that the user creates, which the target's is not to be fuller than.
+    pub creation: Option<CreationBucket>,
 }
 
 /// A write to a key's record.
@@ -64,24 +75,35 @@ impl Importer<'_> {
         self.commit(orgs_slot(), transaction).await
     }
 
-    /// Creates users of an organization, in this order, and claims the email addresses of those that are not removed.
-    pub async fn create_users(&self, tag: OrgTag, users: impl Iterator<Item = &User>) -> Result<(), ImportError> {
+    /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are claimed.
+    pub async fn write_users(
+        &self,
+        tag: OrgTag,
+        writes: impl Iterator<Item = UserWrite<'_>>,
+    ) -> Result<(), ImportError> {
         let names = &self.0.shared.names;
         let records = [names.org(tag), names.emails(tag), names.users(tag)];
         let mut transaction = self.0.transaction();
         let [org, emails, list] = records.map(|name| transaction.record(name));
         transaction.check(Check::Present(org), CommitError::Conflict);
-        for user in users {
-            self.0.index_email(user).await?;
+        for UserWrite { user, create, creation } in writes {
             let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
-            transaction.check(Check::Absent(record), CommitError::Conflict);
-            if user.removed.is_none() {
-                transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);
-                transaction.set_field(emails, &user.email, &id);
+            if create {
+                self.0.index_email(user).await?;
+                transaction.check(Check::Absent(record), CommitError::Conflict);
+                if user.removed.is_none() {
+                    transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);
+                    transaction.set_field(emails, &user.email, &id);
+                }
+                transaction.set(record, &user_fields(user));
+                transaction.set_field(record, "version", &new_version()?);
+                transaction.append(list, &id);
+            } else {
+                transaction.check(Check::Present(record), CommitError::Conflict);
             }
-            transaction.set(record, &user_fields(user));
-            transaction.set_field(record, "version", &new_version()?);
-            transaction.append(list, &id);
+            if let Some(creation) = creation {
+                transaction.limit_tokens(record, &creation, self.key_creation());
+            }
         }
         self.commit(org_slot(tag), transaction).await
     }

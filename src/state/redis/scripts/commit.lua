@@ -15,6 +15,7 @@
 --         "remove" key value         of a set
 --         "trim" key count           removes so many values from the beginning of a list
 --         "take" key quota           takes a token from the user's bucket of keys to create
+--         "limit" key level at per quota   makes the user's bucket of keys to create as empty as this one, if it is fuller
 --         "expire" key time          expiry, in milliseconds since the Unix epoch
 --         "rank" key score value | "unrank" key value     of a sorted set
 --         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
@@ -75,6 +76,12 @@ local writes = {
   take = function(key, quota)
     local level, at = creation(key, quota)
     call('HSET', key, 'creation', struct.pack('<ddd', level - quota.per, at, quota.per))
+  end,
+  limit = function(key, level, at, was, quota)
+    local now_level = level
+    if was ~= quota.per then now_level = converted(level, was, quota.per, quota.capacity) end
+    now_level = refilled(now_level, at, quota.requests, quota.capacity, time(change.now))
+    if now_level < creation(key, quota) then call('HSET', key, 'creation', struct.pack('<ddd', level, at, was)) end
   end,
   drop = function(key) call('DEL', key) end,
   expire = function(key, at) call('PEXPIREAT', key, string.format('%.0f', at)) end,

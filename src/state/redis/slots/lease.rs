@@ -44,8 +44,10 @@ pub(super) struct LeaseData {
     pub(super) state: LeaseState,
     /// Commands sent so far.
     pub(super) commands: u64,
-    /// `commands` at the last visit of the heartbeat: equal when no decision came since.
+    /// `commands` in the last round of the heartbeat: equal when no decision came since.
     pub(super) commands_at_visit: u64,
+    /// Visits of the heartbeat that go on.
+    pub(super) visits: u32,
     /// Begin of the last command that renewed the lease.
     pub(super) renewed: Instant,
     /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
@@ -104,6 +106,7 @@ impl SlotLease {
             state: LeaseState::Unregistered,
             commands: 0,
             commands_at_visit: 0,
+            visits: 0,
             renewed: Instant::now(),
             near_limit: false,
             doubts: 0,

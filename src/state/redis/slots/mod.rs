@@ -41,6 +41,7 @@
 
 mod membership;
 mod outage;
+mod registration;
 mod heartbeat;
 mod slot_leases;
 mod slot_report;
@@ -49,11 +50,12 @@ mod active_set;
 #[cfg(test)]
 mod tests;
 
-pub(super) use heartbeat::Heartbeat;
+pub(super) use heartbeat::visit_leases;
 pub use lease::Permit;
 pub(super) use lease::SlotLease;
 pub(super) use membership::Portion;
 #[cfg(test)]
 pub(super) use membership::{Membership, OtherGateway};
+pub(super) use registration::keep_registered;
 pub(super) use slot_leases::SlotLeases;
 pub(super) use slot_report::PendingReport;

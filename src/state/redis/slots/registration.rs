@@ -1,0 +1,56 @@
+//! The registration of this gateway among the live ones (`membership`), and its end.
+//!
+//! - It is renewed several times per lease time; at every [`RETRY_INTERVAL`] while not every gateway has seen every other
+//!   one, or while Redis does not confirm it.
+//! - It has a task of its own: no visit to a lease delays it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::sleep;
+
+use super::membership::Membership;
+use super::slot_leases::SlotLeases;
+use crate::clock;
+use crate::state::redis::client::{CommandError, RedisClient};
+use crate::state::redis::record_names::gateways_slot;
+
+/// Interval until all gateways know of each other: they divide limits in an outage, which may begin at any time.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Keeps this gateway registered for as long as the task lives.
+pub(in crate::state::redis) async fn keep_registered(slots: Arc<SlotLeases>, client: RedisClient) {
+    loop {
+        let is_settled = slots.register(&client).await.unwrap_or(false);
+        sleep(if is_settled { slots.settings.renew_interval() } else { RETRY_INTERVAL }).await;
+    }
+}
+
+impl SlotLeases {
+    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration.
+    pub(in crate::state::redis) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
+        self.report_all(client).await;
+        self.send_heartbeat(client, 0).await.map(drop)
+    }
+
+    /// Registers this gateway as live, and learns its place among the gateways. Returns whether every gateway has seen
+    /// every other one.
+    async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
+        // Read before the heartbeat: the entry lives no shorter than from here.
+        let (beat, seen) = (clock::steady(), self.membership().map_or(0, |membership| membership.latest_join));
+        let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
+        let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
+        let membership = Membership::decode(&packed, beat).ok_or(CommandError::UnexpectedReply)?;
+        self.set_membership(membership);
+        Ok(membership.is_settled(seen))
+    }
+
+    /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
+    async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
+        let seen = self.membership().map_or(0, |membership| membership.latest_join);
+        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), seen.to_string());
+        let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
+        client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
+    }
+}

@@ -1,0 +1,78 @@
+//! The heartbeat while a node of a Cluster hangs: what waits for that node delays nothing else.
+
+use std::time::{Duration, Instant};
+
+use keygate::clock;
+use keygate::state::redis::{Clock, Servers, Settings};
+use keygate::state::{Redis as RedisState, State};
+
+use super::fixture::{Fixture, HeldKey, admit, fixture_with_key};
+use super::redis::{at, settings};
+use super::redis_load::PLENTY;
+use super::runtime::{block_on, enter};
+use crate::support::redis::{Cluster, Redis};
+use crate::support::until;
+
+const DEADLINE: Duration = Duration::from_secs(1);
+/// Long, because a reply is awaited for half of it: whatever waits for the node that hangs takes longer than the test.
+const LEASE: Duration = Duration::from_secs(60);
+/// Signs of life that are waited for.
+const BEATS: usize = 10;
+
+/// An organization with a key, on one of these nodes.
+fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> (Fixture, HeldKey) {
+    let found = std::iter::repeat_with(|| block_on(fixture_with_key(state))).find(|(fixture, _)| {
+        let node = cluster.primary_of(cluster.slot_of(fixture.tag.as_str()));
+        nodes.iter().any(|other| other.port() == node.port())
+    });
+    found.expect("one of many")
+}
+
+#[test]
+fn hanging_node_delays_neither_other_leases_nor_the_registration() {
+    let _entered = enter();
+    let cluster = Cluster::start_with(Redis::options().arg("cluster-require-full-coverage", "no"), 3, 0);
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    let settings = Settings {
+        quota: PLENTY,
+        concurrent: 100,
+        deadline: DEADLINE,
+        lease: LEASE,
+        clock: Clock::Server,
+        ..settings(servers)
+    };
+    let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
+    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let (hanging, healthy): (Vec<&Redis>, Vec<&Redis>) =
+        cluster.nodes().iter().partition(|node| node.port() != registry.port());
+    let (hanging, healthy) = (hanging[0], [healthy[0], hanging[1]]);
+    let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
+    let (fixture, key) = fixture_on(&state, &cluster, &healthy);
+    // A gateway that never sees the others: until it does, the registration is renewed all the time.
+    let blind: Vec<u8> = [1e15, 9e15, 1.0, 0.0].into_iter().flat_map(f64::to_le_bytes).collect();
+    registry.query::<()>(::redis::cmd("HSET").arg("keygate:{gateways}").arg("h:blind").arg(blind)).unwrap();
+
+    let held = block_on(admit(&state, &stuck, clock::now()));
+    // Cached from here on: a look-up by digest may go to any node.
+    drop(block_on(admit(&state, &key, clock::now())));
+    hanging.stop_process();
+    // Its release is reported to the node that hangs.
+    drop(held);
+    let begun = Instant::now();
+    let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
+    let node = cluster.primary_of(cluster.slot_of(fixture.tag.as_str()));
+    for _ in 0..BEATS {
+        drop(block_on(admit(&state, &key, clock::now())));
+        let live = || node.cli::<Vec<u8>>(&["HGET", &org, "live"]);
+        until("the release is reported", || (live()[8..16] == [0; 8]).then_some(()));
+    }
+    for _ in 0..BEATS {
+        let beat = || registry.cli::<Vec<Vec<u8>>>(&["HVALS", "keygate:{gateways}"]);
+        let last = beat();
+        until("the registration is renewed", || (beat() != last).then_some(()));
+    }
+    let took = begun.elapsed();
+    assert!(took < LEASE / 2, "{BEATS} releases and renewals took {took:?}");
+    hanging.resume();
+    block_on(state.close());
+}
