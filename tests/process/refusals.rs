@@ -225,3 +225,30 @@ fn kills_under_loops_of_refusals_lose_no_count() {
     attack.setup.start().stop();
     assert_counts(&attack, &seen, 2 * KILLS);
 }
+
+#[test]
+fn refusals_shrink_to_counts_below_the_low_water_mark() {
+    const REFUSALS: u64 = 60;
+    let upstream = upstream();
+    let setup = Setup::new(upstream.address, "");
+    let key = key(&setup, "acme");
+    setup.ok(&["key", "revoke", id(&key)]);
+    // No volume has so much space, so that the journal is below the mark from the start.
+    setup.write(&setup.text().replace("audit: { path: audit }", "audit: { path: audit, low_water: 512TiB }"));
+    let gateway = setup.start_logged();
+    let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
+    eventually("the mark is crossed", || log().contains("refusals are only counted"));
+    let begun = Instant::now();
+    for _ in 0..REFUSALS {
+        assert_eq!(setup.client().get("/", &key).status, 401);
+    }
+    let seconds = begun.elapsed().as_secs() + 2;
+    gateway.stop();
+    let records = setup.ok(&["audit", "export"]);
+    let records: Vec<serde_json::Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts = records.iter().filter(|record| record["outcome"] == "revoked");
+    let counts: Vec<u64> = counts.map(|record| record["count"].as_u64().unwrap_or(1)).collect();
+    assert_eq!(counts.iter().sum::<u64>(), REFUSALS, "{counts:?}");
+    // One record for each second, where up to ten more would have a record of their own above the mark.
+    assert!(counts.len() as u64 <= seconds, "{counts:?} in {seconds} s");
+}

@@ -8,6 +8,7 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Response;
 
@@ -17,10 +18,23 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
+    over_http2_on(async || tokio::net::TcpStream::connect(address).await.unwrap(), client)
+}
+
+/// The same on another stream, such as one of TLS.
+pub fn over_http2_on<S, B, T>(
+    connect: impl AsyncFnOnce() -> S,
+    client: impl AsyncFnOnce(SendRequest<B>) -> T,
+) -> T
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.unwrap();
+        let stream = TokioIo::new(connect().await);
+        let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(stream).await.unwrap();
         tokio::spawn(connection);
         client(sender).await
     })

@@ -18,7 +18,7 @@ pub mod redis;
 
 pub use client::{Client, Response, head};
 pub use gateway::{Gateway, metric};
-pub use http2::{fetch_http2, over_http2};
+pub use http2::{fetch_http2, over_http2, over_http2_on};
 pub use ports::{free_address, free_port};
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;

@@ -10,13 +10,18 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use keygate::admin::Operation;
 use keygate::audit::Outcome;
+use rustls::pki_types::ServerName;
 use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::ROUTES;
 use super::upstream::Endless;
 use crate::grpc::Server;
 use crate::support::gateway::Key;
-use crate::support::{Gateway, over_http2};
+use crate::support::{Gateway, eventually, over_http2, over_http2_on};
+use crate::tls::authority::Authority;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -112,4 +117,54 @@ fn grpc_stream_is_reset_in_both_directions() {
     });
     assert_eq!(server.bodies.recv_timeout(super::PATIENCE), Ok(Err(())), "the upload is cancelled at the upstream");
     assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Terminated));
+}
+
+#[test]
+fn streams_over_tls_are_reset_when_their_key_is_revoked() {
+    let upstream = Endless::start();
+    let (dir, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    authority.certify(&["a.test"]).write(dir.path(), "a");
+    let path = dir.path().display();
+    let tls = format!("tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}] }}");
+    let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, {tls} }}]\n{ROUTES}");
+    let gateway = Gateway::with(&[upstream.address], &listen);
+    let key = gateway.key();
+    let connect = async || {
+        let mut config = authority.client();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let socket = TcpStream::connect(gateway.address).await.unwrap();
+        let name = ServerName::try_from("a.test").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
+    };
+    over_http2_on(connect, async |mut sender: SendRequest<Body>| {
+        let mut send = |path| sender.send_request(request(&gateway, path, &key.text, unfinished()));
+        let silent = tokio::spawn(send("/silent"));
+        let download = send("/download").await.unwrap();
+        wait_until(|| upstream.begun() == 2).await;
+        revoke(&gateway, &key);
+        assert_eq!(reset_reason(&silent.await.unwrap().unwrap_err()), Some(Reason::CANCEL));
+        assert_eq!(end_of(download).await, Some(Reason::CANCEL));
+    });
+    upstream.until_all_ended();
+    assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Terminated));
+}
+
+/// The library sends the reset after the data that it has taken already, which a closed window holds back. Nothing of the
+/// gateway waits for that.
+#[test]
+fn stream_of_a_client_that_closed_its_window_ends_at_the_gateway_and_is_reset_when_the_window_opens() {
+    let upstream = Endless::start();
+    let gateway = Gateway::with(&[upstream.address], ROUTES);
+    let key = gateway.key();
+    over_http2(gateway.address, async |mut sender: SendRequest<Body>| {
+        // The body is not read, so that the window closes.
+        let response = sender.send_request(request(&gateway, "/download", &key.text, unfinished())).await.unwrap();
+        wait_until(|| upstream.begun() == 1).await;
+        revoke(&gateway, &key);
+        wait_until(|| gateway.metric("keygate_in_flight") == 0.0).await;
+        wait_until(|| upstream.ended() == 1).await;
+        assert_eq!(end_of(response).await, Some(Reason::CANCEL));
+    });
+    eventually("the record is complete", || gateway.records().len() == 1);
+    assert_eq!(gateway.records()[0].outcome, Outcome::Terminated);
 }
