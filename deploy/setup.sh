@@ -13,12 +13,14 @@ need node nodejs
 need npm npm
 need chromium chromium
 need chromedriver chromium-driver
+need valgrind valgrind
+need strace strace
 # Debian packages virtual environments separately.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages and python3-venv for the management API)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, and python3-venv for the management API)" >&2
         exit 1
     fi
     sudo=""

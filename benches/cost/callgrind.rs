@@ -1,19 +1,25 @@
-//! Instructions in user space, by thread and by module, counted by callgrind.
+//! Instructions in user space, by thread and by module, and allocations, counted by callgrind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use crate::load;
-use crate::proxies::Proxy;
+use crate::peers::job::Job;
+use crate::peers::{Peer, Proxy, Setup};
 
-/// Instructions for each request.
+/// Functions of the C library that give memory.
+const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"];
+
+/// Counts for each request.
 pub(crate) struct Instructions {
     /// In the order in which the threads began, each with its name.
     pub(crate) threads: Vec<(String, f64)>,
     /// Own instructions of the functions of a module, the largest first. An inlined function counts where it was
     /// inlined.
     pub(crate) modules: Vec<(String, f64)>,
+    /// Calls of the C library's allocator.
+    pub(crate) allocations: f64,
 }
 
 impl Instructions {
@@ -22,33 +28,44 @@ impl Instructions {
     }
 }
 
-/// Command line that runs a program under callgrind, which writes its files into `directory`.
-pub(crate) fn command(directory: &Path) -> Vec<String> {
-    let out = format!("--callgrind-out-file={}/out", directory.display());
-    let own = ["valgrind", "--tool=callgrind", "--separate-threads=yes", "--error-limit=no", "-q"];
-    own.iter().map(ToString::to_string).chain([out]).collect()
+/// Costs of one thread.
+#[derive(Default)]
+struct Profile {
+    /// Own instructions of the functions of each module.
+    own: BTreeMap<String, u64>,
+    allocations: u64,
 }
 
-/// Counts the instructions of requests in succession on one connection, after as many that warm up.
-pub(crate) fn count(proxy: &Proxy, directory: &Path, key: &str, requests: usize) -> Instructions {
-    load::run(proxy.address, key, requests / 2);
-    control(proxy, "--zero");
-    load::run(proxy.address, key, requests);
-    control(proxy, "--dump=requests");
-    let names = thread_names(proxy.id());
-    let (mut threads, mut modules) = (Vec::new(), BTreeMap::new());
-    for (number, name) in names.into_iter().enumerate() {
+/// Counts requests in succession on one connection, after half as many that warm up.
+pub(crate) fn count(peer: Peer, job: &Job, requests: usize) -> Instructions {
+    let directory = tempfile::tempdir().unwrap();
+    let wrapper = command(directory.path());
+    let proxy = Proxy::start(peer, job, &Setup { wrapper: &wrapper, ..Setup::default() });
+    load::run(proxy.address, &job.keys[0], requests / 2);
+    control(&proxy, "--zero");
+    load::run(proxy.address, &job.keys[0], requests);
+    control(&proxy, "--dump=requests");
+    let (mut threads, mut modules, mut allocations) = (Vec::new(), BTreeMap::new(), 0);
+    for (number, name) in thread_names(proxy.id()).into_iter().enumerate() {
         // The first dump of the thread.
-        let path = directory.join(format!("out.1-{:02}", number + 1));
-        let own = std::fs::read_to_string(&path).map_or_else(|_| BTreeMap::new(), |text| self_costs(&text));
-        threads.push((name, per_request(own.values().sum(), requests)));
-        for (function, cost) in own {
-            *modules.entry(module(&function)).or_insert(0) += cost;
+        let path = directory.path().join(format!("out.1-{:02}", number + 1));
+        let profile = std::fs::read_to_string(&path).map_or_else(|_| Profile::default(), |text| Profile::read(&text));
+        threads.push((name, per_request(profile.own.values().sum(), requests)));
+        allocations += profile.allocations;
+        for (module, cost) in profile.own {
+            *modules.entry(module).or_insert(0) += cost;
         }
     }
     let mut modules: Vec<_> = modules.into_iter().map(|(module, cost)| (module, per_request(cost, requests))).collect();
     modules.sort_by(|left, right| right.1.total_cmp(&left.1));
-    Instructions { threads, modules }
+    Instructions { threads, modules, allocations: per_request(allocations, requests) }
+}
+
+/// Command that runs a program under callgrind, which writes its files into `directory`.
+fn command(directory: &Path) -> Vec<String> {
+    let out = format!("--callgrind-out-file={}/out", directory.display());
+    let own = ["valgrind", "--tool=callgrind", "--separate-threads=yes", "--error-limit=no", "-q"];
+    own.iter().map(ToString::to_string).chain([out]).collect()
 }
 
 fn control(proxy: &Proxy, what: &str) {
@@ -71,40 +88,54 @@ fn thread_names(process: u32) -> Vec<String> {
     tasks.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Own cost of each function, from a file in callgrind's format: a line `fn=(id) name` begins a function, lines of two
-/// numbers are a position and a cost, and the line after `calls=` is the cost of the function called.
-fn self_costs(text: &str) -> BTreeMap<String, u64> {
-    let (mut names, mut costs) = (BTreeMap::new(), BTreeMap::new());
-    let (mut current, mut is_call) = (String::new(), false);
-    for line in text.lines() {
-        if let Some((kind @ ("fn" | "cfn"), value)) = line.split_once('=') {
-            let (id, name) = value.split_once(' ').unwrap_or((value, ""));
-            if !name.is_empty() {
-                names.insert(id.to_owned(), name.to_owned());
-            }
-            if kind == "fn" {
-                current = names.get(id).cloned().unwrap_or_default();
-            }
-        } else if line.starts_with("calls=") {
-            is_call = true;
-        } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-            let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
-            if !std::mem::take(&mut is_call) {
-                *costs.entry(current.clone()).or_insert(0) += cost;
+impl Profile {
+    /// Reads a file in callgrind's format: lines `ob=(id) path` and `fn=(id) name` begin a function, and lines of two numbers
+    /// are a position and a cost. A call is a line `cfn=(id) name`, a line `calls=COUNT POSITION`, and the cost of the
+    /// function called. Names are given once, with their id.
+    fn read(text: &str) -> Self {
+        let (mut names, mut profile) = (BTreeMap::new(), Self::default());
+        let (mut object, mut current, mut called) = (String::new(), String::new(), String::new());
+        let mut is_call = false;
+        for line in text.lines() {
+            if let Some((kind @ ("ob" | "cob" | "fn" | "cfn"), value)) = line.split_once('=') {
+                let (id, name) = value.split_once(' ').unwrap_or((value, ""));
+                // Objects and functions are numbered apart.
+                let id = (kind.ends_with("ob"), id.to_owned());
+                if !name.is_empty() {
+                    names.insert(id.clone(), name.to_owned());
+                }
+                let name = names.get(&id).cloned().unwrap_or_default();
+                match kind {
+                    "ob" => object = name,
+                    "fn" => current = name,
+                    "cfn" => called = name,
+                    _ => {}
+                }
+            } else if let Some(calls) = line.strip_prefix("calls=") {
+                is_call = true;
+                // `realloc` that calls `malloc` is one allocation.
+                if ALLOCATORS.contains(&called.as_str()) && !ALLOCATORS.contains(&current.as_str()) {
+                    profile.allocations += calls.split(' ').next().and_then(|calls| calls.parse().ok()).unwrap_or(0);
+                }
+            } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+                let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
+                if !std::mem::take(&mut is_call) {
+                    *profile.own.entry(module(&current, &object)).or_insert(0) += cost;
+                }
             }
         }
+        profile
     }
-    costs
 }
 
-/// The module of a function: two levels of this crate, one of others.
-fn module(function: &str) -> String {
+/// The module of a function: two levels of this crate, one of others; of a function in C, its program or library.
+fn module(function: &str, object: &str) -> String {
     let path = function.trim_start_matches('<').trim_start_matches('&');
     let mut parts = path.split("::");
     match (parts.next(), parts.next()) {
         (Some("keygate"), Some(second)) => format!("keygate::{second}"),
         (Some(first), Some(_)) => first.to_owned(),
-        _ => "libc".to_owned(),
+        _ => Path::new(object).file_name().map_or("unknown", |name| name.to_str().unwrap_or("unknown")).to_owned(),
     }
 }
 

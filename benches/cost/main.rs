@@ -1,31 +1,38 @@
-//! Cost of a request, counted: instructions by thread and module, system calls by kind, bytes of journal and of idle
-//! connections.
+//! Cost of a request, counted: instructions by thread and module, system calls by kind, allocations, bytes copied, bytes of
+//! journal and of idle connections.
 //!
-//! Counts repeat within a per cent on any machine, where times scatter by a third. Instructions are those in user space, counted
-//! by callgrind; system calls are counted by strace. The real binary serves the job of the `end_to_end` benchmark, beside
-//! HAProxy.
+//! Counts repeat within a per cent on any machine, where times scatter by a third. Instructions are those in user space,
+//! counted by callgrind; bytes copied are those of the C library's copying functions, counted by dhat; system calls are
+//! counted by strace. The real binary does the job of `benches/peers`, beside HAProxy, nginx with Lua and the smallest
+//! proxy on hyper.
 //!
-//! `cargo bench --bench cost` measures, with `-- --json` for programs; it needs valgrind and strace (`make cost` installs
-//! them). Without `--bench`, as under `cargo test`, it only tries the load and the sizes out.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+//! `cargo bench --bench cost` measures (`make cost` installs what it needs first); arguments after `--`:
+//! - `--json`: figures for programs;
+//! - `--only NAME`: only the peers whose name begins so;
+//! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with `--write`, writes the file.
+//!
+//! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another build
+//! of the gateway to count.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
-#[path = "../../tests/support/ports.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
-mod ports;
-#[path = "../end_to_end/load.rs"]
+#[path = "../load/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the other benchmarks need more of it")]
 mod load;
-#[path = "../end_to_end/proxies.rs"]
-#[allow(dead_code, reason = "the other benchmark needs more of it")]
-mod proxies;
+#[path = "../peers/mod.rs"]
+#[allow(dead_code, reason = "the other benchmarks need more of it")]
+mod peers;
 
+mod baseline;
 mod callgrind;
+mod dhat;
 mod report;
 mod space;
 mod strace;
 
 use callgrind::Instructions;
-use proxies::{Job, Proxy};
+use peers::job::Job;
+use peers::{Peer, Proxy, Setup};
 use space::Space;
 use strace::SystemCalls;
 
@@ -33,69 +40,70 @@ use strace::SystemCalls;
 const KEYS: usize = 10_000;
 /// Connections of the load that has many.
 const CONNECTIONS: usize = 64;
+/// The gateway, and what it is compared with.
+const PEERS: [Peer; 5] = [Peer::Keygate, Peer::Haproxy, Peer::NginxLua, Peer::Hyper, Peer::Direct];
 
 /// Size of the measurement.
 struct Size {
     keys: usize,
     /// Requests whose cost is counted.
     requests: usize,
+    /// Idle connections that are opened at a time.
     idle_connections: usize,
+    /// Silence before idle connections are measured.
+    silence: std::time::Duration,
 }
 
-/// Counted cost of one proxy, for each request.
+/// Counted cost of one peer, for each request.
 struct Cost {
-    name: &'static str,
+    peer: Peer,
     instructions: Option<Instructions>,
+    bytes_copied: Option<f64>,
     /// With one connection, and with [`CONNECTIONS`].
     system_calls: Option<[SystemCalls; 2]>,
     space: Space,
 }
 
 fn main() {
-    let measure = std::env::args().any(|argument| argument == "--bench");
-    let size = match measure {
-        true => Size { keys: KEYS, requests: 4_000, idle_connections: 1_000 },
-        false => Size { keys: 10, requests: 50, idle_connections: 10 },
-    };
-    let upstream = load::upstream();
-    let job = Job::new(size.keys, upstream);
-    let mut costs = vec![cost("keygate", &job, &size, measure, |name, wrapper| {
-        Some(Proxy::keygate(&job, name, "written", wrapper))
-    })];
-    if measure {
-        costs.extend(haproxy_cost(&job, &size));
+    peers::minimal::run_if_asked();
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
+    if has("--baseline") {
+        std::process::exit(i32::from(!baseline::check(has("--write"))));
     }
-    match std::env::args().any(|argument| argument == "--json") {
+    let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
+    let measure = has("--bench");
+    let size = match measure {
+        true => Size { keys: KEYS, requests: 4_000, idle_connections: 500, silence: std::time::Duration::from_secs(4) },
+        false => Size { keys: 10, requests: 50, idle_connections: 10, silence: std::time::Duration::ZERO },
+    };
+    let job = Job::new(size.keys, load::upstream());
+    let mut costs = Vec::new();
+    for peer in PEERS {
+        if only.is_some_and(|only| !peer.name().starts_with(only.as_str())) {
+            continue;
+        }
+        if !peer.is_installed() {
+            eprintln!("{} is not installed, so it is left out; `make cost` installs it", peer.name());
+            continue;
+        }
+        peers::check::check(peer, &job, &Setup::default());
+        costs.push(cost(peer, &job, &size, measure));
+    }
+    match has("--json") {
         true => println!("{}", report::json(&costs)),
         false => report::table(&costs),
     }
 }
 
-fn haproxy_cost(job: &Job, size: &Size) -> Option<Cost> {
-    if !proxies::is_haproxy_installed() {
-        println!("haproxy is not installed, so there is nothing to compare with: apt-get install haproxy");
-        return None;
-    }
-    Some(cost("HAProxy", job, size, true, |_, wrapper| Proxy::haproxy(job, wrapper)))
-}
-
-/// Starts the proxy anew for each kind of count, since the tools that count slow it down.
-fn cost(
-    name: &'static str,
-    job: &Job,
-    size: &Size,
-    measure: bool,
-    start: impl Fn(&'static str, &[String]) -> Option<Proxy>,
-) -> Cost {
-    let proxy = start(name, &[]).unwrap();
-    let space = space::measure(&proxy, &job.key, size.requests, size.idle_connections);
-    let system_calls = measure
-        .then(|| [1, CONNECTIONS].map(|connections| strace::count(&proxy, &job.key, connections, size.requests)));
-    drop(proxy);
-    let instructions = measure.then(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let proxy = start(name, &callgrind::command(directory.path())).unwrap();
-        callgrind::count(&proxy, directory.path(), &job.key, size.requests)
+/// Starts the peer anew for each kind of count, since the tools that count slow it down.
+fn cost(peer: Peer, job: &Job, size: &Size, measure: bool) -> Cost {
+    let space = space::measure(peer, job, size);
+    let system_calls = measure.then(|| {
+        let proxy = Proxy::start(peer, job, &Setup::default());
+        strace::count_both(&proxy, &job.keys[0], size.requests)
     });
-    Cost { name, instructions, system_calls, space }
+    let instructions = measure.then(|| callgrind::count(peer, job, size.requests));
+    let bytes_copied = measure.then(|| dhat::bytes_copied(peer, job, size.requests));
+    Cost { peer, instructions, bytes_copied, system_calls, space }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::callgrind::Instructions;
+use crate::space::IDLE_KINDS;
 use crate::strace::SystemCalls;
 use crate::{CONNECTIONS, Cost};
 
@@ -11,25 +12,34 @@ const MODULES: usize = 16;
 
 pub(crate) fn table(costs: &[Cost]) {
     for cost in costs {
-        println!("{}, for each request", cost.name);
+        println!("{}, for each request", cost.peer.name());
         if let Some(instructions) = &cost.instructions {
-            println!("  {:44}{:>10.0}", "instructions in user space", instructions.total());
-            rows(&instructions.threads, usize::MAX, "thread");
-            rows(&instructions.modules, MODULES, "module");
+            row("instructions in user space", instructions.total(), 0);
+            parts(&instructions.threads, usize::MAX, "thread");
+            parts(&instructions.modules, MODULES, "module");
+            row("allocations", instructions.allocations, 2);
         }
+        cost.bytes_copied.into_iter().for_each(|bytes| row("bytes copied by the C library", bytes, 0));
         for (calls, connections) in cost.system_calls.iter().flatten().zip([1, CONNECTIONS]) {
-            println!("  {:44}{:>10.2}", format!("system calls, {connections} connections"), calls.total());
+            row(&format!("system calls, {connections} connections"), calls.total(), 2);
             for (kind, count) in calls.kinds.iter().filter(|(_, count)| **count >= 0.005) {
                 println!("    {kind:42}{count:>10.2}");
             }
         }
-        println!("  {:44}{:>10.0}", "bytes of journal or log", cost.space.journal);
-        println!("  {:44}{:>10.1}", "KiB of an idle connection", cost.space.idle_connection / 1024.0);
+        cost.space.journal.into_iter().for_each(|bytes| row("bytes of journal or log", bytes, 0));
+        cost.space.closed_segment.into_iter().for_each(|bytes| row("bytes of a closed segment", bytes, 0));
+        for (kind, bytes) in IDLE_KINDS.iter().zip(cost.space.idle) {
+            bytes.into_iter().for_each(|bytes| row(&format!("KiB of an idle connection, {kind}"), bytes / 1024.0, 1));
+        }
     }
 }
 
-fn rows(rows: &[(String, f64)], most: usize, kind: &str) {
-    for (name, count) in rows.iter().filter(|(_, count)| *count >= 0.5).take(most) {
+fn row(name: &str, figure: f64, digits: usize) {
+    println!("  {name:44}{figure:>10.digits$}");
+}
+
+fn parts(parts: &[(String, f64)], most: usize, kind: &str) {
+    for (name, count) in parts.iter().filter(|(_, count)| *count >= 0.5).take(most) {
         println!("    {:42}{count:>10.0}", format!("{kind} {name}"));
     }
 }
@@ -39,18 +49,25 @@ pub(crate) fn json(costs: &[Cost]) -> Value {
         .iter()
         .map(|cost| {
             json!({
-                "name": cost.name,
+                "name": cost.peer.name(),
                 "instructions": cost.instructions.as_ref().map(instructions),
+                "bytes_copied": cost.bytes_copied,
                 "system_calls": cost.system_calls.as_ref().map(|calls| calls.iter().map(system_calls).collect::<Vec<_>>()),
                 "journal_bytes": cost.space.journal,
-                "idle_connection_bytes": cost.space.idle_connection,
+                "closed_segment_bytes": cost.space.closed_segment,
+                "idle_connection_bytes": IDLE_KINDS.iter().zip(cost.space.idle).map(|(kind, bytes)| json!([kind, bytes])).collect::<Vec<_>>(),
             })
         })
         .collect()
 }
 
 fn instructions(instructions: &Instructions) -> Value {
-    json!({ "total": instructions.total(), "threads": instructions.threads, "modules": instructions.modules })
+    json!({
+        "total": instructions.total(),
+        "threads": instructions.threads,
+        "modules": instructions.modules,
+        "allocations": instructions.allocations,
+    })
 }
 
 fn system_calls(calls: &SystemCalls) -> Value {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::CONNECTIONS;
 use crate::load;
-use crate::proxies::Proxy;
+use crate::peers::Proxy;
 
-/// System calls for each request, by kind, without those that begin and end connections.
+/// System calls for each request, by kind. Those that begin and end connections are among them, with a small share.
 pub(crate) struct SystemCalls {
     pub(crate) kinds: BTreeMap<String, f64>,
 }
@@ -18,8 +19,17 @@ impl SystemCalls {
     }
 }
 
+/// Requests of a count with many connections, for each of one with one connection: so the opening of connections, which is
+/// counted as well, has a small share.
+const MORE: usize = 4;
+
+/// Counts with one connection and with [`CONNECTIONS`].
+pub(crate) fn count_both(proxy: &Proxy, key: &str, requests: usize) -> [SystemCalls; 2] {
+    [count(proxy, key, 1, requests), count(proxy, key, CONNECTIONS, requests * MORE)]
+}
+
 /// Counts the system calls of requests on this many connections at once.
-pub(crate) fn count(proxy: &Proxy, key: &str, connections: usize, requests: usize) -> SystemCalls {
+fn count(proxy: &Proxy, key: &str, connections: usize, requests: usize) -> SystemCalls {
     load::run_many(proxy.address, key, connections, requests / 10 + connections);
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("counts");

@@ -1,95 +1,79 @@
-//! Cost of a request, end to end: the real binary over loopback, next to HAProxy with the same task.
+//! Cost of a request, end to end: the real binary over loopback, beside its peers at the same job.
 //!
-//! Proxy, load and upstream share one core, with one request in flight: nothing overlaps and nothing waits for another
-//! core, so the CPU time of the proxy's process repeats within a few per cent where throughput does not. The rounds of
-//! all proxies are interleaved, and ratios are taken within a round.
+//! What is compared is the CPU time of the proxy's processes, which repeats where throughput does not. The rounds of all
+//! peers are interleaved, and ratios are taken within a round. Before it is measured, each peer is checked for doing the
+//! job. Where one core is shared, by one request in flight, nothing overlaps and nothing waits for another core: these
+//! figures repeat best. Cores are the first two of the machine.
 //!
-//! `cargo bench --bench end_to_end` measures; without `--bench`, as under `cargo test`, it only tries itself out.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+//! `cargo bench --bench end_to_end` measures (`make bench-peers` installs the peers first); arguments after `--`:
+//! - `--out DIRECTORY`: also writes `peers.txt`, `peers.json` and `peers.svg`;
+//! - `--rounds N`: rounds, 7 by default;
+//! - `--only TEXT`: only the scenarios whose name contains it;
+//! - `--share N`: an N-th of the requests, to try it out.
+//!
+//! Without `--bench`, as under `cargo test`, it only tries itself out. `KEYGATE_BINARY` names another build of the gateway.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
-#[path = "../../tests/support/ports.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
-mod ports;
-
-#[allow(dead_code, reason = "the other benchmarks need more of it")]
+#[path = "../load/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the other benchmarks need more of it")]
 mod load;
+#[path = "../peers/mod.rs"]
 #[allow(dead_code, reason = "the other benchmarks need more of it")]
-mod proxies;
+mod peers;
+#[path = "../../tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests need more of it")]
+mod support;
 
-use std::process::Command;
+mod figures;
+mod plot;
+mod report;
+mod scenario;
 
-use proxies::{Job, Proxy};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use figures::Figures;
+use peers::job::Job;
+use scenario::SCENARIOS;
 
 /// Keys in the directory.
 const KEYS: usize = 10_000;
 
 /// Size of the measurement.
 struct Size {
-    rounds: usize,
-    requests: usize,
     keys: usize,
+    rounds: usize,
+    /// What the number of requests is divided by.
+    share: usize,
+    /// Whether processes have cores of their own; without, figures mean nothing.
+    pinned: bool,
 }
 
 fn main() {
-    let measure = std::env::args().any(|argument| argument == "--bench");
-    let size = match measure {
-        true => Size { rounds: 7, requests: 40_000, keys: KEYS },
-        false => Size { rounds: 1, requests: 200, keys: 10 },
+    peers::minimal::run_if_asked();
+    let arguments: Vec<String> = std::env::args().collect();
+    let value =
+        |name: &str| arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1));
+    let number = |name: &str, default: usize| value(name).map_or(default, |number| number.parse().expect("a number"));
+    let size = match arguments.iter().any(|argument| argument == "--bench") {
+        true => Size { keys: KEYS, rounds: number("--rounds", 7), share: number("--share", 1), pinned: true },
+        false => Size { keys: 100, rounds: 1, share: 1000, pinned: false },
     };
-    if measure {
-        share_one_core();
+    let only = value("--only").map_or("", String::as_str);
+    let begun = Instant::now();
+    let job = Job::new(size.keys, load::upstream());
+    let mut all: Vec<Figures> = Vec::new();
+    for scenario in SCENARIOS.iter().filter(|scenario| scenario.name.contains(only)) {
+        let figures = figures::measure(scenario, &job, &size);
+        print!("{}", report::text(std::slice::from_ref(&figures)));
+        all.push(figures);
     }
-    let upstream = load::upstream();
-    let job = Job::new(size.keys, upstream);
-    let mut proxies = vec![
-        Proxy::keygate(&job, "keygate", "written", &[]),
-        Proxy::keygate(&job, "keygate, synced audit", "synced", &[]),
-    ];
-    match Proxy::haproxy(&job, &[]) {
-        Some(haproxy) if measure => proxies.push(haproxy),
-        Some(_) => {}
-        None => println!("haproxy is not installed, so there is nothing to compare with: apt-get install haproxy"),
+    eprintln!("{} scenarios in {} s", all.len(), begun.elapsed().as_secs());
+    if let Some(out) = value("--out").map(PathBuf::from) {
+        std::fs::create_dir_all(&out).unwrap();
+        std::fs::write(out.join("peers.txt"), report::text(&all)).unwrap();
+        std::fs::write(out.join("peers.json"), format!("{:#}\n", report::json(&all, &size))).unwrap();
+        std::fs::write(out.join("peers.svg"), plot::svg(&all)).unwrap();
     }
-    let direct = rounds(&size, &job, &mut proxies);
-    report(&proxies, &direct);
-}
-
-/// This process, its threads and the proxies that it starts, on core 0.
-fn share_one_core() {
-    let own = std::process::id().to_string();
-    let pinned = Command::new("taskset").args(["-apc", "0", &own]).output();
-    assert!(pinned.is_ok_and(|output| output.status.success()), "taskset (package util-linux) pins to one core");
-}
-
-/// CPU seconds per 100k requests of every proxy, in every round.
-fn rounds(size: &Size, job: &Job, proxies: &mut [Proxy]) -> Vec<Vec<f64>> {
-    let mut figures = vec![Vec::new(); proxies.len()];
-    for proxy in proxies.iter() {
-        load::run(proxy.address, &job.key, size.requests / 10 + 1);
-    }
-    for _ in 0..size.rounds {
-        for (proxy, figures) in proxies.iter().zip(&mut figures) {
-            let before = proxy.cpu_seconds();
-            load::run(proxy.address, &job.key, size.requests);
-            #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
-            figures.push((proxy.cpu_seconds() - before) * 100_000.0 / size.requests as f64);
-        }
-    }
-    figures
-}
-
-fn report(proxies: &[Proxy], figures: &[Vec<f64>]) {
-    let reference = proxies.len() - 1;
-    println!("{:28}{:>28}{:>34}", "CPU seconds per 100k requests", "median (min to max)", "to the last, per round");
-    for (proxy, own) in proxies.iter().zip(figures) {
-        let ratios: Vec<f64> = own.iter().zip(&figures[reference]).map(|(own, reference)| own / reference).collect();
-        println!("{:28}{:>28}{:>34}", proxy.name, spread(own), spread(&ratios));
-    }
-}
-
-fn spread(values: &[f64]) -> String {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    format!("{:.2} ({:.2} to {:.2})", sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1])
 }

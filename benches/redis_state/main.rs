@@ -8,8 +8,8 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
-#[path = "../end_to_end/load.rs"]
-#[allow(dead_code, reason = "the other benchmarks need more of it")]
+#[path = "../load/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the other benchmarks need more of it")]
 mod load;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests need more of it")]

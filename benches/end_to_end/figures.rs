@@ -1,0 +1,138 @@
+//! Measurement of one scenario: interleaved rounds of all its peers.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::Command;
+
+use crate::Size;
+use crate::load::{Load, Protocol};
+use crate::peers::job::Job;
+use crate::peers::{Frontend, Peer, Proxy, Setup, check};
+use crate::scenario::{Cores, Scenario};
+use crate::support::redis::Redis;
+
+/// Figures of all peers of a scenario.
+pub(crate) struct Figures {
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) peers: Vec<PeerFigures>,
+}
+
+/// Figures of a peer, in the order of the rounds.
+pub(crate) struct PeerFigures {
+    pub(crate) peer: Peer,
+    /// CPU seconds of its processes for 100,000 requests.
+    pub(crate) cpu: Vec<f64>,
+    /// The same, to the reference in the same round.
+    pub(crate) ratio: Vec<f64>,
+    /// Milliseconds within which 99 of 100 requests were answered.
+    pub(crate) p99: Vec<f64>,
+}
+
+/// Starts the peers, checks them, and measures them by turns.
+pub(crate) fn measure(scenario: &'static Scenario, job: &Job, size: &Size) -> Figures {
+    let (own_core, proxy_core) = match scenario.cores {
+        Cores::One => ("0", "0"),
+        Cores::OwnForProxy => ("1", "0"),
+        Cores::Two => ("0,1", "0,1"),
+    };
+    // Also the cores of what is started from here on.
+    let pin = ["taskset", "-c", proxy_core].map(str::to_owned);
+    if size.pinned {
+        stay_on(own_core);
+    }
+    let redis = scenario.redis.then(|| {
+        let server = Redis::start();
+        job.write_to_redis(server.port());
+        server
+    });
+    let setup = Setup {
+        workers: scenario.workers,
+        frontend: scenario.frontend,
+        redis: redis.as_ref().map(Redis::port),
+        wrapper: if size.pinned { &pin } else { &[] },
+        ..Setup::default()
+    };
+    let proxies: Vec<Proxy> = installed(scenario)
+        .map(|peer| {
+            check::check(peer, job, &setup);
+            Proxy::start(peer, job, &setup)
+        })
+        .collect();
+    let mut peers: Vec<PeerFigures> = proxies.iter().map(|proxy| PeerFigures::new(proxy.peer)).collect();
+    let requests = (scenario.requests / size.share).max(scenario.connections);
+    for proxy in &proxies {
+        load(scenario, job, (requests / 10).max(scenario.connections)).run(proxy.address);
+    }
+    for round in 1..=size.rounds {
+        for (proxy, figures) in proxies.iter().zip(&mut peers) {
+            progress(&format!("{}: round {round} of {}, {}", scenario.name, size.rounds, proxy.peer.name()));
+            figures.round(proxy, &load(scenario, job, requests));
+        }
+    }
+    progress("");
+    set_ratios(&mut peers, scenario.reference);
+    Figures { scenario, peers }
+}
+
+/// The peers of a scenario that are installed; says which are not.
+fn installed(scenario: &Scenario) -> impl Iterator<Item = Peer> {
+    scenario.peers.iter().copied().filter(|peer| {
+        let is_installed = peer.is_installed();
+        if !is_installed {
+            eprintln!("{} is not installed, so it is left out; `make bench-peers` installs it", peer.name());
+        }
+        is_installed
+    })
+}
+
+fn load<'a>(scenario: &Scenario, job: &'a Job, requests: usize) -> Load<'a> {
+    let protocol = match scenario.frontend {
+        Frontend::Plain => Protocol::Http1,
+        Frontend::Tls => Protocol::Tls(job.trust.clone()),
+        Frontend::Http2 => Protocol::Http2(scenario.streams),
+    };
+    Load { keys: &job.keys, protocol, shape: scenario.shape, connections: scenario.connections, requests }
+}
+
+impl PeerFigures {
+    fn new(peer: Peer) -> Self {
+        Self { peer, cpu: Vec::new(), ratio: Vec::new(), p99: Vec::new() }
+    }
+
+    fn round(&mut self, proxy: &Proxy, load: &Load<'_>) {
+        let before = proxy.cpu_seconds();
+        let latencies = load.run(proxy.address);
+        #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
+        self.cpu.push((proxy.cpu_seconds() - before) * 100_000.0 / load.requests as f64);
+        self.p99.push(latencies.milliseconds(0.99));
+    }
+}
+
+/// Sets the ratios of all, where the reference was measured.
+fn set_ratios(peers: &mut [PeerFigures], reference: Peer) {
+    let Some(reference) = peers.iter().find(|figures| figures.peer == reference).map(|figures| figures.cpu.clone())
+    else {
+        return;
+    };
+    for figures in peers {
+        figures.ratio = figures.cpu.iter().zip(&reference).map(|(own, reference)| own / reference).collect();
+    }
+}
+
+/// This process, its threads and what it starts, on these cores.
+fn stay_on(cores: &str) {
+    let own = std::process::id().to_string();
+    let pinned = Command::new("taskset").args(["-apc", cores, &own]).output();
+    assert!(
+        pinned.is_ok_and(|output| output.status.success()),
+        "taskset (package util-linux) pins to cores {cores}; two cores are needed"
+    );
+}
+
+/// Shows on a terminal what is measured.
+fn progress(text: &str) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        // Blanks over what was there.
+        write!(out, "\r{text:100}\r").and_then(|()| out.flush()).ok();
+    }
+}

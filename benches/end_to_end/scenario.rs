@@ -1,0 +1,99 @@
+//! The scenarios: circumstances in which the gateway and its peers do the job.
+
+use crate::load::Shape;
+use crate::peers::{Frontend, Peer};
+
+/// One row of circumstances.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) peers: &'static [Peer],
+    /// The peer that all are compared with.
+    pub(crate) reference: Peer,
+    pub(crate) cores: Cores,
+    pub(crate) workers: usize,
+    pub(crate) frontend: Frontend,
+    /// Whether the rate is counted in a Redis, by one script call for each request.
+    pub(crate) redis: bool,
+    pub(crate) shape: Shape,
+    pub(crate) connections: usize,
+    /// Requests in flight on each connection; more than one with HTTP/2 only.
+    pub(crate) streams: usize,
+    /// Requests of each peer in each round: about a second.
+    pub(crate) requests: usize,
+}
+
+/// Where the processes run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// Proxy, load, upstream and Redis share one core.
+    One,
+    /// The proxy has a core of its own, and the others share another one.
+    OwnForProxy,
+    /// All share two cores.
+    Two,
+}
+
+/// What most scenarios have.
+const LOCAL: Scenario = Scenario {
+    name: "one request in flight",
+    peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper, Peer::Haproxy],
+    reference: Peer::Haproxy,
+    cores: Cores::One,
+    workers: 1,
+    frontend: Frontend::Plain,
+    redis: false,
+    shape: Shape::Small,
+    connections: 1,
+    streams: 1,
+    requests: 40_000,
+};
+
+/// Those of the figures, in their order.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    LOCAL,
+    Scenario { name: "64 connections", cores: Cores::OwnForProxy, connections: 64, ..LOCAL },
+    Scenario { name: "two workers, 64 connections", cores: Cores::Two, workers: 2, connections: 64, ..LOCAL },
+    Scenario {
+        name: "synced audit, one request in flight",
+        peers: &[Peer::KeygateSynced, Peer::Haproxy],
+        requests: 4_000,
+        ..LOCAL
+    },
+    Scenario { name: "a new connection for each request", shape: Shape::NewConnections, requests: 10_000, ..LOCAL },
+    Scenario { name: "bodies of 1 MiB, both ways", shape: Shape::Large, requests: 500, ..LOCAL },
+    Scenario {
+        name: "TLS 1.3, one request in flight",
+        peers: &[Peer::Keygate, Peer::Hyper, Peer::Haproxy, Peer::NginxPure],
+        reference: Peer::NginxPure,
+        frontend: Frontend::Tls,
+        ..LOCAL
+    },
+    Scenario {
+        name: "HTTP/2, 16 connections with 8 requests each",
+        peers: &[Peer::Keygate, Peer::Hyper, Peer::Haproxy, Peer::NginxPure],
+        reference: Peer::NginxPure,
+        cores: Cores::OwnForProxy,
+        frontend: Frontend::Http2,
+        connections: 16,
+        streams: 8,
+        ..LOCAL
+    },
+    Scenario {
+        name: "Redis, one request in flight",
+        peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper],
+        reference: Peer::Hyper,
+        redis: true,
+        requests: 20_000,
+        ..LOCAL
+    },
+    Scenario {
+        name: "Redis, 64 connections",
+        peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper],
+        reference: Peer::Hyper,
+        cores: Cores::OwnForProxy,
+        redis: true,
+        connections: 64,
+        requests: 20_000,
+        ..LOCAL
+    },
+];
