@@ -22,10 +22,7 @@ where
 }
 
 /// The same on another stream, such as one of TLS.
-pub fn over_http2_on<S, B, T>(
-    connect: impl AsyncFnOnce() -> S,
-    client: impl AsyncFnOnce(SendRequest<B>) -> T,
-) -> T
+pub fn over_http2_on<S, B, T>(connect: impl AsyncFnOnce() -> S, client: impl AsyncFnOnce(SendRequest<B>) -> T) -> T
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
