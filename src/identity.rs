@@ -68,6 +68,12 @@ macro_rules! id {
             }
         }
 
+        impl From<[u8; 16]> for $type {
+            fn from(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!($prefix, "{}"), self.0.simple())

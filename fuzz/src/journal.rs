@@ -10,7 +10,8 @@ use keygate::metrics::Metrics;
 
 /// Whatever a segment holds, the journal opens and goes on, or says why not; and it can be read and verified.
 ///
-/// Lines that begin with `{` get the frame that every line has, so that what is within it is tried, too.
+/// Lines that begin with `{`, or with a letter and a tab, get the frame that every line has, so that what is within it is
+/// tried, too.
 pub fn journal(bytes: &[u8]) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let path = directory.path().join("audit");
@@ -33,11 +34,19 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     let mut segment = Vec::new();
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let body = line.strip_suffix(b"}\n").or_else(|| line.strip_suffix(b"\n")).unwrap_or(line);
+        let start = segment.len();
+        if body.get(1) == Some(&b'\t') {
+            let body = line.strip_suffix(b"\n").unwrap_or(line);
+            segment.extend_from_slice(body);
+            write!(segment, "\t{}", index + 1).expect("a Vec takes every write");
+            let crc = crc32fast::hash(&segment[start..]);
+            writeln!(segment, "\t{crc:08x}").expect("a Vec takes every write");
+            continue;
+        }
         if !body.starts_with(b"{") {
             segment.extend_from_slice(line);
             continue;
         }
-        let start = segment.len();
         segment.extend_from_slice(body);
         write!(segment, ",\"n\":{}", index + 1).expect("a Vec takes every write");
         let crc = crc32fast::hash(&segment[start..]);

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::format::event::UseEvent;
 use super::format::record::{Outcome, Record, RecordKind};
-use super::format::{frame, line};
+use super::format::{decode, line};
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
@@ -40,9 +40,8 @@ impl Filter {
         if self.id.is_some_and(|id| line::event_id(line) != Some(id.as_u128())) {
             return None;
         }
-        frame::verify_line(line)?;
-        let begun: UseEvent<'static> = serde_json::from_slice(line).ok()?;
-        self.matches_use(&begun).then_some(begun)
+        let begun = decode::verified_use(line)?;
+        self.matches_use(&begun).then(|| begun.into_owned())
     }
 
     /// Tests all conditions but the id and the outcome, which [`Filter::matches_outcome`] tests after joining.

@@ -1,7 +1,7 @@
-//! The events of a journal, one per line.
+//! The events of a use. Uses, outcomes and records of one use are compact lines (`encode`), all others JSON; readers get both
+//! by `decode`.
 //!
-//! The field `e` comes first and, in the events of a use, `id` second: readers that look for one id need not parse the
-//! rest.
+//! In JSON, the field `e` comes first and `id` second: readers that look for one id need not parse the rest.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::escape::{self, escape_capped};
-use super::frame;
 use super::line::EventKind;
 use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
 use crate::clock::Micros;
@@ -89,32 +88,25 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) ips: Vec<IpAddr>,
 }
 
-/// The end of a use. It repeats the ids of the use, so that single lines can be filtered.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// The end of a use. Whose use it was is in the line of its beginning only; earlier versions repeated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct OutcomeEvent {
-    pub(crate) e: EventKind,
     pub(crate) id: Uuid,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key_id: Option<KeyId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) user_id: Option<UserId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) org_id: Option<OrgId>,
     pub(crate) outcome: Outcome,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(crate) status: Option<u16>,
     /// `None` when the gateway died, so that no time was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(crate) duration_us: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(crate) request_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(crate) response_bytes: Option<u64>,
 }
 
 impl<'a> UseEvent<'a> {
     /// The event of a use that begins.
-    pub(crate) fn from_use(opening: &Use<'a>) -> Self {
+    fn from_use(opening: &Use<'a>) -> Self {
         Self {
             e: EventKind::Use,
             id: opening.id,
@@ -208,10 +200,20 @@ impl<'a> UseEvent<'a> {
 }
 
 impl OutcomeEvent {
-    /// Parses the line of an outcome; `None` when its checksum or its JSON is wrong.
-    pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
-        frame::verify_line(line)?;
-        serde_json::from_slice(line).ok()
+    /// The end of the use with this id.
+    pub(crate) fn new(id: Uuid, end: UseEnd) -> Self {
+        Self {
+            status: end.status,
+            duration_us: Some(end.duration_us),
+            request_bytes: Some(end.request_bytes),
+            response_bytes: Some(end.response_bytes),
+            ..Self::bare(id, end.outcome)
+        }
+    }
+
+    /// The end of a use without a response or a measured duration.
+    pub(crate) fn bare(id: Uuid, outcome: Outcome) -> Self {
+        Self { id, outcome, status: None, duration_us: None, request_bytes: None, response_bytes: None }
     }
 }
 
@@ -222,30 +224,9 @@ impl OpenUse {
         Self { id, segment: 0, listed_by: 0, time, number, key_id, user_id, org_id }
     }
 
-    /// The outcome event of this use.
-    pub(crate) fn outcome_event(&self, end: UseEnd) -> OutcomeEvent {
-        OutcomeEvent {
-            status: end.status,
-            duration_us: Some(end.duration_us),
-            request_bytes: Some(end.request_bytes),
-            response_bytes: Some(end.response_bytes),
-            ..self.bare_outcome(end.outcome)
-        }
-    }
-
-    /// The outcome of a use that ended without a response or a measured duration.
-    pub(crate) fn bare_outcome(&self, outcome: Outcome) -> OutcomeEvent {
-        OutcomeEvent {
-            e: EventKind::Outcome,
-            id: self.id,
-            key_id: self.key_id,
-            user_id: self.user_id,
-            org_id: self.org_id,
-            outcome,
-            status: None,
-            duration_us: None,
-            request_bytes: None,
-            response_bytes: None,
-        }
+    /// The open use that begins with an event in this segment, and that no header lists.
+    pub(crate) fn from_event(begun: &UseEvent<'_>, segment: u64) -> Self {
+        let UseEvent { id, time, number, key_id, user_id, org_id, .. } = *begun;
+        Self { id, segment, listed_by: 0, time, number, key_id, user_id, org_id }
     }
 }

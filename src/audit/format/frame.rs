@@ -1,19 +1,26 @@
 //! The frame around each event: a line number and a checksum.
 //!
 //! ```text
-//! {"e":"use","id":"0190…","time":1700000000000042, … ,"n":4711,"crc":"89abcdef"}
+//! {"e":"seal","segment":3, … ,"n":4711,"crc":"89abcdef"}
+//! u⇥AZ…⇥42⇥ … ⇥4711⇥89abcdef
 //! ```
 //!
 //! - `n` numbers the lines of a journal, over all its segments, without a gap.
 //! - `crc` is the CRC-32 of everything before `,"crc"`, in lower-case hexadecimal. Every byte of a line is either covered
 //!   by it or compared with its only valid value, so a changed byte is found wherever it is.
+//! - A compact line ends in the same two values, each after a tab; its checksum covers everything before the last tab.
 
 use std::cell::RefCell;
-use std::io::Write as _;
 
 use serde::Serialize;
 
-/// A serialized event without its closing brace, and its CRC-32. Computed before the journal's lock is taken.
+/// An event that becomes a line when it gets its number.
+pub(crate) trait Line {
+    /// Appends the whole line, with its number, checksum and newline.
+    fn write_line(&self, n: u64, out: &mut Vec<u8>);
+}
+
+/// An event without its frame, and its CRC-32. Computed before the journal's lock is taken.
 #[derive(Clone, Copy)]
 pub(crate) struct EventBody<'a> {
     bytes: &'a [u8],
@@ -22,8 +29,10 @@ pub(crate) struct EventBody<'a> {
 
 /// Bytes of `,"crc":"89abcdef"}`.
 const CRC_LENGTH: usize = 18;
+/// Bytes of `⇥89abcdef`.
+const COMPACT_CRC_LENGTH: usize = 9;
 
-/// Serializes an event into a buffer of this thread, and passes it to `then`.
+/// Serializes an event as JSON into a buffer of this thread, and passes it to `then`.
 pub(crate) fn with_serialized<T>(event: &impl Serialize, then: impl FnOnce(EventBody<'_>) -> T) -> T {
     thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     BUFFER.with_borrow_mut(|buffer| {
@@ -35,38 +44,88 @@ pub(crate) fn with_serialized<T>(event: &impl Serialize, then: impl FnOnce(Event
     })
 }
 
-impl EventBody<'_> {
-    /// Appends the whole line, with its number and checksum.
-    pub(crate) fn write_line(self, n: u64, out: &mut Vec<u8>) {
+impl Line for EventBody<'_> {
+    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
+        let start = out.len();
         out.extend_from_slice(self.bytes);
+        if !is_json(self.bytes) {
+            return finish_compact(out, start, n);
+        }
         let tail = out.len();
-        write!(out, ",\"n\":{n}").expect("a Vec takes every write");
+        out.extend_from_slice(b",\"n\":");
+        push_decimal(out, n);
         // Continues the checksum of the event instead of hashing it again under the lock.
         let mut crc = crc32fast::Hasher::new_with_initial(self.crc);
         crc.update(&out[tail..]);
-        writeln!(out, ",\"crc\":\"{:08x}\"}}", crc.finalize()).expect("a Vec takes every write");
+        out.extend_from_slice(&json_tail(crc.finalize()));
+        out.push(b'\n');
     }
+}
+
+/// Completes the compact line that begins at `start`.
+pub(crate) fn finish_compact(out: &mut Vec<u8>, start: usize, n: u64) {
+    out.push(b'\t');
+    push_decimal(out, n);
+    let crc = crc32fast::hash(&out[start..]);
+    out.extend_from_slice(&compact_tail(crc));
+    out.push(b'\n');
+}
+
+/// Appends a number in decimal digits.
+pub(crate) fn push_decimal(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// True for a line, or a body, in JSON; false for a compact one.
+pub(crate) fn is_json(line: &[u8]) -> bool {
+    line.first() == Some(&b'{')
 }
 
 /// Verifies the checksum of a line (without its newline) and returns its number; `None` when the line is damaged.
 pub(crate) fn verify_line(line: &[u8]) -> Option<u64> {
-    let (covered, tail) = line.split_at_checked(line.len().checked_sub(CRC_LENGTH)?)?;
-    let mut expected = [0; CRC_LENGTH];
-    write!(&mut expected[..], ",\"crc\":\"{:08x}\"}}", crc32fast::hash(covered)).ok()?;
-    (tail == expected).then_some(())?;
-    split_number(covered).map(|(_, n)| n)
+    let (covered, tail) = split_crc(line)?;
+    let crc = crc32fast::hash(covered);
+    let is_valid = if is_json(line) { tail == json_tail(crc) } else { tail == compact_tail(crc) };
+    is_valid.then(|| split_number(covered))?.map(|(_, n)| n)
 }
 
 /// Extracts the event of a verified line, to write it under another number.
 pub(crate) fn extract_body(line: &[u8]) -> Option<EventBody<'_>> {
-    let (bytes, _) = split_number(&line[..line.len().checked_sub(CRC_LENGTH)?])?;
+    let bytes = body_of(line)?;
     Some(EventBody { bytes, crc: crc32fast::hash(bytes) })
 }
 
+/// The event of a line, without the frame; in JSON without its closing brace.
+pub(crate) fn body_of(line: &[u8]) -> Option<&[u8]> {
+    split_crc(line).and_then(|(covered, _)| split_number(covered)).map(|(body, _)| body)
+}
+
+fn split_crc(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = if is_json(line) { CRC_LENGTH } else { COMPACT_CRC_LENGTH };
+    line.split_at_checked(line.len().checked_sub(length)?)
+}
+
 fn split_number(covered: &[u8]) -> Option<(&[u8], u64)> {
-    let at = covered.iter().rposition(|byte| *byte == b',')?;
-    let digits = covered[at..].strip_prefix(b",\"n\":")?;
+    let (separator, prefix): (u8, &[u8]) = if is_json(covered) { (b',', b",\"n\":") } else { (b'\t', b"\t") };
+    let at = covered.iter().rposition(|byte| *byte == separator)?;
+    let digits = covered[at..].strip_prefix(prefix)?;
     Some((&covered[..at], std::str::from_utf8(digits).ok()?.parse().ok()?))
+}
+
+fn json_tail(crc: u32) -> [u8; CRC_LENGTH] {
+    let mut tail = *b",\"crc\":\"........\"}";
+    tail[8..16].copy_from_slice(&hexadecimal(crc));
+    tail
+}
+
+fn compact_tail(crc: u32) -> [u8; COMPACT_CRC_LENGTH] {
+    let mut tail = *b"\t........";
+    tail[1..].copy_from_slice(&hexadecimal(crc));
+    tail
+}
+
+fn hexadecimal(crc: u32) -> [u8; 8] {
+    std::array::from_fn(|i| b"0123456789abcdef"[(crc >> (28 - 4 * i) & 0xf) as usize])
 }
 
 #[cfg(test)]
@@ -75,10 +134,24 @@ mod tests {
     use crate::audit::format::line::{self, EventKind};
 
     #[test]
-    fn line_carries_its_number_and_checksum() {
+    fn json_line_carries_its_number_and_checksum() {
         let event = serde_json::json!({"e": "outcome", "id": uuid::Uuid::nil(), "outcome": "aborted"});
         let mut lines = Vec::new();
         with_serialized(&event, |body| body.write_line(41, &mut lines));
+        assert!(lines.ends_with(b"\"}\n"));
+        check_frame(&lines);
+    }
+
+    #[test]
+    fn compact_line_carries_its_number_and_checksum() {
+        let mut lines = b"o\tAAAAAAAAAAAAAAAAAAAAAA\taborted".to_vec();
+        finish_compact(&mut lines, 0, 41);
+        assert!(lines.starts_with(b"o\tAAAAAAAAAAAAAAAAAAAAAA\taborted\t41\t"));
+        check_frame(&lines);
+    }
+
+    /// Checks the line of an outcome with the number 41.
+    fn check_frame(lines: &[u8]) {
         let line = lines.strip_suffix(b"\n").unwrap();
         assert_eq!(verify_line(line), Some(41));
         assert_eq!(line::event_kind(line), Some(EventKind::Outcome));

@@ -1,9 +1,12 @@
 //! Lines of a segment, and the parts of a line that are known without parsing its JSON.
 //!
-//! `e` is the first field of every event and `id` the second one of the events of a use, so both are found by position.
+//! In JSON, `e` is the first field of every event and `id` the second one of the events of a use; a compact line begins with
+//! a letter for the kind, a tab and the id. So both are found by position.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use super::id_text;
 
 /// Kind of the event in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +30,12 @@ pub(crate) enum EventKind {
 
 /// Reads the kind of the event in a line from its first letter; `None` when the line is no event.
 pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
+    match line {
+        [b'u', b'\t', ..] => return Some(EventKind::Use),
+        [b'o', b'\t', ..] => return Some(EventKind::Outcome),
+        [b'r', b'\t', ..] => return Some(EventKind::Record),
+        _ => {}
+    }
     match line.strip_prefix(b"{\"e\":\"")? {
         [b'u', ..] => Some(EventKind::Use),
         [b'o', ..] => Some(EventKind::Outcome),
@@ -41,6 +50,9 @@ pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
 
 /// Reads the id in the line of a use, an outcome or a record.
 pub(crate) fn event_id(line: &[u8]) -> Option<u128> {
+    if let [b'u' | b'o' | b'r', b'\t', rest @ ..] = line {
+        return id_text::decode(rest.get(..id_text::LENGTH)?);
+    }
     let rest = line.strip_prefix(b"{\"e\":\"")?;
     let from = rest.iter().position(|byte| *byte == b',')?;
     let text = rest[from..].strip_prefix(b",\"id\":\"")?.get(..36)?;

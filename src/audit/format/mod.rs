@@ -1,4 +1,4 @@
-//! The journal on disk: segment files of lines, each line a JSON event in a frame.
+//! The journal on disk: segment files of lines, each line an event in a frame.
 //!
 //! Every part of the journal reads and writes through these modules; their format is fixed, since old journals must
 //! stay readable.
@@ -6,7 +6,9 @@
 //! - [`segment`]: segment files: names, listing, and reading in blocks.
 //! - [`line`]: the lines of a segment; the kind and the id of a line without parsing it.
 //! - [`frame`]: the number and the checksum around each event.
-//! - [`event`]: the events: header, use, outcome, record, seal, carried and expired.
+//! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them, in whatever form.
+//! - [`segment_event`]: the events about segments, in JSON: header, seal and expired.
+//! - [`id_text`]: ids in compact lines.
 //! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
 //! - [`escape`]: text from requests, capped and escaped.
@@ -15,9 +17,12 @@
 
 pub(crate) mod record;
 pub(crate) mod escape;
+pub(crate) mod id_text;
 pub(crate) mod line;
 pub(crate) mod frame;
 pub(crate) mod event;
+pub(crate) mod encode;
+pub(crate) mod decode;
 pub(crate) mod segment_event;
 pub(crate) mod open_uses;
 pub(crate) mod segment;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bytes of a block, the unit of the index and of reading: some hundred records.
+/// Bytes of a block, the unit of the index and of reading: about a thousand records.
 pub(crate) const BLOCK: u64 = 256 * 1024;
 /// Name of the file that the writing process locks.
 pub(crate) const LOCK: &str = "lock";

@@ -1,9 +1,9 @@
 //! The part of a use event that the index needs.
 
-use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::audit::format::frame;
+use crate::audit::format::decode;
+use crate::audit::format::event::UseEvent;
 use crate::audit::format::record::Outcome;
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
@@ -13,29 +13,25 @@ use crate::key::KeyId;
 pub(crate) type KeyOwner = (OrgId, KeyId);
 
 /// The part of a use event that the index needs; the other fields of the line are skipped.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct IndexedUse {
     pub(crate) id: Uuid,
     pub(crate) time: Micros,
-    #[serde(default)]
     pub(crate) key_id: Option<KeyId>,
-    #[serde(default)]
     pub(crate) user_id: Option<UserId>,
-    #[serde(default)]
     pub(crate) org_id: Option<OrgId>,
     auth_method: AuthMethod,
     /// The outcome of a use that ended where it began; `None` when a later line has it.
-    #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
-    #[serde(default)]
     count: Option<u64>,
 }
 
 impl IndexedUse {
     /// Parses the line of a use or record; `None` when its checksum or its JSON is wrong.
     pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
-        frame::verify_line(line)?;
-        serde_json::from_slice(line).ok()
+        let UseEvent { id, time, key_id, user_id, org_id, auth_method, outcome, count, .. } =
+            decode::verified_use(line)?;
+        Some(Self { id, time, key_id, user_id, org_id, auth_method, outcome, count })
     }
 
     /// The key that was used and its organization; `None` for sessions and for changes by management.

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use uuid::Uuid;
 
 use super::stop::StopSignal;
-use crate::audit::format::event::{OutcomeEvent, UseEvent};
+use crate::audit::format::decode;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{self, Block, Point, Segment};
@@ -197,8 +197,8 @@ fn last_time(line: &[u8], time: Micros) -> Micros {
 }
 
 fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
-    let begun: UseEvent<'_> = serde_json::from_slice(begun).ok()?;
-    let ended = ended.and_then(OutcomeEvent::from_line);
+    let begun = decode::use_event(begun)?;
+    let ended = ended.and_then(decode::verified_outcome);
     Some(LastUse {
         id: begun.id,
         // A record of several refusals stands for attempts up to the last one.

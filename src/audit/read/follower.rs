@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use rustc_hash::FxHashMap;
 
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OutcomeEvent, UseEvent};
+use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::open_uses;
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::{decode, open_uses};
 
 /// Follower of a growing journal: a position in it, and the uses that are open there.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Follower {
             Some(EventKind::Outcome) => {
                 let begun = line::event_id(line).and_then(|id| self.open.remove(&id));
                 if let Some((begun, gateway)) = begun {
-                    each(begun.into_record(OutcomeEvent::from_line(line).as_ref(), &gateway));
+                    each(begun.into_record(decode::verified_outcome(line).as_ref(), &gateway));
                 }
             }
             Some(EventKind::Header) => {

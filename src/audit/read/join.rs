@@ -17,10 +17,10 @@ use super::stop::StopSignal;
 use crate::audit::filter::Filter;
 use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::open_uses;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::{decode, open_uses};
 
 /// Scanner over the segments of a journal as they were listed.
 #[derive(Debug)]
@@ -204,7 +204,7 @@ impl HeaderInfo {
 fn attach_outcome(line: &[u8], waiting: &mut FxHashMap<u128, usize>, found: &mut [FoundUse]) {
     let Some(id) = line::event_id(line) else { return };
     let Entry::Occupied(waits) = waiting.entry(id) else { return };
-    if let Some(ended) = OutcomeEvent::from_line(line) {
+    if let Some(ended) = decode::verified_outcome(line) {
         found[waits.remove()].ended = Some(ended);
     }
 }

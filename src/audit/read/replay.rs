@@ -3,11 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use serde::Deserialize;
-
-use crate::audit::format::frame;
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::{open_uses, segment};
+use crate::audit::format::{decode, open_uses, segment};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
 use crate::key::KeyId;
@@ -52,20 +49,9 @@ pub(crate) fn numbered_uses_since(directory: &Path, since: Micros) -> io::Result
     Ok(entries)
 }
 
-/// The part of a use event that the replay needs.
-#[derive(Deserialize)]
-struct NumberedUse {
-    time: Micros,
-    number: Option<u64>,
-    auth_method: AuthMethod,
-    key_id: Option<KeyId>,
-    user_id: Option<UserId>,
-}
-
 fn parse_numbered_use(line: &[u8]) -> Option<ReplayEntry> {
     matches!(line::event_kind(line)?, EventKind::Use | EventKind::Record | EventKind::Carried).then_some(())?;
-    frame::verify_line(line)?;
-    let begun: NumberedUse = serde_json::from_slice(line).ok()?;
+    let begun = decode::verified_use(line)?;
     let by = match begun.auth_method {
         AuthMethod::ApiKey => UsedBy::Key(begun.key_id?),
         AuthMethod::Session => UsedBy::Session(begun.user_id?),

@@ -20,7 +20,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHeader};
-use crate::audit::format::{frame, seal};
+use crate::audit::format::{decode, frame, seal};
 use crate::audit::index::database;
 use crate::clock::Micros;
 
@@ -148,21 +148,21 @@ impl Verifier {
         if (self.line == 1) != (line::event_kind(line) == Some(EventKind::Header)) {
             self.report("a segment must begin with its header, and have only one");
         }
-        self.check_event(line).unwrap_or_else(|_| self.report("the line is not an event"));
+        self.check_event(line).unwrap_or_else(|| self.report("the line is not an event"));
     }
 
-    fn check_event(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        match line::event_kind(line) {
-            Some(EventKind::Header) => self.check_header(&serde_json::from_slice(line)?),
-            Some(EventKind::Use) => self.check_use(&serde_json::from_slice(line)?),
-            Some(EventKind::Carried) => self.check_carried(&serde_json::from_slice(line)?),
-            Some(EventKind::Expired) => self.check_expired(&serde_json::from_slice(line)?),
-            Some(EventKind::Outcome) => self.check_outcome(&serde_json::from_slice(line)?),
-            Some(EventKind::Record) => self.check_record(&serde_json::from_slice(line)?),
-            Some(EventKind::Seal) => self.seals.push((self.segment, self.line, serde_json::from_slice(line)?)),
-            None => self.report("the line is not an event"),
+    /// Checks the content of a line; `None` when it is no event.
+    fn check_event(&mut self, line: &[u8]) -> Option<()> {
+        match line::event_kind(line)? {
+            EventKind::Header => self.check_header(&serde_json::from_slice(line).ok()?),
+            EventKind::Use => self.check_use(&decode::use_event(line)?),
+            EventKind::Carried => self.check_carried(&decode::use_event(line)?),
+            EventKind::Expired => self.check_expired(&serde_json::from_slice(line).ok()?),
+            EventKind::Outcome => self.check_outcome(&decode::outcome_event(line)?),
+            EventKind::Record => self.check_record(&decode::use_event(line)?),
+            EventKind::Seal => self.seals.push((self.segment, self.line, serde_json::from_slice(line).ok()?)),
         }
-        Ok(())
+        Some(())
     }
 
     fn check_header(&mut self, header: &SegmentHeader<'_>) {

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use crate::disk;
 
-/// Bytes that only changes by management may use: some 2000 changes, more than an operator makes until there is room
+/// Bytes that only changes by management may use: some 8000 changes, more than an operator makes until there is room
 /// again.
 pub(crate) const RESERVE: u64 = 2 << 20;
-/// Bytes that are allocated at a time: one system call for some 8000 uses.
+/// Bytes that are allocated at a time: one system call for some 18,000 uses.
 const CHUNK: u64 = 4 << 20;
 /// Pause after a failed allocation. Until then further attempts fail at once: on a full disk each one costs the file system
 /// a search, and requests come by the thousand.

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use uuid::Uuid;
+
 use super::completion::{BatchCompletion, BatchResult};
 use super::handle::Handle;
 use super::open;
@@ -10,9 +12,10 @@ use super::pending::{JournalStatus, PendingLines};
 use super::refusals::coalescer::Disposition;
 use super::unknown_key_limiter::UnknownKeyLimiter;
 use crate::audit::error::{OpenError, Unavailable};
-use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
+use crate::audit::format::encode::UseLine;
+use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::record::{Outcome, Use, UseEnd};
-use crate::audit::format::{frame, segment};
+use crate::audit::format::segment;
 use crate::audit::read::replay::{self, ReplayEntry};
 use crate::audit::settings::{Durability, OnUnavailable, Settings};
 use crate::clock::{self, Micros};
@@ -33,9 +36,16 @@ pub struct Journal {
 pub struct AuditEntry {
     journal: Journal,
     /// `None` when the use goes unrecorded, as configured, and after its end.
-    open: Option<OpenUse>,
+    open: Option<OpenEntry>,
     /// A change by management: its lines may use the reserve.
     is_change: bool,
+}
+
+/// Id and time of an open use.
+#[derive(Clone, Copy, Debug)]
+struct OpenEntry {
+    id: Uuid,
+    time: Micros,
 }
 
 impl Journal {
@@ -75,10 +85,9 @@ impl Journal {
     /// # Errors
     /// [`Unavailable`] when the use cannot be written and such requests are refused, or when the journal is closed.
     pub async fn begin(&self, opening: &Use<'_>) -> Result<AuditEntry, Unavailable> {
-        let open = OpenUse::from_use(opening);
-        let completion =
-            frame::with_serialized(&UseEvent::from_use(opening), |body| self.append(|p| p.append_use(body, open)));
-        self.wait_begun(AuditEntry { journal: self.clone(), open: Some(open), is_change: false }, completion).await
+        let line = UseLine::of_use(opening);
+        let completion = self.append(|pending| pending.append_use(&line, OpenUse::from_use(opening)));
+        self.wait_begun(AuditEntry::new(self, opening, false), completion).await
     }
 
     /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full: its
@@ -88,12 +97,11 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn begin_change(&self, opening: &Use<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
-        let open = OpenUse::from_use(opening);
+        let line = UseLine::of_use(opening);
         let may_write = withdraws || !self.handle.writer.reserve_scarce.load(Ordering::Relaxed);
-        let completion = frame::with_serialized(&UseEvent::from_use(opening), |body| {
-            if may_write { self.append(|p| p.append_change(body, open)) } else { None }
-        });
-        self.wait_begun(AuditEntry { journal: self.clone(), open: Some(open), is_change: true }, completion).await
+        let append = |pending: &mut PendingLines| pending.append_change(&line, OpenUse::from_use(opening));
+        let completion = if may_write { self.append(append) } else { None };
+        self.wait_begun(AuditEntry::new(self, opening, true), completion).await
     }
 
     /// Waits until the beginning of a use is written. The entry exists before the first await, so that a dropped future
@@ -115,8 +123,8 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
-        let event = UseEvent::from_use_and_end(opening, end);
-        let completion = frame::with_serialized(&event, |body| self.append(|p| p.append_line(body)));
+        let line = UseLine::of_record(opening, end);
+        let completion = self.append(|pending| pending.append_line(&line));
         match self.wait_written(completion).await {
             BatchResult::Written => Ok(()),
             BatchResult::Failed => self.refuse_or_drop(),
@@ -149,8 +157,9 @@ impl Journal {
         if !within_rate {
             return writer.metrics.suppressed.inc();
         }
+        let line = UseLine::of_record(opening, end);
         let mut pending = writer.lock_pending();
-        if frame::with_serialized(&UseEvent::from_use_and_end(opening, end), |body| pending.append_attempt(body)) {
+        if pending.append_attempt(&line) {
             writer.metrics.backlog.inc();
             writer.wake_committer(&mut pending);
         } else {
@@ -232,27 +241,30 @@ impl Journal {
 
     fn append_outcome(&self, outcome: &OutcomeEvent, is_change: bool) {
         let writer = &self.handle.writer;
-        frame::with_serialized(outcome, |body| {
-            let mut pending = writer.lock_pending();
-            if is_change {
-                writer.metrics.backlog.add(i64::from(pending.append_change_outcome(body, outcome.id)));
-                return writer.wake_committer(&mut pending);
-            }
-            let before = pending.events;
-            if !pending.append_outcome(body, outcome.id) {
-                writer.metrics.dropped.inc();
-            }
-            writer.metrics.backlog.add(pending.events - before);
-            writer.wake_committer(&mut pending);
-        });
+        let mut pending = writer.lock_pending();
+        if is_change {
+            writer.metrics.backlog.add(i64::from(pending.append_change_outcome(outcome)));
+            return writer.wake_committer(&mut pending);
+        }
+        let before = pending.events;
+        if !pending.append_outcome(outcome) {
+            writer.metrics.dropped.inc();
+        }
+        writer.metrics.backlog.add(pending.events - before);
+        writer.wake_committer(&mut pending);
     }
 }
 
 impl AuditEntry {
+    fn new(journal: &Journal, opening: &Use<'_>, is_change: bool) -> Self {
+        let open = OpenEntry { id: opening.id, time: opening.time };
+        Self { journal: journal.clone(), open: Some(open), is_change }
+    }
+
     /// Records the outcome.
     pub fn close(mut self, end: UseEnd) {
         if let Some(open) = self.open.take() {
-            self.journal.append_outcome(&open.outcome_event(end), self.is_change);
+            self.journal.append_outcome(&OutcomeEvent::new(open.id, end), self.is_change);
         }
     }
 }
@@ -261,7 +273,7 @@ impl Drop for AuditEntry {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
-            let outcome = OutcomeEvent { duration_us, ..open.bare_outcome(Outcome::Aborted) };
+            let outcome = OutcomeEvent { duration_us, ..OutcomeEvent::bare(open.id, Outcome::Aborted) };
             self.journal.append_outcome(&outcome, self.is_change);
         }
     }

@@ -89,7 +89,7 @@ fn seal_closed_segments(writer: &JournalWriter, current: u64) {
 /// Appends the seal of a segment, or forgets a segment that was removed.
 fn append_seal(writer: &JournalWriter, number: u64, seal: Option<&Seal<'_>>) {
     let mut pending = writer.lock_pending();
-    if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(body)).is_some()) {
+    if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(&body)).is_some()) {
         pending.unsealed.retain(|unsealed| *unsealed != number);
     }
     writer.metrics.backlog.add(i64::from(seal.is_some()));

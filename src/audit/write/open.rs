@@ -18,6 +18,7 @@ use super::refusals::flusher;
 use super::writer::JournalWriter;
 use super::{committer, free_space, maintenance, retention};
 use crate::audit::error::OpenError;
+use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::index::indexer::Indexer;
@@ -73,7 +74,7 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
         // A version that did not record removals has written the journal: what is there now counts as its beginning.
         None => retention::append_baseline(&mut pending, first_present),
     }
-    let aborted = pending.close_open_uses(|open| open.bare_outcome(Outcome::Aborted));
+    let aborted = pending.close_open_uses(|open| OutcomeEvent::bare(open.id, Outcome::Aborted));
     if aborted > 0 {
         tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
     }

@@ -20,12 +20,12 @@ pub(crate) use batch::Batch;
 
 use super::completion::BatchCompletion;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
-use crate::audit::format::frame::{self, EventBody};
+use crate::audit::format::frame::{self, Line};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment_event::SegmentHeader;
 use crate::clock::Micros;
 
-/// Bytes of outcomes that are kept while the file cannot be written: those of some 200,000 requests that were in flight
+/// Bytes of outcomes that are kept while the file cannot be written: those of some 800,000 requests that were in flight
 /// when writing failed.
 const MAX_KEPT_OUTCOMES: usize = 64 << 20;
 /// Bytes by which a line may grow when it gets its number.
@@ -122,59 +122,59 @@ impl PendingLines {
         self.header
     }
 
-    fn push(&mut self, body: EventBody<'_>) {
-        body.write_line(self.next, &mut self.lines);
+    fn push(&mut self, line: &impl Line) {
+        line.write_line(self.next, &mut self.lines);
         self.next += 1;
         self.events += 1;
     }
 
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
-    pub(crate) fn append_use(&mut self, body: EventBody<'_>, open: OpenUse) -> Option<Arc<BatchCompletion>> {
+    pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segment;
-        let completion = self.append_line(body)?;
+        let completion = self.append_line(line)?;
         self.open.insert(open.id.as_u128(), OpenUse { segment, ..open });
         Some(completion)
     }
 
     /// Appends a line that opens no use; `None` when the journal takes no lines.
-    pub(crate) fn append_line(&mut self, body: EventBody<'_>) -> Option<Arc<BatchCompletion>> {
+    pub(crate) fn append_line(&mut self, line: &impl Line) -> Option<Arc<BatchCompletion>> {
         (self.status == JournalStatus::Running).then_some(())?;
-        self.push(body);
+        self.push(line);
         Some(Arc::clone(&self.completion))
     }
 
     /// Appends an attempt with an unknown key. Returns false when the journal takes no lines.
-    pub(crate) fn append_attempt(&mut self, body: EventBody<'_>) -> bool {
-        let appended = self.append_line(body).is_some();
+    pub(crate) fn append_attempt(&mut self, line: &impl Line) -> bool {
+        let appended = self.append_line(line).is_some();
         self.attempts += u64::from(appended);
         appended
     }
 
     /// Appends the beginning of a change by management, which is open from now on; `None` when the journal takes no lines.
-    pub(crate) fn append_change(&mut self, body: EventBody<'_>, open: OpenUse) -> Option<Arc<BatchCompletion>> {
+    pub(crate) fn append_change(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         (self.status == JournalStatus::Running).then_some(())?;
-        self.push_change(body);
+        self.push_change(line);
         self.open.insert(open.id.as_u128(), OpenUse { segment: self.segment, ..open });
         Some(Arc::clone(self.change_completion.get_or_insert_default()))
     }
 
     /// Appends the outcome of a change by management. Returns whether it was appended: the change may not be open.
-    pub(crate) fn append_change_outcome(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
-        let appended = self.status == JournalStatus::Running && self.end_use(id);
+    pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
+        let appended = self.status == JournalStatus::Running && self.end_use(outcome.id);
         if appended {
-            self.push_change(body);
+            self.push_change(outcome);
         }
         appended
     }
 
-    fn push_change(&mut self, body: EventBody<'_>) {
-        body.write_line(0, &mut self.changes);
+    fn push_change(&mut self, line: &impl Line) {
+        line.write_line(0, &mut self.changes);
         self.change_count += 1;
     }
 
     /// Appends the outcome of a use if it is open. Returns false when there is no room for the outcome; the use then
     /// stays open until a restart closes it.
-    pub(crate) fn append_outcome(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
+    pub(crate) fn append_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
         // The next start closes what is open.
         if self.status != JournalStatus::Running {
             return true;
@@ -182,8 +182,8 @@ impl PendingLines {
         if self.lines.len() > MAX_KEPT_OUTCOMES {
             return false;
         }
-        if self.end_use(id) {
-            self.push(body);
+        if self.end_use(outcome.id) {
+            self.push(outcome);
         }
         true
     }
@@ -199,18 +199,18 @@ impl PendingLines {
 
     /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it is no
     /// longer open, and so needs none.
-    pub(crate) fn append_carried(&mut self, body: EventBody<'_>, id: Uuid) -> bool {
+    pub(crate) fn append_carried(&mut self, line: &impl Line, id: Uuid) -> bool {
         let Some(open) = self.open.get_mut(&id.as_u128()).filter(|_| self.status == JournalStatus::Running) else {
             return false;
         };
         open.segment = self.segment;
-        self.push(body);
+        self.push(line);
         true
     }
 
     /// Appends the removal of a segment, after which the next one is the first.
-    pub(crate) fn append_expired(&mut self, body: EventBody<'_>, segment: u64) {
-        if self.append_line(body).is_some() {
+    pub(crate) fn append_expired(&mut self, line: &impl Line, segment: u64) {
+        if self.append_line(line).is_some() {
             self.first_segment = segment + 1;
         }
     }
@@ -268,7 +268,7 @@ impl PendingLines {
             ended: ended.into(),
             open: None,
         };
-        frame::with_serialized(&header, |body| self.push(body));
+        frame::with_serialized(&header, |body| self.push(&body));
     }
 
     /// Appends again, under new numbers, those of the lines that `keep` selects.
@@ -276,7 +276,7 @@ impl PendingLines {
         for (_, line) in line::split_lines(lines) {
             let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
             if let Some(body) = frame::extract_body(line).filter(|_| kept) {
-                self.push(body);
+                self.push(&body);
             }
         }
     }
@@ -288,7 +288,7 @@ impl PendingLines {
         open.sort_unstable_by_key(|open| open.time);
         self.ended.extend(open.iter().filter(|open| open.listed_by > 0).map(|open| open.id));
         for open in &open {
-            frame::with_serialized(&outcome(open), |body| self.push(body));
+            self.push(&outcome(open));
         }
         open.len()
     }

@@ -17,7 +17,7 @@ use crate::audit::format::event::OpenUse;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::{self, OpenUses};
 use crate::audit::format::segment_event::{Expired, Seal, SegmentHeader};
-use crate::audit::format::{frame, pieces, segment};
+use crate::audit::format::{decode, frame, pieces, segment};
 
 /// The state in which a journal was left.
 #[derive(Debug, Default)]
@@ -103,9 +103,9 @@ fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(Recov
     })?;
     for (id, (at, length)) in begun {
         let line = pieces::read_line(file, at, length)?;
-        if let Ok(open) = serde_json::from_slice::<OpenUse>(&line) {
+        if let Some(begun) = decode::use_event(&line) {
             let listed_by = found.open.get(&id).map_or(0, |listed| listed.listed_by);
-            found.open.insert(id, OpenUse { segment: number, listed_by, ..open });
+            found.open.insert(id, OpenUse { listed_by, ..OpenUse::from_event(&begun, number) });
         }
     }
     Ok((found, length, has_line))

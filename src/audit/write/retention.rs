@@ -20,13 +20,13 @@ use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::{Expired, ExpiryReason};
-use crate::audit::format::{frame, pieces, seal};
+use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
 use crate::clock;
 use crate::disk::VolumeSpace;
 
 /// Bytes of the beginning of a use, about.
-const USE_LENGTH: u64 = 512;
+const USE_LENGTH: u64 = 256;
 /// Missing segments that are recorded at a time.
 const MAX_MISSING: u64 = 100;
 /// Bytes of segments that are removed in one round, so that sealing and indexing go on between rounds.
@@ -90,11 +90,10 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
 
 /// Appends the beginning of a use again, unless its line is damaged.
 fn carry_use(writer: &JournalWriter, line: &[u8], number: u64) {
-    let verified = frame::verify_line(line).and_then(|_| serde_json::from_slice::<UseEvent<'_>>(line).ok());
-    let Some(begun) = verified else { return };
+    let Some(begun) = decode::verified_use(line) else { return };
     let id = begun.id;
     let carried = UseEvent { e: EventKind::Carried, from: Some(number), ..begun };
-    if frame::with_serialized(&carried, |body| writer.lock_pending().append_carried(body, id)) {
+    if frame::with_serialized(&carried, |body| writer.lock_pending().append_carried(&body, id)) {
         writer.metrics.backlog.inc();
     }
 }
@@ -105,7 +104,7 @@ pub(crate) fn append_baseline(pending: &mut PendingLines, first: u64) {
 }
 
 fn append_expired(pending: &mut PendingLines, expired: &Expired<'_>) {
-    frame::with_serialized(expired, |body| pending.append_expired(body, expired.segment));
+    frame::with_serialized(expired, |body| pending.append_expired(&body, expired.segment));
 }
 
 /// Removes the segments whose removal is recorded, once the records are on disk. A segment that a crash has left over is

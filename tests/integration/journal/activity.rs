@@ -152,7 +152,7 @@ fn counts_of_old_hours_are_deleted() {
     writable.execute("UPDATE hour SET hour = hour - 26", []).unwrap();
     drop(writable);
     // Indexing new uses deletes the old counts.
-    let journal = open_journal(&mixed.settings);
+    let journal = open_journal(&Settings { segment_size: 300_000, ..mixed.settings.clone() });
     block_on(async {
         let caller = mixed.caller[0];
         while covered_segment(&mixed.settings) < segment_files(&mixed.settings).len() as u64 {
@@ -195,7 +195,7 @@ fn index_that_covers_more_than_the_journal_is_rebuilt() {
     mixed.settings.segment_size = 64 << 20;
     let journal = open_journal(&mixed.settings);
     let end = block_on(async {
-        let open = mixed.write(&journal, 2000).await;
+        let open = mixed.write(&journal, 5000).await;
         eventually("blocks are indexed", || indexed_blocks(&mixed.settings.path.join("index.db")) >= 3);
         std::mem::forget(open);
         journal.close().await;

@@ -23,12 +23,12 @@ struct IndexedJournal {
 
 fn write_indexed_journal() -> IndexedJournal {
     let directory = TempDir::new().unwrap();
-    let settings = Settings { segment_size: 700_000, ..settings(directory.path()) };
+    let settings = Settings { segment_size: 300_000, ..settings(directory.path()) };
     let caller: Vec<Caller> = (0..6).map(|_| Caller::random()).collect();
     let journal = open_journal(&settings);
     block_on(async {
         let mut open = Vec::new();
-        for n in 0..6000_u64 {
+        for n in 0..15_000_u64 {
             // The callers change, so that not every block has every key.
             let caller = caller[(n / 700 + n % 2) as usize % 6];
             let entry = journal.begin(&caller.opening_at(Micros(1_000_000 + n * 1000))).await.unwrap();
@@ -44,7 +44,7 @@ fn write_indexed_journal() -> IndexedJournal {
     eventually("the index has caught up", || indexed_blocks(&settings.path.join("index.db")) > 10);
     block_on(journal.close());
     let records = all_records(&settings);
-    assert_eq!(records.len(), 6000);
+    assert_eq!(records.len(), 15_000);
     IndexedJournal { directory, settings, caller, records }
 }
 
@@ -67,7 +67,7 @@ impl IndexedJournal {
 fn index_does_not_change_results() {
     let indexed = write_indexed_journal();
     let index = indexed.settings.path.join("index.db");
-    assert_eq!(indexed.records.len(), 6000);
+    assert_eq!(indexed.records.len(), 15_000);
     assert_intact(&indexed.settings);
     let check = |filter: Filter| {
         let expected = indexed.expected(&filter);

@@ -41,7 +41,7 @@ impl MixedJournal {
     /// An empty journal, to be written with times of the last 30 hours. Activity covers the last 24 of them.
     pub fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        let settings = Settings { segment_size: 700_000, ..settings(directory.path()) };
+        let settings = Settings { segment_size: 50_000, ..settings(directory.path()) };
         let mut caller: Vec<Caller> = (0..8).map(|_| Caller::random()).collect();
         (2..8).for_each(|i| caller[i].org = caller[i % 2].org);
         let begun = clock::now().before(Duration::from_secs(30 * 3600));

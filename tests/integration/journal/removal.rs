@@ -7,11 +7,12 @@ use keygate::audit::{Beginning, Settings, VerifyReport};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
+use super::earlier_version::rewrite_as_earlier_version;
 use super::support::{assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses};
 use crate::support::eventually;
 
 fn small_segments(directory: &Path) -> Settings {
-    Settings { segment_size: 5_000, ..settings(directory) }
+    Settings { segment_size: 2_000, ..settings(directory) }
 }
 
 fn verify(settings: &Settings) -> VerifyReport {
@@ -20,7 +21,7 @@ fn verify(settings: &Settings) -> VerifyReport {
 
 /// Removes segments by retention, all but a few.
 fn remove_by_retention(settings: &Settings) -> VerifyReport {
-    let journal = open_journal(&Settings { retention_size: Some(20_000), ..settings.clone() });
+    let journal = open_journal(&Settings { retention_size: Some(8_000), ..settings.clone() });
     eventually("old segments are removed", || segment_files(settings).len() < 8);
     block_on(journal.close());
     assert_intact(settings)
@@ -49,7 +50,7 @@ fn missing_beginning_is_a_problem_and_removal_by_retention_is_none() {
     // A start does not make it right, and neither does later retention.
     write_uses(&settings, 1);
     assert_eq!(verify(&settings).beginning, Beginning::Missing);
-    let journal = open_journal(&Settings { retention_size: Some(20_000), ..settings.clone() });
+    let journal = open_journal(&Settings { retention_size: Some(8_000), ..settings.clone() });
     eventually("old segments are removed", || segment_files(&settings).len() < 8);
     block_on(journal.close());
     let missing = verify(&settings);
@@ -89,6 +90,7 @@ fn removed_line_at_the_beginning_is_a_problem() {
 /// Rewrites a journal as a version before the record of removals would have written it, with the digests that its seals have
 /// then.
 fn make_old(settings: &Settings) {
+    rewrite_as_earlier_version(settings);
     let mut digests: Vec<(String, String)> = Vec::new();
     for path in segment_files(settings) {
         let text = fs::read_to_string(&path).unwrap();

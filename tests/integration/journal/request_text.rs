@@ -19,20 +19,24 @@ fn control_characters_are_escaped_in_records() {
     let path = "/\u{1b}[2J\u{202e}".to_owned() + &"x".repeat(5000);
     block_on(async {
         let journal = open_journal(&settings);
-        let agent: Vec<u8> = [b"\xff\x1b[31m\r\n".as_slice(), &[b'a'; 400]].concat();
+        let agent: Vec<u8> = [b"\xff\x1b[31m\r\n\t".as_slice(), &[b'a'; 400]].concat();
         let opening = Use { user_agent: Some(&agent), path: &path, action: &path, ..Caller::random().opening() };
         journal.begin(&opening).await.unwrap().close(END);
         journal.close().await;
     });
     let record = all_records(&settings).remove(0);
     let agent = record.user_agent.unwrap();
-    assert!(agent.starts_with("\\xff\\x1b[31m\\x0d\\x0aaaa") && agent.ends_with("a…"), "{agent}");
+    assert!(agent.starts_with("\\xff\\x1b[31m\\x0d\\x0a\\x09aaa") && agent.ends_with("a…"), "{agent}");
     assert_eq!(agent.len(), 256 + '…'.len_utf8());
     assert!(record.path.starts_with("/\\x1b[2J\\u{202e}xxx") && record.path.ends_with('…'));
     assert_eq!(record.path.len(), 1024 + '…'.len_utf8());
     assert_eq!(record.action.len(), 256 + '…'.len_utf8());
     let raw = fs::read(&segment_files(&settings)[0]).unwrap();
-    assert!(raw.iter().all(|byte| *byte == b'\n' || !byte.is_ascii_control()));
+    // Of control characters there are only those that separate lines and fields.
+    assert!(raw.iter().all(|byte| matches!(byte, b'\n' | b'\t') || !byte.is_ascii_control()));
+    let tabs: Vec<usize> =
+        raw.split(|byte| *byte == b'\n').map(|line| line.iter().filter(|b| **b == b'\t').count()).collect();
+    assert_eq!(tabs, [0, 15, 8, 0], "a header, a use and an outcome");
 }
 
 /// Clients put keys into paths and user agents. Their secrets must not get into the journal.

@@ -83,7 +83,7 @@ impl PendingLines {
         for (_, line) in line::split_lines(lines) {
             let is_kept = line::event_id(line).is_some_and(|id| !withdrawn.contains(&id));
             if let Some(body) = frame::extract_body(line).filter(|_| is_kept) {
-                self.push_change(body);
+                self.push_change(&body);
             }
         }
         self.changes.extend_from_slice(&newer.0);

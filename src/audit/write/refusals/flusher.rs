@@ -44,7 +44,7 @@ fn write(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> BatchResult {
     let completion = {
         let mut pending = writer.lock_pending();
         let lines =
-            groups.iter().filter_map(|group| frame::with_serialized(&group.event, |body| pending.append_line(body)));
+            groups.iter().filter_map(|group| frame::with_serialized(&group.event, |body| pending.append_line(&body)));
         let completion = lines.last();
         writer.metrics.backlog.set(pending.events);
         completion

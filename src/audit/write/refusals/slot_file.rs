@@ -15,7 +15,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::group::RefusalGroup;
 use crate::audit::format::event::UseEvent;
-use crate::audit::format::{frame, line};
+use crate::audit::format::frame::{self, Line as _};
+use crate::audit::format::{decode, line};
 
 /// Name of the file in the journal's directory.
 const FILE: &str = "refusals";
@@ -149,8 +150,7 @@ fn read_slot(file: &File, slot: u32) -> io::Result<Vec<u8>> {
 }
 
 fn parse(line: &[u8]) -> Option<UseEvent<'static>> {
-    frame::verify_line(line)?;
-    let event: UseEvent<'static> = serde_json::from_slice(line).ok()?;
+    let event = decode::verified_use(line)?.into_owned();
     event.count.is_some().then_some(event)
 }
 

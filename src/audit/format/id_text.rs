@@ -1,0 +1,79 @@
+//! Ids in compact lines: 128 bits as 22 characters of base64url without padding (RFC 4648, section 5).
+//!
+//! Each id has exactly one text: the bits beyond the 128th must be zero.
+
+/// Characters of an id.
+pub(crate) const LENGTH: usize = 22;
+/// The digits of base64url, in the order of their value.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// The value of each digit; [`NO_DIGIT`] for all other bytes.
+const VALUES: [u8; 256] = values();
+const NO_DIGIT: u8 = 0xff;
+
+/// Encodes an id.
+pub(crate) fn encode(id: u128) -> [u8; LENGTH] {
+    // The last digit has two bits of the id, and four zeros.
+    std::array::from_fn(|i| {
+        let bits = if i < LENGTH - 1 { id >> (122 - 6 * i) } else { id << 4 };
+        DIGITS[(bits & 0x3f) as usize]
+    })
+}
+
+/// Decodes an id; `None` when the text is not that of one.
+pub(crate) fn decode(text: &[u8]) -> Option<u128> {
+    let text: &[u8; LENGTH] = text.try_into().ok()?;
+    let (mut id, mut seen) = (0_u128, 0);
+    for byte in &text[..LENGTH - 1] {
+        let value = VALUES[usize::from(*byte)];
+        seen |= value;
+        id = id << 6 | u128::from(value & 0x3f);
+    }
+    let last = VALUES[usize::from(text[LENGTH - 1])];
+    // Digits are less than 64; the last one has zeros where the id has no bits.
+    ((seen | last) < 64 && last & 0x0f == 0).then_some(id << 2 | u128::from(last >> 4))
+}
+
+const fn values() -> [u8; 256] {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_that_is_no_id_is_rejected() {
+        for text in
+            ["", "AAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAB", "AAAA=AAAAAAAAAAAAAAAAA"]
+        {
+            assert_eq!(decode(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ids_are_base64url_and_come_back(id: u128) {
+            let text = encode(id);
+            prop_assert_eq!(std::str::from_utf8(&text).unwrap(), BASE64_URL_SAFE_NO_PAD.encode(id.to_be_bytes()));
+            prop_assert_eq!(decode(&text), Some(id));
+        }
+
+        #[test]
+        fn every_text_that_is_read_is_the_one_that_is_written(text: [u8; LENGTH], digits: [u8; LENGTH]) {
+            let of_digits = digits.map(|digit| DIGITS[usize::from(digit) % 64]);
+            for text in [text, of_digits] {
+                prop_assert!(decode(&text).is_none_or(|id| encode(id) == text));
+            }
+        }
+    }
+}

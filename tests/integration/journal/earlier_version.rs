@@ -1,0 +1,188 @@
+//! Journals of earlier versions, whose lines are JSON: they are read, continued and verified like any other.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use keygate::audit::{Filter, Outcome, Record, Settings};
+use keygate::clock::{self, Micros};
+use keygate::identity::AuthMethod;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::mixed_journal::MixedJournal;
+use super::support::{
+    all_records, assert_intact, block_on, export_records, open_journal, open_reader, segment_files, settings,
+    write_uses,
+};
+
+/// Rewrites the lines of all segments as an earlier version would have written them, and the digests in their seals. Beginning
+/// with the lines of the format, not with the code that reads them, this also holds the code to the documented format.
+pub fn rewrite_as_earlier_version(settings: &Settings) {
+    let mut converter = Converter::default();
+    for path in segment_files(settings) {
+        let text = fs::read_to_string(&path).unwrap();
+        let old: String = text.lines().map(|line| converter.convert(line)).collect();
+        fs::write(&path, &old).unwrap();
+        converter.digests.push((digest(&text), digest(&old)));
+    }
+}
+
+#[derive(Default)]
+struct Converter {
+    /// Fields that the outcome of a use repeats, by its id.
+    repeated: HashMap<Uuid, Map<String, Value>>,
+    /// Digests of the segments before this one, as they were and as they are.
+    digests: Vec<(String, String)>,
+}
+
+impl Converter {
+    fn convert(&mut self, line: &str) -> String {
+        let mut body = match line.rsplit_once(",\"crc\"") {
+            Some((json, _)) => json.to_owned(),
+            None => self.convert_compact(line),
+        };
+        for (sealed, now) in &self.digests {
+            body = body.replace(sealed, now);
+        }
+        format!("{body},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(body.as_bytes()))
+    }
+
+    fn convert_compact(&mut self, line: &str) -> String {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let (kind, id, n) = (fields[0], Uuid::from_bytes(bytes(fields[1])), fields[fields.len() - 2]);
+        let mut event = Map::new();
+        let rest = match kind {
+            "o" => {
+                event.extend(self.repeated.remove(&id).unwrap_or_default());
+                &fields[2..fields.len() - 2]
+            }
+            _ => {
+                event.extend(use_fields(id, &fields));
+                let ids = ["key_id", "user_id", "org_id"];
+                let repeated = event.iter().filter(|(name, _)| ids.contains(&name.as_str()));
+                self.repeated.insert(id, repeated.map(|(name, value)| (name.clone(), value.clone())).collect());
+                &fields[14..fields.len() - 2]
+            }
+        };
+        if let [outcome, numbers @ ..] = rest {
+            event.insert("outcome".into(), json!(outcome));
+            let names = ["status", "duration_us", "request_bytes", "response_bytes"];
+            names.iter().zip(numbers).for_each(|(name, number)| insert_number(&mut event, name, number));
+        }
+        let kind = match kind {
+            "u" => "use",
+            "o" => "outcome",
+            _ => "record",
+        };
+        let others = serde_json::to_string(&event).unwrap();
+        format!("{{\"e\":\"{kind}\",\"id\":\"{id}\",{},\"n\":{n}", &others[1..others.len() - 1])
+    }
+}
+
+fn use_fields(id: Uuid, fields: &[&str]) -> Map<String, Value> {
+    let mut event = Map::new();
+    let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
+    let since: i64 = fields[2].parse().unwrap();
+    let time = (seconds * 1_000_000 + u64::from(nanos) / 1000).wrapping_add(since.cast_unsigned());
+    event.insert("time".into(), json!(time));
+    insert_number(&mut event, "number", fields[3]);
+    if fields[4] == "p" {
+        event.insert("provisional".into(), json!(true));
+    }
+    let methods = HashMap::from([("k", "api-key"), ("s", "session"), ("a", "admin-socket")]);
+    event.insert("auth_method".into(), json!(methods[fields[5]]));
+    let prefixed = |prefix: &str, text: &str| format!("{prefix}{}", Uuid::from_bytes(bytes(text)).simple());
+    for (name, text) in [("key_id", fields[6]), ("ip", fields[9]), ("user_agent", fields[10])] {
+        if !text.is_empty() {
+            event.insert(name.into(), json!(if text == "\\" { "" } else { text }));
+        }
+    }
+    for (name, prefix, text) in [("user_id", "usr_", fields[7]), ("org_id", "org_", fields[8])] {
+        if !text.is_empty() {
+            event.insert(name.into(), json!(prefixed(prefix, text)));
+        }
+    }
+    for (name, text) in [("action", fields[11]), ("method", fields[12]), ("path", fields[13])] {
+        event.insert(name.into(), json!(text));
+    }
+    event
+}
+
+fn insert_number(event: &mut Map<String, Value>, name: &str, number: &str) {
+    if !number.is_empty() {
+        event.insert(name.into(), json!(number.parse::<u64>().unwrap()));
+    }
+}
+
+fn bytes(id: &str) -> [u8; 16] {
+    BASE64_URL_SAFE_NO_PAD.decode(id).unwrap().try_into().unwrap()
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn has_json_use(path: &Path) -> bool {
+    fs::read_to_string(path).unwrap().contains("{\"e\":\"use\"")
+}
+
+/// Every reader gives the same from the lines of an earlier version, with an index and without one.
+#[test]
+fn journal_of_an_earlier_version_is_read_like_any_other() {
+    let mixed = MixedJournal::complete();
+    let settings = &mixed.settings;
+    let filters = || {
+        let key = mixed.caller[2].key;
+        let refused = Filter { refused: Some(true), ..Filter::default() };
+        [Filter::default(), Filter { key: Some(key), ..Filter::default() }, refused]
+    };
+    let read = || -> Vec<Vec<Record>> { filters().iter().map(|filter| export_records(settings, *filter)).collect() };
+    let before = (read(), assert_intact(settings));
+    rewrite_as_earlier_version(settings);
+    assert!(segment_files(settings).iter().all(|path| has_json_use(path)));
+    assert_eq!((read(), assert_intact(settings)), before);
+    let newest = open_reader(settings).list(&Filter::default(), 100, None).unwrap().records;
+    assert_eq!(newest, before.0[0].iter().rev().take(100).cloned().collect::<Vec<_>>());
+    mixed.check();
+    mixed.index();
+    mixed.check();
+    assert_eq!(read(), before.0);
+    let journal = open_journal(settings);
+    let numbered = journal.uses_since(Micros(0)).unwrap();
+    block_on(journal.close());
+    // Neither attempts with unknown keys nor changes through the admin socket are replayed.
+    let is_replayed = |record: &&Record| match record.auth_method {
+        AuthMethod::ApiKey => record.key_id.is_some(),
+        AuthMethod::Session => record.user_id.is_some(),
+        AuthMethod::AdminSocket => false,
+    };
+    assert_eq!(numbered.len(), before.0[0].iter().filter(is_replayed).count());
+}
+
+/// A use that an earlier version left open is closed in the new form, in the same segment.
+#[test]
+fn journal_of_an_earlier_version_is_continued() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    write_uses(&settings, 3);
+    rewrite_as_earlier_version(&settings);
+    // As a kill leaves it: without the last outcome.
+    let path = &segment_files(&settings)[0];
+    let text = fs::read_to_string(path).unwrap();
+    let end = text[..text.len() - 1].rfind('\n').unwrap() + 1;
+    fs::write(path, &text[..end + 20]).unwrap();
+    let before = clock::now();
+    write_uses(&settings, 2);
+    assert_eq!(segment_files(&settings).len(), 1);
+    assert_eq!(assert_intact(&settings).records, 5);
+    let outcomes: Vec<Outcome> = all_records(&settings).iter().map(|record| record.outcome).collect();
+    use Outcome::{Aborted, Completed};
+    assert_eq!(outcomes, [Completed, Completed, Aborted, Completed, Completed]);
+    let late = export_records(&settings, Filter { since: Some(before), ..Filter::default() });
+    assert_eq!(late.len(), 2);
+}
