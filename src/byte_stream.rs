@@ -93,6 +93,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefixedStream<S> {
         if take > 0 {
             buf.put_slice(&self.prefix[..take]);
             self.prefix.advance(take);
+            // An empty buffer keeps its memory, which an idle connection would hold for nothing.
+            if self.prefix.is_empty() {
+                self.prefix = BytesMut::new();
+            }
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

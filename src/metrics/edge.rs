@@ -12,11 +12,13 @@ pub struct FieldMetrics {
     pub response: IntCounter,
 }
 
-/// `connections`, `connections_refused_total{reason}`, `handshake_failures_total{kind}` and `http2_floods_total`.
+/// `connections`, `connections_parked`, `connections_refused_total{reason}`, `handshake_failures_total{kind}` and `http2_floods_total`.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
     /// Open connections.
     pub open: IntGauge,
+    /// Those of them that wait for a request without buffers.
+    pub parked: IntGauge,
     /// Connections closed at once, because the maximum was open.
     pub refused_total: IntCounter,
     /// Connections closed at once, because the maximum of their address was open.
@@ -89,6 +91,7 @@ impl ConnectionMetrics {
         let failed = counters(r, "handshake_failures_total", "Connections that failed before HTTP", &["kind"]);
         Self {
             open: gauge(r, "connections", "Open downstream connections"),
+            parked: gauge(r, "connections_parked", "HTTP/1 connections that wait for a request without buffers"),
             refused_total: refused.with_label_values(&["total"]),
             refused_address: refused.with_label_values(&["address"]),
             failed_tls: failed.with_label_values(&["tls"]),

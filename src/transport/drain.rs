@@ -31,6 +31,8 @@ struct Registry {
     wakers: RefCell<FxHashMap<u64, Waker>>,
     /// The waker of the accept loop's task, which waits for the last connection to end.
     drained: RefCell<Option<Waker>>,
+    /// Number of connections that wait for a request and keep their buffers meanwhile.
+    warm: Cell<usize>,
 }
 
 /// One connection's entry among the open ones, removed when dropped.
@@ -39,6 +41,8 @@ pub(super) struct Registration {
     number: u64,
     /// True if the registry has the task's waker. A connection stays with its task, so it is stored once.
     has_waker: Cell<bool>,
+    /// True if the connection counts among the warm ones.
+    is_warm: Cell<bool>,
 }
 
 impl OpenConnections {
@@ -48,6 +52,7 @@ impl OpenConnections {
             next_number: Cell::new(0),
             wakers: RefCell::default(),
             drained: RefCell::default(),
+            warm: Cell::new(0),
         }))
     }
 
@@ -57,7 +62,7 @@ impl OpenConnections {
         self.0.next_number.set(number + 1);
         // Counts the connection from now on; its task has not been polled yet and has no waker.
         self.0.wakers.borrow_mut().insert(number, Waker::noop().clone());
-        Registration { registry: Rc::clone(&self.0), number, has_waker: Cell::new(false) }
+        Registration { registry: Rc::clone(&self.0), number, has_waker: Cell::new(false), is_warm: Cell::new(false) }
     }
 
     /// Enters a stage and wakes every connection to see it.
@@ -96,8 +101,26 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// Notes whether the connection is warm: it waits for a request and keeps its buffers meanwhile.
+    pub(super) fn set_warm(&self, is_warm: bool) {
+        let warm = &self.registry.warm;
+        match (self.is_warm.replace(is_warm), is_warm) {
+            (false, true) => warm.set(warm.get() + 1),
+            (true, false) => warm.set(warm.get() - 1),
+            _ => {}
+        }
+    }
+
+    /// Number of warm connections of the listener.
+    pub(super) fn warm_connections(&self) -> usize {
+        self.registry.warm.get()
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
+        self.set_warm(false);
         self.registry.wakers.borrow_mut().remove(&self.number);
         if let Some(waker) = self.registry.drained.borrow_mut().take() {
             waker.wake();

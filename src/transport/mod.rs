@@ -15,12 +15,14 @@
 //! reset               ends an exchange on request of the service
 //! drain               stages of a listener that closes, known to all its connections
 //! connection_limiter  permits, in total and for each address
+//! gauge_guard         counts connections in a gauge
 //! serving, settings   what is served on a listener, and how
 //! ```
 //!
 //! - A head that cannot be read is answered by the caller's function ([`HeadError`]), and the connection is closed.
 //! - Whatever a client does or fails to do ends by itself: every wait has a time-out ([`Settings`]), every count a
 //!   limit. One timer per connection keeps all time-outs between exchanges.
+//! - An HTTP/1 connection that waits for a request is parked: it holds no buffer (`http1::driver`).
 //! - A failed accept (out of file descriptors, for instance) is followed by a pause, never by a spin.
 //! - HTTP/1 and HTTP/2 have separate states, one struct each, which a connection's bytes, exchanges and driver share.
 //!   There is one cell through which two of them pass an argument, because the HTTP library has no other way: see
@@ -38,6 +40,7 @@ mod connection_handle;
 mod stream;
 mod drain;
 mod connection_limiter;
+mod gauge_guard;
 mod serving;
 mod settings;
 

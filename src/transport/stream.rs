@@ -1,5 +1,7 @@
 //! The bytes of a downstream connection, plain or encrypted.
 
+use std::task::{Context, Poll};
+
 use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -19,6 +21,22 @@ pub(super) type SharedStream = byte_stream::SharedStream<ClientStream>;
 
 /// A connection behind a 101: its bytes, from the first after the request.
 pub type Upgraded = PrefixedStream<SharedStream>;
+
+/// Completes when reading makes progress: bytes have come, or the connection has ended or failed. Reads nothing.
+pub(super) fn poll_readable(stream: &SharedStream, cx: &mut Context<'_>) -> Poll<()> {
+    let stream = stream.borrow();
+    let (socket, has_plaintext) = match &*stream {
+        Either::Left(socket) => (socket, false),
+        // Bytes that were decrypted and not read. After them, progress depends on the socket alone: what is left of the
+        // socket's bytes is less than a record.
+        Either::Right(tls) => (tls.get_ref().0, !tls.get_ref().1.wants_read()),
+    };
+    if has_plaintext || !socket.prefix.is_empty() {
+        return Poll::Ready(());
+    }
+    // A failed connection is found when it is read.
+    socket.stream.poll_read_ready(cx).map(drop)
+}
 
 /// Has the kernel reset the connection when it is closed (`SO_LINGER` 0), and drop what it holds for a client that does
 /// not take it.

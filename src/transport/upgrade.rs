@@ -9,7 +9,7 @@ use super::reset::ResetHandle;
 use super::stream::Upgraded;
 
 /// The hook of an upgrade: what runs on the connection from its 101 on.
-type UpgradeHook = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
+pub(super) type UpgradeHook = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// The slot for a connection's upgrade hook. One per connection; clones share it.
 ///

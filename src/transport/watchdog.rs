@@ -64,6 +64,11 @@ impl Watchdog {
         }
     }
 
+    /// Completes when `deadline` has passed. It is no time-out, and shares the timer with those.
+    pub(super) fn poll_deadline(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.poll(cx, deadline)
+    }
+
     fn deadline(&self, activity: &Activity) -> Option<(Instant, Expired)> {
         // First, because a stalled write keeps any phase from ending.
         if let Some(since) = activity.stalled_since() {

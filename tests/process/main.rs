@@ -5,6 +5,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[allow(dead_code, reason = "the integration tests need more of it")]
+#[path = "../integration/tls/authority.rs"]
+mod authority;
+
 mod canary;
 mod demo;
 mod drain;
@@ -14,6 +18,7 @@ mod systemd;
 mod warnings;
 mod full_disk;
 mod hostile;
+mod idle_connections;
 mod refusals;
 mod four_gateways;
 mod sudden_death;

@@ -14,19 +14,23 @@ use tokio::net::TcpStream;
 use super::handshake::{self, Established, HandshakeError};
 use crate::identity::Peer;
 use crate::transport::connection_handle::ConnectionHandle;
+use crate::transport::connection_limiter::ConnectionPermit;
 use crate::transport::drain::Registration;
+use crate::transport::gauge_guard::GaugeGuard;
 use crate::transport::serving::ServeOptions;
 use crate::transport::stream::SharedStream;
 use crate::transport::watchdog::CLOSING_GRACE;
 use crate::transport::{http1, http2};
 
-/// Runs a connection to its end. Its failures concern its client alone: they are counted and logged here.
+/// Runs a connection to its end, and drops `_held` then. Its failures concern its client alone: they are counted and
+/// logged here.
 pub(super) async fn run<S, B>(
     stream: TcpStream,
     address: SocketAddr,
     options: Rc<ServeOptions>,
     registration: Registration,
     service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S,
+    _held: (GaugeGuard, ConnectionPermit),
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -50,7 +54,8 @@ pub(super) async fn run<S, B>(
     let (stream, handle) = (SharedStream::new(stream), ConnectionHandle::default());
     let service = service(peer, handle.clone());
     if http2 {
-        http2::run(stream, &options, &registration, service, &handle).await;
+        // On the heap: the task of an HTTP/1 connection, which is parked while it is idle, has no room for it.
+        Box::pin(http2::run(stream, &options, &registration, service, &handle)).await;
     } else {
         http1::run(stream, &options, &registration, service, &handle.upgrade_slot).await;
     }

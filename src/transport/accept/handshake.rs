@@ -54,7 +54,8 @@ pub(super) async fn establish(
     // A proxy's address may be IPv4 mapped into IPv6, where the listener takes both.
     let is_proxy = options.proxy_networks.iter().any(|network| network.contains(&address.ip().to_canonical()));
     let mut established = if is_proxy || options.tls.is_some() {
-        let handshake = shake_hands(stream, address, is_proxy, options.tls.as_deref());
+        // On the heap, so that the connection's task has no room for it when it is over.
+        let handshake = Box::pin(shake_hands(stream, address, is_proxy, options.tls.as_deref()));
         timeout(options.settings.handshake_timeout, handshake).await.map_err(|_| HandshakeError::TimedOut)??
     } else {
         plain(ClientSocket::new(stream), address)
@@ -107,6 +108,10 @@ async fn read_proxy_header(socket: &mut ClientSocket) -> io::Result<Option<Socke
 /// Detects the HTTP/2 preface at the connection's beginning. Reads no more than it takes to tell.
 async fn detect_preface(socket: &mut ClientSocket, first_byte_timeout: Duration) -> Result<bool, HandshakeError> {
     let detection = async {
+        if socket.prefix.is_empty() {
+            // A silent connection takes no memory for what it may send.
+            socket.stream.readable().await?;
+        }
         socket.prefix.reserve(FIRST_READ);
         while socket.prefix.is_empty() || (socket.prefix.len() < PREFACE.len() && PREFACE.starts_with(&socket.prefix)) {
             // The client closed the connection: HTTP/1 deals with what has come.

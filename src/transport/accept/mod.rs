@@ -26,12 +26,12 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
-use prometheus::IntGauge;
 use tokio::net::TcpStream;
 
 use super::connection_handle::ConnectionHandle;
 use super::connection_limiter::LimitReached;
 use super::drain::{DrainStage, OpenConnections};
+use super::gauge_guard::GaugeGuard;
 use super::serving::ServeOptions;
 use crate::identity::Peer;
 
@@ -135,12 +135,15 @@ fn start_connection<S, B>(
         tracing::debug!(%error, "a client disconnected before its connection was served");
         return;
     }
-    let open = OpenGuard::new(options.connections.open.clone());
-    let connection = connection::run(stream, address, options, connections.register(), service);
-    tokio::task::spawn_local(async move {
-        connection.await;
-        drop((open, permit));
-    });
+    let open = GaugeGuard::new(&options.connections.open);
+    tokio::task::spawn_local(connection::run(
+        stream,
+        address,
+        options,
+        connections.register(),
+        service,
+        (open, permit),
+    ));
 }
 
 /// Backs off after accept errors. ECONNABORTED and ECONNRESET concern one client, which went away before it was
@@ -151,20 +154,4 @@ async fn back_off(error: &io::Error) {
     }
     tracing::warn!(%error, "cannot accept connections; trying again in {ACCEPT_BACKOFF:?}");
     tokio::time::sleep(ACCEPT_BACKOFF).await;
-}
-
-/// Counts a connection in the gauge while it is open.
-struct OpenGuard(IntGauge);
-
-impl OpenGuard {
-    fn new(gauge: IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
-
-impl Drop for OpenGuard {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }

@@ -203,7 +203,9 @@ impl StreamInspector<SharedStream> for HeadGate {
                 return Poll::Ready(Ok(()));
             }
             let read = if self.held.is_empty() {
-                ready!(self.read_through(stream, cx, buf))?
+                let read = self.read_through(stream, cx, buf);
+                self.state.set_awaits_head(read.is_pending() && matches!(self.part, Part::Head(_)));
+                ready!(read)?
             } else if let Some(blocked) = self.release_held(cx) {
                 return blocked;
             } else if self.released > 0 {

@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 
-use crate::transport::activity::Activity;
+use tokio::time::Instant;
+
+use crate::transport::activity::{Activity, Phase};
 use crate::transport::reset::Reset;
 use crate::transport::serving::HeadError;
 
@@ -15,6 +17,9 @@ use crate::transport::serving::HeadError;
 #[derive(Debug)]
 pub(super) struct Http1State {
     pub(super) activity: Activity,
+    /// True if the connection has been read to its end while it waits for the first byte of a head: the gate and the
+    /// HTTP library hold no byte of it.
+    awaits_head: Cell<bool>,
     /// True if a head was passed to the HTTP library whose exchange has not ended.
     head_passed: Cell<bool>,
     /// The task that reads, while it waits for the exchange to end.
@@ -41,6 +46,7 @@ impl Http1State {
     pub(super) fn new() -> Self {
         Self {
             activity: Activity::new(),
+            awaits_head: Cell::new(false),
             head_passed: Cell::new(false),
             reader: RefCell::new(None),
             writer: RefCell::new(None),
@@ -51,6 +57,21 @@ impl Http1State {
             is_truncated: Cell::new(false),
             is_reset: Cell::new(false),
             task: RefCell::new(None),
+        }
+    }
+
+    pub(super) fn set_awaits_head(&self, awaits_head: bool) {
+        self.awaits_head.set(awaits_head);
+    }
+
+    /// The time since when nothing has come and nothing was sent, if nothing is on its way in either direction.
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        if !self.awaits_head.get() || self.activity.stalled_since().is_some() {
+            return None;
+        }
+        match self.activity.phase() {
+            Phase::New(since) | Phase::Idle(since) => Some(since),
+            Phase::Head(_) | Phase::Exchange => None,
         }
     }
 

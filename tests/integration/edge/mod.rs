@@ -4,6 +4,7 @@ mod framing;
 mod pipelining;
 mod timeouts;
 mod connections;
+mod parking;
 mod frames;
 mod http2_hostile;
 mod http2_requests;

@@ -29,8 +29,41 @@ impl TlsClient {
         Ok(Self { stream: BufReader::new(StreamOwned::new(connection, stream)) })
     }
 
+    /// Connects, and sends a request together with the last bytes of the handshake.
+    pub fn connect_and_send(address: SocketAddr, config: ClientConfig, name: &str, request: &str) -> io::Result<Self> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        connection.write_tls(&mut stream)?;
+        while connection.is_handshaking() {
+            connection.read_tls(&mut stream)?;
+            connection.process_new_packets().map_err(io::Error::other)?;
+        }
+        connection.writer().write_all(request.as_bytes())?;
+        stream.write_all(&records(&mut connection))?;
+        Ok(Self { stream: BufReader::new(StreamOwned::new(connection, stream)) })
+    }
+
+    /// Encrypts a request. Returns its records, to be sent by [`TlsClient::send_records`].
+    pub fn encrypt(&mut self, request: &str) -> Vec<u8> {
+        let connection = &mut self.stream.get_mut().conn;
+        connection.writer().write_all(request.as_bytes()).unwrap();
+        records(connection)
+    }
+
+    /// Sends bytes of records.
+    pub fn send_records(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().sock.write_all(bytes).unwrap();
+    }
+
     pub fn get(&mut self, path: &str, key: &str) -> io::Result<Response> {
         self.stream.get_mut().write_all(head("GET", path, key, &[], 0).as_bytes())?;
+        self.response()
+    }
+
+    pub fn response(&mut self) -> io::Result<Response> {
         let status = self.line()?.split(' ').nth(1).unwrap().parse().unwrap();
         let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
         loop {
@@ -59,4 +92,13 @@ impl TlsClient {
         }
         Ok(line.trim_end().to_owned())
     }
+}
+
+/// The records that wait to be sent.
+fn records(connection: &mut ClientConnection) -> Vec<u8> {
+    let mut records = Vec::new();
+    while connection.wants_write() {
+        connection.write_tls(&mut records).unwrap();
+    }
+    records
 }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::authority::{Authority, Issued};
 use super::client::TlsClient;
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 /// A gateway with a certificate for `a.test`, and the certificate's files.
 pub struct Encrypted {
@@ -222,4 +222,36 @@ fn handshake_that_does_not_end_is_closed_and_counted() {
     }
     // Counted after the connection is closed.
     eventually("both are counted", || gateway.metric("keygate_timeouts_total{kind=\"handshake\"}") == 2.0);
+}
+
+#[test]
+fn request_in_the_last_flight_of_the_handshake_is_answered() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let (address, config) = (encrypted.gateway.address, encrypted.authority.client());
+    let request = head("GET", "/", &key.text, &[], 0);
+    let mut client = TlsClient::connect_and_send(address, config, "a.test", &request).unwrap();
+    assert_eq!(client.response().unwrap().status, 200);
+}
+
+#[test]
+fn parked_connection_is_woken_by_bytes_of_a_record_and_answers_when_it_is_whole() {
+    let encrypted = Encrypted::start();
+    let key = encrypted.gateway.key();
+    let parked = |count: f64| {
+        eventually("parked", || encrypted.gateway.metric("keygate_connections_parked") == count);
+    };
+    let mut client = encrypted.connect();
+    parked(1.0);
+    for _ in 0..2 {
+        let record = client.encrypt(&head("GET", "/", &key.text, &[], 0));
+        let (first, rest) = record.split_at(record.len() / 2);
+        client.send_records(first);
+        parked(0.0);
+        // Half a record is no byte of HTTP, so the connection falls silent again.
+        parked(1.0);
+        client.send_records(rest);
+        assert_eq!(client.response().unwrap().status, 200);
+        parked(1.0);
+    }
 }
