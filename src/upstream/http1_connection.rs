@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -26,6 +27,8 @@ pub(super) struct Connection {
     pub(super) state: Rc<ConnectionState>,
     /// Bytes that were read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
+    /// Metrics of the runtime, which count the turns of its event loop.
+    runtime: RuntimeMetrics,
     _task: Task,
 }
 
@@ -40,9 +43,14 @@ impl Drop for Task {
 
 impl Connection {
     /// Returns whether the connection can carry another request: it is open, nothing waits to be read from it, and the
-    /// last request has gone whole.
-    pub(super) fn is_clean(&self) -> bool {
-        self.sender.is_ready() && self.state.is_silent()
+    /// last request has gone whole. `polled`: the event loop has waited for events since the connection became idle.
+    pub(super) fn is_clean(&self, polled: bool) -> bool {
+        self.sender.is_ready() && self.state.is_silent(polled)
+    }
+
+    /// Number of times that the event loop has waited for events with nothing else to do.
+    pub(super) fn turn(&self) -> u64 {
+        self.runtime.worker_park_count(0)
     }
 }
 
@@ -67,5 +75,6 @@ pub(super) async fn connect(
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    Ok(Connection { sender, timer: LazyTimer::default(), state, beyond, _task: Task(task.abort_handle()) })
+    let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
+    Ok(Connection { sender, timer, state, beyond, runtime, _task: Task(task.abort_handle()) })
 }

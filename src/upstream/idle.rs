@@ -1,4 +1,19 @@
 //! Idle connections to one endpoint.
+//!
+//! # Silence
+//!
+//! HTTP/1.1 does not number its responses: bytes that come while a connection is idle would be taken for the response to the
+//! next request. So a connection is used again only if nothing waits to be read from it. Usually the event loop knows that
+//! without a system call:
+//!
+//! - When the loop waits for events, it learns of every byte, and of every end, that has come up to then. A connection
+//!   that became idle before that wait, and of which it has learnt nothing since, is silent.
+//! - A connection that became idle after the last wait may have bytes that came along with its last response. It is taken
+//!   only when there is no other, and the kernel is asked.
+//!
+//! Asking the kernel for each connection would be no safer. Whenever it is asked, bytes can come between its answer and the
+//! request, which the connection's own task writes later in the same turn of the loop. Bytes that come within this turn
+//! cannot be told from an early response in either case; those that came before it are seen in both.
 
 use std::time::Duration;
 
@@ -13,28 +28,161 @@ const MAX_IDLE: usize = 256;
 /// crosses the closing on its way is lost.
 const MAX_AGE: Duration = Duration::from_secs(50);
 
-/// Stack of idle connections: the one used last is used next, so that the others grow old.
+/// Stacks of idle connections: the one used last is used next, so that the others grow old.
 #[derive(Default)]
-pub(super) struct IdleConnections(Vec<(Connection, Instant)>);
+pub(super) struct IdleConnections {
+    /// Connections that were idle already when the event loop last waited for events.
+    polled: Vec<(Connection, Instant)>,
+    /// Connections that have become idle since.
+    fresh: Vec<(Connection, Instant)>,
+    /// Turn of the event loop in which the fresh ones became idle.
+    turn: u64,
+}
 
 impl IdleConnections {
     /// Keeps a connection, unless there are enough.
     pub(super) fn push(&mut self, connection: Connection) {
-        if self.0.len() < MAX_IDLE {
-            self.0.push((connection, Instant::now()));
+        self.begin_turn(connection.turn());
+        if self.polled.len() + self.fresh.len() < MAX_IDLE {
+            self.fresh.push((connection, Instant::now()));
         }
     }
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
     pub(super) fn pop(&mut self) -> Option<Connection> {
-        while let Some((connection, since)) = self.0.pop() {
+        if let Some((connection, _)) = self.fresh.last() {
+            self.begin_turn(connection.turn());
+        }
+        while let Some((connection, since)) = self.polled.pop() {
             if since.elapsed() >= MAX_AGE {
                 // The connections below it in the stack are older still.
-                self.0.clear();
-            } else if connection.is_clean() {
+                self.polled.clear();
+            } else if connection.is_clean(true) {
                 return Some(connection);
             }
         }
-        None
+        std::iter::from_fn(|| self.fresh.pop()).map(|(connection, _)| connection).find(|fresh| fresh.is_clean(false))
+    }
+
+    /// Counts the fresh connections among the polled ones, if the event loop has waited for events meanwhile.
+    fn begin_turn(&mut self, turn: u64) {
+        if turn != self.turn {
+            self.turn = turn;
+            self.polled.append(&mut self.fresh);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::rc::Rc;
+
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+    use crate::upstream::http1_connection::connect;
+    use crate::upstream::settings::Endpoint;
+
+    /// Runs a test on a runtime like that of a worker.
+    fn run(test: impl AsyncFnOnce()) {
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap().block_on(test());
+    }
+
+    /// Connection that is ready for a request, and the upstream's end of it.
+    async fn connection() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let endpoint = Endpoint { host: "127.0.0.1".into(), port, authority: "a".into(), tls: None };
+        let connection = connect(&endpoint, None, Duration::from_secs(10)).await.unwrap();
+        // The connection's task begins to wait for requests.
+        next_turn().await;
+        (connection, listener.accept().unwrap().0)
+    }
+
+    async fn idle() -> (IdleConnections, TcpStream) {
+        let (mut idle, (connection, peer)) = (IdleConnections::default(), connection().await);
+        idle.push(connection);
+        (idle, peer)
+    }
+
+    /// Lets the event loop wait for events: there is nothing else to do.
+    async fn next_turn() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    #[test]
+    fn silent_connection_is_used_again() {
+        run(async || {
+            let (mut idle, _peer) = idle().await;
+            let connection = idle.pop().expect("fresh");
+            assert!(idle.pop().is_none(), "it was taken");
+            idle.push(connection);
+            next_turn().await;
+            assert!(idle.pop().is_some(), "polled");
+        });
+    }
+
+    #[test]
+    fn bytes_and_ends_before_the_next_turn_are_seen() {
+        run(async || {
+            let (mut bytes, mut peer) = idle().await;
+            peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            assert!(bytes.pop().is_none());
+            let (mut end, peer) = idle().await;
+            peer.shutdown(Shutdown::Write).unwrap();
+            assert!(end.pop().is_none());
+        });
+    }
+
+    #[test]
+    fn bytes_and_ends_of_the_last_turn_are_seen() {
+        run(async || {
+            let (mut bytes, mut writer) = idle().await;
+            let (mut end, closer) = idle().await;
+            next_turn().await;
+            writer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            closer.shutdown(Shutdown::Write).unwrap();
+            next_turn().await;
+            assert!(bytes.pop().is_none());
+            assert!(end.pop().is_none());
+        });
+    }
+
+    /// The event of the socket and the one that wakes this task come in the same turn, as when a late byte of the upstream
+    /// and the client's next request come together.
+    #[test]
+    fn event_is_seen_before_the_connection_has_read_it() {
+        run(async || {
+            for _ in 0..100 {
+                let (mut idle, mut peer) = idle().await;
+                next_turn().await;
+                let (client, mut other) = tokio::net::UnixStream::pair().unwrap();
+                let mut client = client.into_std().unwrap();
+                let sent = std::thread::spawn(move || {
+                    peer.write_all(b"H").unwrap();
+                    client.write_all(b"G").unwrap();
+                    peer
+                });
+                tokio::io::AsyncReadExt::read_u8(&mut other).await.unwrap();
+                assert!(idle.pop().is_none());
+                drop(sent.join().unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn polled_connection_is_used_before_a_fresh_one() {
+        run(async || {
+            let ((first, _peer), (second, _other)) = (connection().await, connection().await);
+            let first_state = Rc::as_ptr(&first.state);
+            let mut idle = IdleConnections::default();
+            idle.push(first);
+            next_turn().await;
+            idle.push(second);
+            assert_eq!(Rc::as_ptr(&idle.pop().unwrap().state), first_state);
+            assert!(idle.pop().is_some(), "the fresh one is used when there is no other");
+        });
     }
 }

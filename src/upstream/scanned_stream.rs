@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::head_scan::HeadScan;
 use super::socket::{Socket, has_read_ahead, tcp_stream};
@@ -55,12 +55,15 @@ impl ConnectionState {
         ScannedStream(Rc::clone(self))
     }
 
-    /// Returns whether the socket is open and nothing waits to be read from it. Costs one system call: the runtime's
-    /// knowledge may be a turn of its loop old, and a byte that came meanwhile would be taken for the next response. With
-    /// TLS, bytes may have been read from the kernel already.
-    pub(super) fn is_silent(&self) -> bool {
+    /// Returns whether the socket is open and nothing waits to be read from it. `polled`: the event loop has waited for
+    /// events since the last response. The kernel is asked only if it has not, or if it has learnt of something then (see
+    /// [`super::idle`]). With TLS, bytes may have been read from the kernel already.
+    pub(super) fn is_silent(&self, polled: bool) -> bool {
         let mut socket = self.socket.borrow_mut();
-        let peeked = SockRef::from(tcp_stream(&socket)).peek(&mut [MaybeUninit::uninit()]);
+        let stream = tcp_stream(&socket);
+        let peek = || SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+        // The runtime calls it only if the event loop has learnt of something to read, or of the end.
+        let peeked = if polled { stream.try_io(Interest::READABLE, peek) } else { peek() };
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !has_read_ahead(&mut socket)
     }
 
@@ -158,12 +161,12 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn bytes_in_the_kernel_are_seen_at_once() {
         let (state, mut peer) = connect().await;
-        assert!(state.is_silent());
+        assert!(state.is_silent(false));
         peer.write_all(b"x").unwrap();
-        assert!(!state.is_silent(), "the runtime has had no turn to read it");
+        assert!(!state.is_silent(false), "the runtime has had no turn to read it");
         let (state, peer) = connect().await;
         drop(peer);
-        assert!(!state.is_silent(), "closed");
+        assert!(!state.is_silent(false), "closed");
     }
 
     #[tokio::test(flavor = "current_thread")]
