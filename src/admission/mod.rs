@@ -78,7 +78,7 @@ impl Admission {
             Ok(Credential::Key(key)) => {
                 self.decide(DecideRequest { digest: &key.digest, id: key.id, access: route.access(), now }).await
             }
-            Ok(Credential::Session(digest)) => self.decide_session(&digest, route, now).await,
+            Ok(Credential::Session(digest)) => Box::pin(self.decide_session(&digest, route, now)).await,
             Err(refusal) => Err(self.deny(refusal)),
         };
         Authorization { route, result }

@@ -10,8 +10,7 @@ use hyper::body::Incoming;
 use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
 use crate::forward::ResponseOrigin;
-use crate::gateway::{Connection, Gateway, GuardedBody};
-use crate::transport::ExchangeHandle;
+use crate::gateway::{Connection, Gateway, GuardedBody, ResponseFuture};
 
 /// Routes the requests of one listener to the gateway or to the dashboard.
 ///
@@ -25,26 +24,20 @@ pub(super) struct ListenerRouter {
 }
 
 impl ListenerRouter {
-    /// Answers one request.
-    pub(super) async fn dispatch(
-        &self,
-        connection: &Connection,
-        downstream: &ExchangeHandle,
-        request: Request<Incoming>,
-    ) -> Response<GuardedBody> {
-        let Some(dashboard) = &self.dashboard else {
-            return self.gateway.handle(connection, downstream, self.origin, request).await;
+    /// Answers one request. To be called when the connection calls its service.
+    pub(super) fn dispatch(self, connection: &Rc<Connection>, request: Request<Incoming>) -> ResponseFuture {
+        let Some(dashboard) = self.dashboard else {
+            return self.gateway.handle(connection, self.origin, request);
         };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         match (self.role, is_dashboard_path) {
             (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => {
-                own(dashboard.handle(&connection.peer, request).await)
+                let connection = Rc::clone(connection);
+                Box::pin(async move { own(dashboard.handle(&connection.peer, request).await) })
             }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
-            (ListenerRole::Api, true) => own(dashboard.not_found()),
-            (ListenerRole::All | ListenerRole::Api, false) => {
-                self.gateway.handle(connection, downstream, self.origin, request).await
-            }
+            (ListenerRole::Api, true) => Box::pin(std::future::ready(own(dashboard.not_found()))),
+            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(connection, self.origin, request),
         }
     }
 }

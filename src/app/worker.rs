@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use futures_util::FutureExt as _;
 use hyper::service::service_fn;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc as commands, watch};
@@ -160,9 +161,7 @@ async fn serve_listener(
             service_fn(move |request| {
                 // Taken for each request and not for each connection, so that a reload also reaches connections that
                 // stay open.
-                let (router, connection, downstream) =
-                    (active_config.router(index), Rc::clone(&connection), connection.exchange());
-                async move { Ok::<_, Infallible>(router.dispatch(&connection, &downstream, request).await) }
+                active_config.router(index).dispatch(&connection, request).map(Ok::<_, Infallible>)
             })
         },
     )

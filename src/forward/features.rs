@@ -17,7 +17,7 @@ pub struct AllowedFeatures<'a> {
 }
 
 /// Features that a request asks for and its route allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFeatures {
     /// The client wants the head of the response only.
     pub head_only: bool,

@@ -16,8 +16,10 @@ use crate::http_syntax::{self, MAX_METHOD};
 /// - There is exactly one valid host; with HTTP/1.0 there may be none.
 /// - There is at most one `Content-Length`, of digits.
 /// - `Expect` has no value but `100-continue`.
+///
+/// Boxed: it is handed on several times before it is rewritten.
 #[derive(Debug)]
-pub struct ValidatedHead(Parts);
+pub struct ValidatedHead(Box<Parts>);
 
 /// Reason why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,12 +39,12 @@ impl ValidatedHead {
     /// [`InvalidHead`]: the head must not be forwarded.
     pub fn validate(head: Parts) -> Result<Self, InvalidHead> {
         check(&head)?;
-        Ok(Self(head))
+        Ok(Self(Box::new(head)))
     }
 
     /// Takes the head.
     pub fn into_parts(self) -> Parts {
-        self.0
+        *self.0
     }
 }
 

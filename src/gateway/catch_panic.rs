@@ -24,8 +24,10 @@ mod tests {
     use super::*;
     use crate::audit::{self, Filter, Journal, Outcome, Reader, Use};
     use crate::clock;
+    use crate::forward::RequestFeatures;
     use crate::gateway::OpenExchanges;
     use crate::gateway::exchange::Exchange;
+    use crate::gateway::rate_limit::RateLimitFields;
     use crate::identity::{AuthMethod, OrgId, UserId};
     use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
     use crate::metrics::Metrics;
@@ -117,12 +119,15 @@ mod tests {
         let entry = journal.begin(&opening).await.unwrap();
         metrics.in_flight.inc();
         let open = OpenExchanges::new(Arc::clone(state.revocations()), metrics.terminated.clone());
+        let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
         let exchange = Exchange {
             _permit: admitted.permit,
             entry: Some(entry),
             open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
             arrived: clock::now(),
             upload: UploadProgress::default(),
+            rate_limit,
+            features: RequestFeatures::default(),
             status: None,
             sent: 0,
             tunnelled: 0,

@@ -24,7 +24,7 @@ impl Gateway {
     /// Records a denial and answers it.
     pub(super) async fn refuse(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &Arrival,
         head: &Parts,
         route: &Route,
         denial: &Denial,
@@ -54,7 +54,7 @@ impl Gateway {
     /// Writes the audit record of a denied use; false when the journal cannot take it.
     async fn record_denial(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &Arrival,
         head: &Parts,
         route: &Route,
         denial: &Denial,
@@ -75,7 +75,7 @@ fn is_unknown_key(denial: &Denial) -> bool {
     denial.principal.is_none() && matches!(denial.refusal, Refusal::Unknown | Refusal::MalformedKey)
 }
 
-fn end(arrival: &Arrival<'_>, response: &Response<Bytes>, outcome: Outcome) -> UseEnd {
+fn end(arrival: &Arrival, response: &Response<Bytes>, outcome: Outcome) -> UseEnd {
     UseEnd {
         outcome,
         status: Some(response.status().as_u16()),

@@ -12,15 +12,16 @@ use super::request::Arrival;
 use crate::admission::Route;
 use crate::audit::{AuditEntry, Outcome, UseEnd};
 use crate::clock::{self, Micros};
+use crate::forward::RequestFeatures;
 use crate::refusal::Refusal;
-use crate::request_body::{RequestBody, UploadProgress};
+use crate::request_body::UploadProgress;
 use crate::state::{Admitted, Permit};
 
 /// Guard of an admitted request: its slot and its open audit entry.
 ///
 /// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
 /// - It is reset, and the outcome is `terminated`, when its credential is revoked.
-pub(super) struct Exchange {
+pub struct Exchange {
     pub(super) _permit: Permit,
     pub(super) entry: Option<AuditEntry>,
     /// Ends the exchange when its credential is revoked.
@@ -28,6 +29,10 @@ pub(super) struct Exchange {
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
     pub(super) upload: UploadProgress,
+    /// Rate-limit status of the caller, which the response shows.
+    pub(super) rate_limit: RateLimitFields,
+    /// Features that the client asked for.
+    pub(super) features: RequestFeatures,
     /// Status that was sent.
     pub(super) status: Option<StatusCode>,
     /// Bytes of body that were sent.
@@ -42,54 +47,50 @@ pub(super) struct Exchange {
     pub(super) duration: Histogram,
 }
 
-impl Gateway {
+impl Exchange {
     /// Begins the exchange of an admitted request.
-    pub(super) fn begin_exchange(
-        &self,
-        arrival: &Arrival<'_>,
+    pub(super) fn begin(
+        gateway: &Gateway,
+        arrival: &Arrival,
+        route: &Route,
         admitted: Admitted,
         entry: AuditEntry,
-        body: &RequestBody,
-        route: &Route,
-    ) -> Exchange {
-        self.metrics.in_flight.inc();
-        let Admitted { principal, validity, permit, .. } = admitted;
+        upload: UploadProgress,
+        features: RequestFeatures,
+    ) -> Self {
+        gateway.metrics.in_flight.inc();
+        let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
+        let rate_limit = RateLimitFields::new(rate_limit, principal.method);
         let reset = arrival.downstream.reset_handle();
-        Exchange {
+        Self {
             _permit: permit,
             entry: Some(entry),
-            open: self.open.register(principal, validity, reset, arrival.log_position),
+            open: gateway.open.register(principal, validity, reset, arrival.log_position),
             arrived: arrival.time,
-            upload: body.upload(),
+            upload,
+            rate_limit,
             status: None,
             sent: 0,
             tunnelled: 0,
-            trailers: None,
+            trailers: features.trailers.then(|| gateway.metrics.fields_dropped.response.clone()),
+            features,
             outcome: None,
-            in_flight: self.metrics.in_flight.clone(),
+            in_flight: gateway.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
         }
     }
-}
 
-impl Exchange {
     /// Sets the outcome, unless one was set before: the first cause is the one that counts.
     pub(super) fn end(&mut self, outcome: Outcome) {
         self.outcome.get_or_insert(outcome);
     }
 
     /// Ends the exchange without a response from the upstream, and answers the request.
-    pub(super) fn fail(
-        mut self,
-        arrival: &Arrival<'_>,
-        route: &Route,
-        refusal: Refusal,
-        rate_limit: RateLimitFields,
-    ) -> Response<Bytes> {
+    pub(super) fn fail(&mut self, arrival: &Arrival, route: &Route, refusal: Refusal) -> Response<Bytes> {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, Refusal::from);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
-        let response = Rejection::with_rate_limit(refusal, rate_limit).response(arrival.id);
+        let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.id);
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
         route.metrics.count_response(response.status());

@@ -24,12 +24,9 @@ pub enum GuardedBody {
         /// sends such a length only when it takes the body for one that may still come.
         length_only: bool,
         /// Exchange that ends with the body. Boxed: it moves with every response, and is larger than the body itself.
-        exchange: Box<HeldExchange>,
+        exchange: Box<Exchange>,
     },
 }
-
-/// Exchange that a response body holds until it is dropped.
-pub struct HeldExchange(pub(super) Exchange);
 
 type PolledFrame = Option<Result<Frame<Bytes>, ResponseError>>;
 
@@ -42,8 +39,8 @@ impl Body for GuardedBody {
             Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Upstream { body, exchange, .. } => {
                 let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
-                exchange.0.record_frame(frame.as_ref());
-                Poll::Ready(exchange.0.filter_trailers(frame))
+                exchange.record_frame(frame.as_ref());
+                Poll::Ready(exchange.filter_trailers(frame))
             }
         }
     }
@@ -99,7 +96,7 @@ impl Drop for GuardedBody {
         if let Self::Upstream { body, exchange, .. } = self
             && body.is_end_stream()
         {
-            exchange.0.end(Outcome::Completed);
+            exchange.end(Outcome::Completed);
         }
     }
 }

@@ -40,12 +40,12 @@ mod own_response;
 mod rate_limit;
 mod catch_panic;
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::EXPECT;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use uuid::ContextV7;
@@ -54,22 +54,19 @@ use crate::admission::{Admission, Authorization, Route};
 use crate::audit::{AuditEntry, Journal, Unavailable, Use};
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::{
-    self, AllowedFeatures, ForwardContext, PassedFields, RequestFeatures, ResponseOrigin, TrustedProxies,
-    UpstreamRequest, ValidatedHead,
+    self, AllowedFeatures, ForwardContext, PassedFields, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
-use crate::identity::{Principal, X_REQUEST_ID};
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
 use crate::state::Admitted;
-use crate::transport::{ExchangeHandle, Settings};
-use crate::upstream::{Pool, ResponseBody, UpstreamResponse};
+use crate::transport::Settings;
+use crate::upstream::{Pool, ResponseBody, SendError, UpstreamResponse};
 
 use catch_panic::catch_panic;
 use exchange::Exchange;
-use rate_limit::RateLimitFields;
-use rejection::Rejection;
 use request::Arrival;
+use response::respond;
 
 pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
@@ -108,48 +105,43 @@ pub struct Gateway {
     pub ids: ContextV7,
 }
 
+/// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Response<GuardedBody>>>>;
+
+/// Request that has not left for the upstream.
+struct Unsent {
+    head: ValidatedHead,
+    body: Incoming,
+}
+
 impl Gateway {
-    /// Answers one request. Never fails: every refusal is a response, and so is a panic.
+    /// Answers one request. Never fails: every refusal is a response, and so is a panic. To be called when the connection
+    /// calls its service.
     ///
-    /// A response that switches protocols hands its tunnel to `downstream`. `origin` is the one on which browsers see the
-    /// response.
-    pub async fn handle(
-        &self,
-        connection: &Connection,
-        downstream: &ExchangeHandle,
+    /// A response that switches protocols hands its tunnel to the connection. `origin` is the one on which browsers see
+    /// the response.
+    pub fn handle(
+        self: &Rc<Self>,
+        connection: &Rc<Connection>,
         origin: ResponseOrigin,
         request: Request<Incoming>,
-    ) -> Response<GuardedBody> {
+    ) -> ResponseFuture {
         let (head, body) = request.into_parts();
-        let arrival = Arrival { origin, ..Arrival::new(self, connection, downstream, &head) };
-        let expects_continue = head.headers.contains_key(EXPECT);
-        // Taken when the request goes to the upstream; a body that is left here is still unread.
-        let mut body = Some(body);
-        let mut response = match self.check(head, &body) {
-            Ok(head) => match catch_panic(self.admit(&arrival, head, &mut body)).await {
-                Some(response) => response,
-                None => {
-                    tracing::error!(request_id = %arrival.id, "the gateway panicked while handling a request");
-                    self.metrics.panics.inc();
-                    self.early_rejection.refuse(Refusal::InternalError, arrival.id)
-                }
-            },
-            Err(refusal) => self.early_rejection.refuse(refusal, arrival.id),
-        };
-        response.headers_mut().insert(X_REQUEST_ID, arrival.id_header);
-        // A client that expects 100-continue has not sent its body, and will not after a refusal.
-        let is_unread = match body {
-            Some(body) => expects_continue || !own_response::drain(body).await,
-            None => false,
-        };
-        own_response::finish(response, arrival.is_head, is_unread)
+        let arrival = Arrival::new(self, connection, origin, &head);
+        match self.check(head, &body) {
+            Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
+            Err(refusal) => {
+                let response = self.early_rejection.refuse(refusal, arrival.id);
+                Box::pin(own_response::finish(response, arrival, Some(body)))
+            }
+        }
     }
 
     /// Checks what can be refused by the head alone.
-    fn check(&self, head: Parts, body: &Option<Incoming>) -> Result<ValidatedHead, Refusal> {
+    fn check(&self, head: Parts, body: &Incoming) -> Result<ValidatedHead, Refusal> {
         head::check_size(&head, &self.settings)?;
         let head = ValidatedHead::validate(head)?;
-        if body.as_ref().is_some_and(|body| body.size_hint().lower() > self.settings.max_body) {
+        if body.size_hint().lower() > self.settings.max_body {
             return Err(Refusal::BodyTooLarge);
         }
         // Before the decision: a request that cannot be recorded must not cost a token.
@@ -160,62 +152,103 @@ impl Gateway {
         Ok(head)
     }
 
-    /// Authorizes a request, opens its audit entry, rewrites it and sends it to the upstream; or records and answers its
-    /// denial.
+    /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed behind
+    /// it.
+    fn answer(self: Rc<Self>, arrival: Arrival, request: Unsent) -> impl Future<Output = Response<GuardedBody>> {
+        // Taken when the request leaves for the upstream; a body that is left here is still unread.
+        let mut unsent = Some(request);
+        // A block and not an `async fn`, which has room for its arguments twice.
+        async move {
+            let response = match catch_panic(self.serve(&arrival, &mut unsent)).await {
+                Some(response) => response,
+                None => {
+                    tracing::error!(request_id = %arrival.id, "the gateway panicked while handling a request");
+                    self.metrics.panics.inc();
+                    self.early_rejection.refuse(Refusal::InternalError, arrival.id)
+                }
+            };
+            match response.body() {
+                GuardedBody::Upstream { .. } => arrival.mark(response),
+                GuardedBody::Own(_) => {
+                    let unread = unsent.map(|request| request.body);
+                    Box::pin(own_response::finish(response, arrival, unread)).await
+                }
+            }
+        }
+    }
+
+    /// Admits a request, sends it to the upstream, and answers with its response.
+    async fn serve(&self, arrival: &Arrival, unsent: &mut Option<Unsent>) -> Response<GuardedBody> {
+        let (route, mut exchange, request) = match self.admit(arrival, unsent).await {
+            Ok(admitted) => admitted,
+            Err(refused) => return refused,
+        };
+        self.metrics.overhead.observe(arrival.seconds());
+        let received = self.upstream.send(request, self.idle_limit(&exchange)).await;
+        let response = match self.rewrite_response(received, &exchange, arrival.origin) {
+            Ok(response) => response,
+            Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Box::pin(self.switch_protocols(arrival, route, response, exchange)).await;
+        }
+        respond(arrival, route, response, exchange)
+    }
+
+    /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or records
+    /// and answers its denial.
     async fn admit(
         &self,
-        arrival: &Arrival<'_>,
-        head: ValidatedHead,
-        body: &mut Option<Incoming>,
-    ) -> Response<GuardedBody> {
-        let Authorization { route, result } = self.admission.authorize(&head, arrival.time).await;
-        let admitted = match result {
-            Ok(admitted) => admitted,
-            Err(denial) => return self.refuse(arrival, &head, route, &denial).await,
+        arrival: &Arrival,
+        unsent: &mut Option<Unsent>,
+    ) -> Result<(&Route, Box<Exchange>, Request<RequestBody>), Response<GuardedBody>> {
+        let head = &unsent.as_ref().expect("a request is admitted once").head;
+        let (route, admitted) = match self.admission.authorize(head, arrival.time).await {
+            Authorization { route, result: Ok(admitted) } => (route, admitted),
+            Authorization { route, result: Err(denial) } => {
+                return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await);
+            }
         };
         arrival.connection.count_admission();
-        let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
-        let Ok(entry) = self.open_entry(arrival, &head, route, &admitted).await else {
-            let rejection = Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit);
-            return own_response::reject(arrival, &rejection, &route.metrics);
+        let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
+            return Err(own_response::reject_unrecorded(arrival, &admitted, route));
         };
-        let body = body.take().expect("a request is admitted once");
-        let (request, features) = self.rewrite_request(arrival, head, body, &admitted.principal, route);
-        let mut exchange = self.begin_exchange(arrival, admitted, entry, request.body(), route);
-        exchange.trailers = features.trailers.then(|| self.metrics.fields_dropped.response.clone());
-        self.send(arrival, route, request, &features, exchange, rate_limit).await
+        let Unsent { head, body } = unsent.take().expect("a request is admitted once");
+        let (exchange, request) = self.begin_exchange(arrival, route, admitted, entry, head, body);
+        Ok((route, exchange, request))
     }
 
     /// Writes the beginning of the audit record.
-    async fn open_entry(
+    fn open_entry(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &Arrival,
         head: &Parts,
         route: &Route,
         admitted: &Admitted,
-    ) -> Result<AuditEntry, Unavailable> {
+    ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'_> {
         let action = arrival.action(head, route);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
             ..arrival.opening(head, route, &action, Some(&admitted.principal))
         };
-        self.journal.begin(&opening).await
+        self.journal.begin(&opening)
     }
 
-    /// Takes the request through `forward` on its way to the upstream.
-    fn rewrite_request(
+    /// Begins the exchange of an admitted request, and takes the request through `forward` on its way to the upstream.
+    fn begin_exchange(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &Arrival,
+        route: &Route,
+        admitted: Admitted,
+        entry: AuditEntry,
         head: ValidatedHead,
         body: Incoming,
-        principal: &Principal,
-        route: &Route,
-    ) -> (Request<RequestBody>, RequestFeatures) {
+    ) -> (Box<Exchange>, Request<RequestBody>) {
         let context = ForwardContext {
-            peer: arrival.peer,
+            peer: &arrival.connection.peer,
             client: &arrival.client,
-            principal,
+            principal: &admitted.principal,
             request_id: &arrival.id_header,
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.passed_fields,
@@ -224,45 +257,28 @@ impl Gateway {
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
-        (request.map(|()| RequestBody::new(body, Rc::clone(limits))), features)
+        let body = RequestBody::new(body, Rc::clone(limits));
+        let exchange = Exchange::begin(self, arrival, route, admitted, entry, body.upload(), features);
+        (Box::new(exchange), request.map(|()| body))
     }
 
-    /// Sends the request to the upstream, and answers with its response, whose body holds the exchange.
-    async fn send(
-        &self,
-        arrival: &Arrival<'_>,
-        route: &Route,
-        request: Request<RequestBody>,
-        features: &RequestFeatures,
-        exchange: Exchange,
-        rate_limit: RateLimitFields,
-    ) -> Response<GuardedBody> {
-        self.metrics.overhead.observe(arrival.seconds());
-        let long_lived = features.long_lived.then_some(self.tunnel_idle);
-        let received = match self.upstream.send(request, long_lived).await {
-            Ok(response) => self.rewrite_response(response, features, arrival.origin),
-            Err(error) => {
-                tracing::debug!(%error, "no response from the upstream");
-                Err(Refusal::from(&error))
-            }
-        };
-        match received {
-            Ok(response) => {
-                route.metrics.count_response(response.status());
-                self.respond(arrival, response, exchange, &rate_limit).await
-            }
-            Err(refusal) => own_response::own(exchange.fail(arrival, route, refusal, rate_limit)),
-        }
+    /// Time in which something must come in a long-lived exchange; none for others.
+    fn idle_limit(&self, exchange: &Exchange) -> Option<Duration> {
+        exchange.features.long_lived.then_some(self.tunnel_idle)
     }
 
-    /// Takes the response through `forward` on its way to the client. An invalid response closes its connection.
+    /// Takes the upstream's response through `forward` on its way to the client. An invalid one closes its connection.
     fn rewrite_response(
         &self,
-        mut response: UpstreamResponse,
-        features: &RequestFeatures,
+        received: Result<UpstreamResponse, SendError>,
+        exchange: &Exchange,
         origin: ResponseOrigin,
     ) -> Result<Response<ResponseBody>, Refusal> {
-        match forward::rewrite_response(&mut response.head, features, origin) {
+        let mut response = received.map_err(|error| {
+            tracing::debug!(%error, "no response from the upstream");
+            Refusal::from(&error)
+        })?;
+        match forward::rewrite_response(&mut response.head, &exchange.features, origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
                 Ok(response.accept())
@@ -273,5 +289,22 @@ impl Gateway {
                 Err(Refusal::UpstreamFailed)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Size of the future that a function returns.
+    fn future_size<A, B, C, F: Future>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Every request allocates it, and holds it to the head of its response.
+    #[test]
+    fn future_of_a_request_has_at_most_a_kibibyte() {
+        let size = future_size(Gateway::answer);
+        assert!(size <= 1024, "{size} bytes");
     }
 }

@@ -10,9 +10,13 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 
 use super::guarded_body::GuardedBody;
+use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
+use crate::admission::Route;
 use crate::metrics::RouteMetrics;
+use crate::refusal::Refusal;
+use crate::state::Admitted;
 
 /// Bytes of a refused request's body that are read and dropped, so that its connection can be used again.
 const MAX_DRAINED: u64 = 8 * 1024;
@@ -25,18 +29,44 @@ pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
 }
 
 /// Builds and counts the response to a refused request.
-pub(super) fn reject(
-    arrival: &Arrival<'_>,
-    rejection: &Rejection<'_>,
-    metrics: &RouteMetrics,
-) -> Response<GuardedBody> {
+pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
     let response = rejection.response(arrival.id);
     metrics.count_response(response.status());
     own(response)
 }
 
+/// Builds and counts the response to an admitted request whose audit record cannot be written.
+pub(super) fn reject_unrecorded(arrival: &Arrival, admitted: &Admitted, route: &Route) -> Response<GuardedBody> {
+    let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
+    reject(arrival, &Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit), &route.metrics)
+}
+
+/// Finishes a response of the gateway itself: it has no body in answer to `HEAD` (RFC 9110, section 9.3.2), and ends the
+/// connection when the rest of the request may still come. `unread` is the body of a request that was not forwarded.
+pub(super) async fn finish(
+    response: Response<GuardedBody>,
+    arrival: Arrival,
+    unread: Option<Incoming>,
+) -> Response<GuardedBody> {
+    let mut response = response;
+    let length = response.body().size_hint().lower();
+    if arrival.is_head {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        *response.body_mut() = GuardedBody::Own(Full::default());
+    }
+    // A client that expects 100-continue has not sent its body, and will not after a refusal.
+    let is_unread = match unread {
+        Some(body) => arrival.expects_continue || !drain(body).await,
+        None => false,
+    };
+    if is_unread {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    arrival.mark(response)
+}
+
 /// Reads and drops a small body. Returns whether its end was seen.
-pub(super) async fn drain(mut body: Incoming) -> bool {
+async fn drain(mut body: Incoming) -> bool {
     if body.size_hint().exact().is_none_or(|length| length > MAX_DRAINED) {
         return false;
     }
@@ -49,19 +79,4 @@ pub(super) async fn drain(mut body: Incoming) -> bool {
         true
     };
     tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false)
-}
-
-/// Finishes a response of the gateway itself: it has no body in answer to `HEAD` (RFC 9110, section 9.3.2), and ends the
-/// connection when the rest of the request may still come. Responses of the upstream stay as they are.
-pub(super) fn finish(mut response: Response<GuardedBody>, is_head: bool, is_unread: bool) -> Response<GuardedBody> {
-    let GuardedBody::Own(body) = response.body() else { return response };
-    let length = body.size_hint().lower();
-    if is_unread {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    if is_head {
-        response.headers_mut().insert(CONTENT_LENGTH, length.into());
-        *response.body_mut() = GuardedBody::Own(Full::default());
-    }
-    response
 }

@@ -1,9 +1,10 @@
 //! Facts about a request that are known when its head has arrived.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::USER_AGENT;
+use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
 use uuid::{Timestamp, Uuid};
@@ -14,22 +15,20 @@ use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
 use crate::forward::{Client, ResponseOrigin};
-use crate::identity::{AuthMethod, Peer, Principal};
+use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
 use crate::transport::ExchangeHandle;
 
 /// Facts about a request that are known when its head has arrived.
-pub(super) struct Arrival<'a> {
+pub(super) struct Arrival {
     /// Id of the request and of its audit record.
     pub(super) id: Uuid,
     /// Value of `X-Request-Id`.
     pub(super) id_header: HeaderValue,
     /// Time of arrival.
     pub(super) time: Micros,
-    pub(super) connection: &'a Connection,
-    /// Other end of the connection.
-    pub(super) peer: &'a Peer,
+    pub(super) connection: Rc<Connection>,
     /// Handle of the exchange on its connection.
-    pub(super) downstream: &'a ExchangeHandle,
+    pub(super) downstream: ExchangeHandle,
     /// Position in the revocation log before the credential was checked.
     pub(super) log_position: u64,
     /// HTTP version of the request.
@@ -38,31 +37,34 @@ pub(super) struct Arrival<'a> {
     pub(super) client: Client,
     /// True if the method is HEAD.
     pub(super) is_head: bool,
+    /// True if the client sends the body only after a 100.
+    pub(super) expects_continue: bool,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
 }
 
-impl<'a> Arrival<'a> {
-    pub(super) fn new(
-        gateway: &Gateway,
-        connection: &'a Connection,
-        downstream: &'a ExchangeHandle,
-        head: &Parts,
-    ) -> Self {
+impl Arrival {
+    pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
         let id = Uuid::new_v7(Timestamp::now(&gateway.ids));
         Self {
             id,
             id_header: id_header(id),
             time: clock::now(),
-            connection,
-            peer: &connection.peer,
-            downstream,
+            downstream: connection.exchange(),
+            connection: Rc::clone(connection),
             log_position: gateway.open.position(),
             version: head.version,
             client: Client::find(&connection.peer, &head.headers, &gateway.trusted_proxies),
             is_head: head.method == Method::HEAD,
-            origin: ResponseOrigin::Api,
+            expects_continue: head.headers.contains_key(EXPECT),
+            origin,
         }
+    }
+
+    /// Sets `X-Request-Id` of the response.
+    pub(super) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
+        response.headers_mut().insert(X_REQUEST_ID, self.id_header);
+        response
     }
 
     /// Seconds since the arrival.

@@ -2,62 +2,67 @@
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, VARY};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::Body as _;
 use http_body_util::Full;
 
 use super::Gateway;
 use super::exchange::Exchange;
-use super::guarded_body::{GuardedBody, HeldExchange};
+use super::guarded_body::GuardedBody;
 use super::own_response::own;
-use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
 use super::tunnel::TunnelExchange;
+use crate::admission::Route;
 use crate::audit::Outcome;
 use crate::identity::AuthMethod;
 use crate::refusal::Refusal;
 use crate::upstream::{ResponseBody, Tunnel};
 
-impl Gateway {
-    /// Answers with the upstream's response. Its body holds the exchange, or the tunnel that it opens.
-    pub(super) async fn respond(
-        &self,
-        arrival: &Arrival<'_>,
-        mut response: Response<ResponseBody>,
-        mut exchange: Exchange,
-        rate_limit: &RateLimitFields,
-    ) -> Response<GuardedBody> {
-        exchange.status = Some(response.status());
-        rate_limit.write(response.headers_mut());
-        if rate_limit.method() == AuthMethod::Session {
-            keep_private(response.headers_mut());
-        }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch_protocols(arrival, response, exchange, *rate_limit).await;
-        }
-        // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the next
-        // request on this connection.
-        if !exchange.upload.is_finished() {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
-        let length_only = has_length && arrival.version != Version::HTTP_2;
-        response.map(|body| GuardedBody::Upstream { body, length_only, exchange: Box::new(HeldExchange(exchange)) })
+/// Answers with the upstream's response. Its body holds the exchange.
+pub(super) fn respond(
+    arrival: &Arrival,
+    route: &Route,
+    mut response: Response<ResponseBody>,
+    mut exchange: Box<Exchange>,
+) -> Response<GuardedBody> {
+    write_head(&mut response, route, &mut exchange);
+    // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the next
+    // request on this connection.
+    if !exchange.upload.is_finished() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
+    let length_only = has_length && arrival.version != Version::HTTP_2;
+    response.map(|body| GuardedBody::Upstream { body, length_only, exchange })
+}
 
+/// Notes and counts the status, and writes what the gateway adds to the upstream's fields.
+fn write_head(response: &mut Response<ResponseBody>, route: &Route, exchange: &mut Exchange) {
+    route.metrics.count_response(response.status());
+    exchange.status = Some(response.status());
+    exchange.rate_limit.write(response.headers_mut());
+    if exchange.rate_limit.method() == AuthMethod::Session {
+        keep_private(response.headers_mut());
+    }
+}
+
+impl Gateway {
     /// Answers with 101, and opens the tunnel once it was sent.
-    async fn switch_protocols(
+    pub(super) async fn switch_protocols(
         &self,
-        arrival: &Arrival<'_>,
-        response: Response<ResponseBody>,
-        mut exchange: Exchange,
-        rate_limit: RateLimitFields,
+        arrival: &Arrival,
+        route: &Route,
+        mut response: Response<ResponseBody>,
+        mut exchange: Box<Exchange>,
     ) -> Response<GuardedBody> {
+        write_head(&mut response, route, &mut exchange);
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
+            let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
-            let response = Rejection::with_rate_limit(Refusal::UpstreamFailed, rate_limit).response(arrival.id);
+            let response =
+                Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit).response(arrival.id);
             exchange.status = Some(response.status());
             return own(response);
         };
@@ -65,7 +70,7 @@ impl Gateway {
         Response::from_parts(head, GuardedBody::Own(Full::new(Bytes::new())))
     }
 
-    fn open_tunnel(&self, arrival: &Arrival<'_>, upstream: Tunnel, exchange: Exchange) {
+    fn open_tunnel(&self, arrival: &Arrival, upstream: Tunnel, exchange: Box<Exchange>) {
         let (idle, timeouts) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
         let tunnel = TunnelExchange::new(exchange);
         arrival.downstream.on_upgrade(move |client| tunnel.run(client, upstream, idle, timeouts));

@@ -35,7 +35,7 @@ const BUFFER: usize = 16 * 1024;
 
 /// Exchange of a tunnel, and its traffic.
 pub(super) struct TunnelExchange {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     traffic: Rc<Traffic>,
 }
 
@@ -53,7 +53,7 @@ struct Traffic {
 }
 
 impl TunnelExchange {
-    pub(super) fn new(exchange: Exchange) -> Self {
+    pub(super) fn new(exchange: Box<Exchange>) -> Self {
         let traffic = Traffic {
             received: Cell::new(0),
             sent: Cell::new(0),

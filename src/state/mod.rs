@@ -89,7 +89,8 @@ impl State {
     pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         match self {
             Self::Embedded(state) => Ok(state.decide(request)),
-            Self::Redis(state) => state.decide(request).await,
+            // Boxed, so that a request at an embedded state has no room for it.
+            Self::Redis(state) => Box::pin(state.decide(request)).await,
         }
     }
 

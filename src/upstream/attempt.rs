@@ -1,12 +1,13 @@
 //! One attempt to send a request over HTTP/1.1, and the deadlines of an exchange.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
 use super::error::{SendError, TimeoutKind};
@@ -15,6 +16,16 @@ use super::replay_body::OutgoingBody;
 use super::settings::Timeouts;
 use crate::request_body::UploadProgress;
 use crate::timer::LazyTimer;
+
+/// Request that was given to a connection, and the future of its response.
+pub(super) struct SentRequest {
+    connection: Connection,
+    /// Boxed: the library's future has room for the whole request, which it returns when it could not send it.
+    response: Pin<Box<dyn Future<Output = Received>>>,
+}
+
+/// Head of a response, or the library's error.
+pub(super) type Received = Result<Response<Incoming>, TrySendError<Request<OutgoingBody>>>;
 
 /// Result of an attempt.
 pub(super) enum Attempt {
@@ -51,44 +62,54 @@ impl Deadlines {
     }
 
     /// The earlier deadline: of the next piece, or of the exchange as a whole.
-    pub(super) fn earlier(self, piece: Instant) -> Instant {
+    pub(super) fn earlier(&self, piece: Instant) -> Instant {
         self.end.map_or(piece, |end| end.min(piece))
     }
 
     /// Returns whether the deadline of the exchange as a whole has passed.
-    pub(super) fn has_ended(self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 }
 
-/// Sends a request over a connection and waits for the head of the response.
-pub(super) async fn attempt_http1(
-    mut connection: Connection,
-    request: Request<OutgoingBody>,
-    deadlines: Deadlines,
-    upload: &UploadProgress,
-) -> Attempt {
-    let Connection { sender, timer, state, .. } = &mut connection;
-    state.begin_exchange();
-    match wait_for_head(sender.try_send_request(request), timer, deadlines, upload).await {
-        Ok(Ok(response)) => Attempt::Answered(connection, response),
-        Ok(Err(mut error)) => match error.take_message() {
-            // The library gives the request back when the connection was closed before it wrote anything.
-            Some(unsent) => Attempt::Unsent(Box::new(unsent)),
-            None => Attempt::Failed(connection, SendError::BadResponse(error.into_error())),
-        },
-        Err(kind) => Attempt::Failed(connection, SendError::TimedOut(kind)),
+impl SentRequest {
+    /// Gives a request to a connection.
+    pub(super) fn send(mut connection: Connection, request: Box<Request<OutgoingBody>>) -> Self {
+        connection.state.begin_exchange();
+        let response = Box::pin(connection.sender.try_send_request(*request));
+        Self { connection, response }
+    }
+
+    /// Waits for the head of the response.
+    pub(super) async fn wait(
+        &mut self,
+        deadlines: &Deadlines,
+        upload: &UploadProgress,
+    ) -> Result<Received, TimeoutKind> {
+        wait_for_head(self.response.as_mut(), &mut self.connection.timer, deadlines, upload).await
+    }
+
+    /// Ends the attempt with what was waited for.
+    pub(super) fn end(self, received: Result<Received, TimeoutKind>) -> Attempt {
+        match received {
+            Ok(Ok(response)) => Attempt::Answered(self.connection, response),
+            Ok(Err(mut error)) => match error.take_message() {
+                // The library gives the request back when the connection was closed before it wrote anything.
+                Some(unsent) => Attempt::Unsent(Box::new(unsent)),
+                None => Attempt::Failed(self.connection, SendError::BadResponse(error.into_error())),
+            },
+            Err(kind) => Attempt::Failed(self.connection, SendError::TimedOut(kind)),
+        }
     }
 }
 
 /// Waits for the head of a response. While the request's body advances, the upstream is not late with it.
 pub(super) async fn wait_for_head<T>(
-    response: impl Future<Output = T>,
+    mut response: Pin<&mut (impl Future<Output = T> + ?Sized)>,
     timer: &mut LazyTimer,
-    deadlines: Deadlines,
+    deadlines: &Deadlines,
     upload: &UploadProgress,
 ) -> Result<T, TimeoutKind> {
-    let mut response = pin!(response);
     let mut due = Instant::now() + deadlines.response;
     let mut uploaded = upload.received_bytes();
     poll_fn(|cx| {

@@ -4,6 +4,8 @@
 //! was processed (RFC 9113, section 8.7). For that its head is copied, and up to 64 KiB of its body are buffered until
 //! the response begins, which costs reference counts and no copies of bytes.
 
+use std::pin::pin;
+
 use http::{Request, Response};
 use hyper::body::Incoming;
 
@@ -11,8 +13,8 @@ use super::attempt::{Deadlines, wait_for_head};
 use super::endpoint::InFlight;
 use super::error::SendError;
 use super::http2_connections::{self, Http2Stream};
-use super::pool::{Pool, SendOptions, Unsent, finish, record_connect_error};
-use super::replay_body::{OutgoingBody, ReplayHandle, copy_head};
+use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish, record_connect_error};
+use super::replay_body::{ReplayHandle, copy_head};
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 
@@ -30,11 +32,10 @@ impl Pool {
     /// Sends to one endpoint over HTTP/2. The request comes back when nothing of it was sent.
     pub(super) async fn send_http2(
         &self,
-        request: Request<OutgoingBody>,
-        in_flight: InFlight,
+        addressed: AddressedRequest,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let deadlines = Deadlines::from_now(self.timeouts(), options.long_lived);
+        let AddressedRequest { request, in_flight, deadlines } = addressed;
         let (parts, body) = request.into_parts();
         let (request, replay) = (Request::from_parts(parts, ()), ReplayHandle::new(body));
         let first = match self.acquire_stream(&in_flight).await {
@@ -90,8 +91,8 @@ async fn attempt_http2(
     let Some(body) = replay.rewind() else { return Attempt::Failed(SendError::Unrepeatable) };
     let request = http2_connections::rewrite_head(copy_head(request), in_flight.endpoint()).map(|()| body);
     let mut sender = stream.sender();
-    let response = sender.try_send_request(request);
-    match wait_for_head(response, &mut stream.timer, deadlines, &options.upload).await {
+    let response = pin!(sender.try_send_request(request));
+    match wait_for_head(response, &mut stream.timer, &deadlines, &options.upload).await {
         Ok(Ok(response)) => Attempt::Answered(stream, response),
         Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
             // The connection had no stream left after all, or was closed: nothing was sent.

@@ -19,6 +19,7 @@ mod settings;
 mod endpoint;
 mod pool;
 mod idle;
+mod http1_send;
 mod http2_send;
 mod attempt;
 mod replay_body;

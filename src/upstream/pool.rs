@@ -17,18 +17,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use http::header::HOST;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::attempt::{Attempt, Deadlines, attempt_http1};
+use super::attempt::Deadlines;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::error::{SendError, TimeoutKind};
 use super::head_scan::MAX_FIELDS;
-use super::http1_connection::{Connection, connect};
 use super::http2_connections::Http2Connections;
 use super::idle::IdleConnections;
-use super::replay_body::{self, OutgoingBody};
+use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
 use super::response_body::{Carrier, ConnectionGuard};
 use super::settings::{Protocol, Settings, Timeouts};
@@ -61,9 +61,19 @@ pub(super) struct SendOptions {
     pub(super) upload: UploadProgress,
     /// For an exchange without a time limit as a whole: the time in which something must come.
     pub(super) long_lived: Option<Duration>,
+    /// Endpoint at which the search among equally busy ones begins.
+    start: usize,
 }
 
-/// Request of which nothing was sent: it may be sent to another endpoint.
+/// Request that is addressed to an endpoint, and of which nothing was sent.
+pub(super) struct AddressedRequest {
+    pub(super) request: Box<Request<OutgoingBody>>,
+    /// Counts the request at its endpoint.
+    pub(super) in_flight: InFlight,
+    pub(super) deadlines: Deadlines,
+}
+
+/// Request that could not be sent to an endpoint: nothing of it was sent, and it may be sent to another one.
 pub(super) struct Unsent {
     pub(super) request: Box<Request<OutgoingBody>>,
     /// True if connecting timed out; otherwise it failed at once.
@@ -100,33 +110,76 @@ impl Pool {
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
     /// whole: the time in which something must come.
     ///
+    /// A request for which there is a pooled connection is on its way when this returns, and its future is small. All
+    /// that is rare is boxed behind it: connecting, and sending again.
+    ///
     /// # Errors
     /// [`SendError`] when there is no response head.
-    pub async fn send(
+    pub fn send(
         &self,
         request: Request<RequestBody>,
         long_lived: Option<Duration>,
-    ) -> Result<UpstreamResponse, SendError> {
+    ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
+        let options = SendOptions { upload: request.body().upload(), long_lived, start: self.next_start() };
+        let request = Box::new(request.map(OutgoingBody::new));
+        let endpoint = self.0.endpoints.least_busy(options.start, &[]).expect("there is an endpoint");
+        match self.send_pooled(self.address(request, endpoint, &options)) {
+            Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
+            Err(unsent) => Either::Right(Box::pin(self.send_anew(unsent, options))),
+        }
+    }
+
+    fn next_start(&self) -> usize {
         let start = self.0.start.get();
         self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
-        let options = SendOptions { upload: request.body().upload(), long_lived };
-        let mut request = request.map(OutgoingBody::new);
+        start
+    }
+
+    /// Addresses a request to an endpoint, at which it counts as in flight from now on.
+    fn address(
+        &self,
+        mut request: Box<Request<OutgoingBody>>,
+        endpoint: usize,
+        options: &SendOptions,
+    ) -> AddressedRequest {
+        let in_flight = self.0.endpoints.enter(endpoint);
+        request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
+        AddressedRequest { request, in_flight, deadlines: Deadlines::from_now(&self.0.timeouts, options.long_lived) }
+    }
+
+    /// Sends a request to its endpoint, or, while nothing was sent, to the others.
+    pub(super) async fn send_anew(
+        &self,
+        mut addressed: AddressedRequest,
+        options: SendOptions,
+    ) -> Result<UpstreamResponse, SendError> {
         let (mut tried, mut timed_out) = (Vec::new(), true);
-        while let Some(index) = self.0.endpoints.least_busy(start, &tried) {
-            let in_flight = self.0.endpoints.enter(index);
-            request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
+        loop {
+            tried.push(addressed.in_flight.index());
             let sent = match self.0.protocol {
-                Protocol::Http1 => self.send_http1(request, in_flight, &options).await,
-                Protocol::Http2 => self.send_http2(request, in_flight, &options).await,
+                Protocol::Http1 => self.send_http1(addressed, &options).await,
+                Protocol::Http2 => self.send_http2(addressed, &options).await,
             };
-            match sent {
+            let request = match sent {
                 Ok(sent) => return sent,
-                Err(unsent) => (request, timed_out) = (*unsent.request, timed_out && unsent.timed_out),
-            }
-            tried.push(index);
+                Err(unsent) => {
+                    timed_out = timed_out && unsent.timed_out;
+                    unsent.request
+                }
+            };
+            let Some(endpoint) = self.0.endpoints.least_busy(options.start, &tried) else { break };
+            addressed = self.address(request, endpoint, &options);
         }
         // An endpoint that refuses connections is known to be down; one that does not answer may only be slow.
         Err(if timed_out { SendError::TimedOut(TimeoutKind::Connection) } else { SendError::Unavailable })
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        self.0.protocol
+    }
+
+    pub(super) fn idle_connections(&self, endpoint: usize) -> &Rc<RefCell<IdleConnections>> {
+        &self.0.connections[endpoint].idle
     }
 
     pub(super) fn timeouts(&self) -> &Timeouts {
@@ -135,80 +188,6 @@ impl Pool {
 
     pub(super) fn http2_connections(&self, endpoint: usize) -> &Http2Connections {
         &self.0.connections[endpoint].http2
-    }
-
-    /// Sends to one endpoint over HTTP/1.1. The request comes back when nothing of it was sent.
-    async fn send_http1(
-        &self,
-        mut request: Request<OutgoingBody>,
-        in_flight: InFlight,
-        options: &SendOptions,
-    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let deadlines = Deadlines::from_now(&self.0.timeouts, options.long_lived);
-        while let Some(connection) = self.idle_connection(in_flight.index()) {
-            // The library takes the request: a retry needs a copy of its head, made before.
-            let copy = replay_body::copy(&request);
-            match (attempt_http1(connection, request, deadlines, &options.upload).await, copy) {
-                // The connection was closed before anything was written to it.
-                (Attempt::Unsent(unsent), _) => request = *unsent,
-                (Attempt::Failed(connection, error), Some(copy)) if is_stale(&connection, &error) => {
-                    in_flight.endpoint().metrics.retries.inc();
-                    let retried = match self.attempt_on_new(copy, &in_flight, deadlines, options).await {
-                        // The first failure says more than that there is no connection now.
-                        Ok(Attempt::Unsent(_)) | Err(_) => Attempt::Failed(connection, error),
-                        Ok(retried) => retried,
-                    };
-                    return self.finish_http1(retried, in_flight, deadlines);
-                }
-                (attempt, _) => return self.finish_http1(attempt, in_flight, deadlines),
-            }
-        }
-        let attempt = self.attempt_on_new(request, &in_flight, deadlines, options).await?;
-        self.finish_http1(attempt, in_flight, deadlines)
-    }
-
-    /// Sends over a new connection.
-    async fn attempt_on_new(
-        &self,
-        request: Request<OutgoingBody>,
-        in_flight: &InFlight,
-        deadlines: Deadlines,
-        options: &SendOptions,
-    ) -> Result<Attempt, Unsent> {
-        let endpoint = in_flight.endpoint();
-        match connect(&endpoint.address, endpoint.encryption.as_ref(), self.0.timeouts.connect).await {
-            Ok(connection) => {
-                endpoint.mark_up();
-                Ok(attempt_http1(connection, request, deadlines, &options.upload).await)
-            }
-            Err(error) => {
-                let timed_out = record_connect_error(endpoint, &error);
-                Err(Unsent { request: Box::new(request), timed_out })
-            }
-        }
-    }
-
-    /// Takes a pooled connection that can carry a request.
-    fn idle_connection(&self, endpoint: usize) -> Option<Connection> {
-        self.0.connections[endpoint].idle.borrow_mut().pop()
-    }
-
-    /// Turns the last attempt into a response. The request comes back when nothing of it was sent.
-    fn finish_http1(
-        &self,
-        attempt: Attempt,
-        in_flight: InFlight,
-        deadlines: Deadlines,
-    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let answered = match attempt {
-            Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false }),
-            Attempt::Failed(_, error) => Err(error),
-            Attempt::Answered(connection, response) => {
-                let idle = Rc::clone(&self.0.connections[in_flight.index()].idle);
-                Ok((Carrier::Http1 { connection, idle }, response))
-            }
-        };
-        Ok(finish(answered, in_flight, deadlines))
     }
 }
 
@@ -246,10 +225,4 @@ pub(super) fn record_connect_error(endpoint: &EndpointState, error: &io::Error) 
         TimeoutKind::Connection.count(&endpoint.metrics.timeouts);
     }
     timed_out
-}
-
-/// Returns whether a pooled connection died before a byte of the response came: the server may have closed it while the
-/// request was on its way.
-fn is_stale(connection: &Connection, error: &SendError) -> bool {
-    matches!(error, SendError::BadResponse(_)) && !connection.state.has_received()
 }

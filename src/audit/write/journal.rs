@@ -84,10 +84,10 @@ impl Journal {
     ///
     /// # Errors
     /// [`Unavailable`] when the use cannot be written and such requests are refused, or when the journal is closed.
-    pub async fn begin(&self, opening: &Use<'_>) -> Result<AuditEntry, Unavailable> {
+    pub fn begin<'a>(&'a self, opening: &Use<'_>) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'a> {
         let line = UseLine::of_use(opening);
         let completion = self.append(|pending| pending.append_use(&line, OpenUse::from_use(opening)));
-        self.wait_begun(AuditEntry::new(self, opening, false), completion).await
+        self.wait_begun(AuditEntry::new(self, opening, false), completion)
     }
 
     /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full: its
@@ -106,16 +106,19 @@ impl Journal {
 
     /// Waits until the beginning of a use is written. The entry exists before the first await, so that a dropped future
     /// closes the use.
-    async fn wait_begun(
+    #[allow(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    fn wait_begun(
         &self,
         mut entry: AuditEntry,
         completion: Option<Arc<BatchCompletion>>,
-    ) -> Result<AuditEntry, Unavailable> {
-        if self.wait_written(completion).await == BatchResult::Failed {
-            entry.open = None;
-            self.refuse_or_drop()?;
+    ) -> impl Future<Output = Result<AuditEntry, Unavailable>> {
+        async move {
+            if self.wait_written(completion).await == BatchResult::Failed {
+                entry.open = None;
+                self.refuse_or_drop()?;
+            }
+            Ok(entry)
         }
-        Ok(entry)
     }
 
     /// Records a use that ended where it began.

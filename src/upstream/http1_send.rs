@@ -1,0 +1,172 @@
+//! Sending requests over HTTP/1.1: over a pooled connection, or over a new one.
+//!
+//! A request for which there is a pooled connection is given to it at once. Its future holds no more than what a response
+//! is waited for with; all else is boxed behind it.
+
+use futures_util::FutureExt as _;
+use http::Request;
+
+use super::attempt::{Attempt, Deadlines, Received, SentRequest};
+use super::endpoint::InFlight;
+use super::error::{SendError, TimeoutKind};
+use super::http1_connection::{Connection, connect};
+use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish, record_connect_error};
+use super::replay_body::{self, OutgoingBody};
+use super::response::UpstreamResponse;
+use super::response_body::Carrier;
+use super::settings::Protocol;
+
+/// Request that was given to a pooled connection.
+pub(super) struct PooledRequest {
+    sent: SentRequest,
+    /// Copy of the request, if it may be sent again.
+    copy: Option<Box<Request<OutgoingBody>>>,
+    in_flight: InFlight,
+    deadlines: Deadlines,
+}
+
+/// Result of sending a request over a pooled connection.
+enum PooledResult {
+    /// The exchange has a response, or has failed.
+    Ended(Result<UpstreamResponse, SendError>),
+    /// Nothing was sent.
+    Unsent(AddressedRequest),
+    /// The connection died before a byte of the response came, and the request may be sent again.
+    Stale(StaleRequest),
+}
+
+/// Request whose connection died before a byte of the response came: the server may have closed it while the request was
+/// on its way.
+struct StaleRequest {
+    copy: AddressedRequest,
+    /// Failure of the connection.
+    error: SendError,
+}
+
+impl Pool {
+    /// Gives a request to a pooled connection. The request comes back when there is none.
+    pub(super) fn send_pooled(&self, addressed: AddressedRequest) -> Result<PooledRequest, AddressedRequest> {
+        if self.protocol() != Protocol::Http1 {
+            return Err(addressed);
+        }
+        let idle = self.idle_connections(addressed.in_flight.index());
+        let Some(connection) = idle.borrow_mut().pop() else { return Err(addressed) };
+        let AddressedRequest { request, in_flight, deadlines } = addressed;
+        // The library takes the request: a retry needs a copy of its head, made before.
+        let copy = replay_body::copy(&request).map(Box::new);
+        Ok(PooledRequest { sent: SentRequest::send(connection, request), copy, in_flight, deadlines })
+    }
+
+    /// Waits for the response to a request that was given to a pooled connection.
+    pub(super) fn receive_pooled(
+        &self,
+        mut pooled: PooledRequest,
+        options: SendOptions,
+    ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
+        // A block and not an `async fn`, which has room for its arguments twice.
+        async move {
+            let received = pooled.sent.wait(&pooled.deadlines, &options.upload).await;
+            // Awaited behind the match, whose value would else be held meanwhile.
+            let again = match self.end_pooled(pooled, received) {
+                PooledResult::Ended(ended) => return ended,
+                PooledResult::Unsent(unsent) => self.send_anew(unsent, options).boxed_local(),
+                PooledResult::Stale(stale) => self.send_again(stale, &options).boxed_local(),
+            };
+            again.await
+        }
+    }
+
+    /// Sends to one endpoint. The request comes back when nothing of it was sent.
+    pub(super) async fn send_http1(
+        &self,
+        mut addressed: AddressedRequest,
+        options: &SendOptions,
+    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
+        loop {
+            let mut pooled = match self.send_pooled(addressed) {
+                Ok(pooled) => pooled,
+                Err(addressed) => return self.send_on_new(addressed, options).await,
+            };
+            let received = pooled.sent.wait(&pooled.deadlines, &options.upload).await;
+            match self.end_pooled(pooled, received) {
+                PooledResult::Ended(ended) => return Ok(ended),
+                PooledResult::Stale(stale) => return Ok(self.send_again(stale, options).await),
+                PooledResult::Unsent(unsent) => addressed = unsent,
+            }
+        }
+    }
+
+    fn end_pooled(&self, pooled: PooledRequest, received: Result<Received, TimeoutKind>) -> PooledResult {
+        let PooledRequest { sent, copy, in_flight, deadlines } = pooled;
+        match (sent.end(received), copy) {
+            (Attempt::Unsent(request), _) => PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines }),
+            (Attempt::Failed(connection, error), Some(request)) if is_stale(&connection, &error) => {
+                let copy = AddressedRequest { request, in_flight, deadlines };
+                PooledResult::Stale(StaleRequest { copy, error })
+            }
+            (Attempt::Failed(_, error), _) => PooledResult::Ended(finish(Err(error), in_flight, deadlines)),
+            (Attempt::Answered(connection, response), _) => {
+                PooledResult::Ended(finish(Ok((self.carrier(connection, &in_flight), response)), in_flight, deadlines))
+            }
+        }
+    }
+
+    /// Sends a request again, over a new connection.
+    async fn send_again(&self, stale: StaleRequest, options: &SendOptions) -> Result<UpstreamResponse, SendError> {
+        let StaleRequest { copy: AddressedRequest { request, in_flight, deadlines }, error } = stale;
+        in_flight.endpoint().metrics.retries.inc();
+        let answered = match self.attempt_on_new(request, &in_flight, &deadlines, options).await {
+            Ok(Attempt::Answered(connection, response)) => Ok((self.carrier(connection, &in_flight), response)),
+            Ok(Attempt::Failed(_, error)) => Err(error),
+            // The first failure says more than that there is no connection now.
+            Ok(Attempt::Unsent(_)) | Err(_) => Err(error),
+        };
+        finish(answered, in_flight, deadlines)
+    }
+
+    /// Sends to one endpoint over a new connection.
+    async fn send_on_new(
+        &self,
+        addressed: AddressedRequest,
+        options: &SendOptions,
+    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
+        let AddressedRequest { request, in_flight, deadlines } = addressed;
+        let answered = match self.attempt_on_new(request, &in_flight, &deadlines, options).await? {
+            Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false }),
+            Attempt::Failed(_, error) => Err(error),
+            Attempt::Answered(connection, response) => Ok((self.carrier(connection, &in_flight), response)),
+        };
+        Ok(finish(answered, in_flight, deadlines))
+    }
+
+    /// Connects, and sends.
+    async fn attempt_on_new(
+        &self,
+        request: Box<Request<OutgoingBody>>,
+        in_flight: &InFlight,
+        deadlines: &Deadlines,
+        options: &SendOptions,
+    ) -> Result<Attempt, Unsent> {
+        let endpoint = in_flight.endpoint();
+        match connect(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await {
+            Ok(connection) => {
+                endpoint.mark_up();
+                let mut sent = SentRequest::send(connection, request);
+                let received = sent.wait(deadlines, &options.upload).await;
+                Ok(sent.end(received))
+            }
+            Err(error) => Err(Unsent { request, timed_out: record_connect_error(endpoint, &error) }),
+        }
+    }
+
+    /// Connection with the pool that it returns to.
+    fn carrier(&self, connection: Connection, in_flight: &InFlight) -> Carrier {
+        Carrier::Http1 { connection, idle: self.idle_connections(in_flight.index()).clone() }
+    }
+}
+
+/// Returns whether a pooled connection died before a byte of the response came: the server may have closed it while the
+/// request was on its way.
+fn is_stale(connection: &Connection, error: &SendError) -> bool {
+    matches!(error, SendError::BadResponse(_)) && !connection.state.has_received()
+}
