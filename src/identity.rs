@@ -62,6 +62,11 @@ macro_rules! id {
                 Self(Uuid::now_v7())
             }
 
+            /// Makes an id from its 16 bytes.
+            pub fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+
             /// Its 16 bytes.
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()

@@ -99,9 +99,17 @@ impl KeyId {
         Ok(Self(id))
     }
 
+    /// Number of characters, and of bytes.
+    pub const LENGTH: usize = KEY_ID_LENGTH;
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("base62 is ASCII")
+    }
+
+    /// Its characters as bytes.
+    pub fn as_bytes(&self) -> &[u8; Self::LENGTH] {
+        &self.0
     }
 
     /// The organization's tag.

@@ -11,7 +11,6 @@
 //! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
 //! - Times are values ([`Micros`](crate::clock::Micros)); they become RFC 3339 text when a result is serialized.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Histogram;
@@ -61,8 +60,6 @@ pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
 pub struct Management {
     state: Arc<State>,
     journal: Journal,
-    /// Directory of the journal's files, for reading them.
-    journal_directory: PathBuf,
     /// Turns to read the journal.
     reads: ReadQueue,
     /// The name of this gateway, which is in every record of its journal.
@@ -79,7 +76,6 @@ impl Management {
         Self {
             state,
             journal,
-            journal_directory: settings.path.clone(),
             reads: ReadQueue::default(),
             gateway: settings.gateway.clone(),
             sessions: None,

@@ -141,12 +141,12 @@ impl Management {
         read: impl FnOnce(&Reader) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ManagementError> {
         let permit = self.reads.acquire(actor.person()).await?;
-        let directory = self.journal_directory.clone();
+        let journal = self.journal.clone();
         let stop = StopOnDrop(StopSignal::default());
         let signal = stop.0.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            Reader::open(&directory).and_then(|reader| read(&reader.with_stop(signal)))
+            journal.reader().and_then(|reader| read(&reader.with_stop(signal)))
         });
         match reading.await {
             Ok(read) => read.map_err(ManagementError::JournalUnreadable),

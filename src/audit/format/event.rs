@@ -26,6 +26,9 @@ pub(crate) struct OpenUse {
     /// The last header that lists it; 0 when none does.
     #[serde(skip)]
     pub(crate) listed_by: u64,
+    /// The caller was authenticated by a key; unknown, and false, where a header or a line lists the use.
+    #[serde(skip)]
+    pub(crate) is_by_key: bool,
     pub(crate) time: Micros,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u64>,
@@ -221,12 +224,14 @@ impl OpenUse {
     /// The open use that begins with `opening`; its segment is set when its line is appended.
     pub(crate) fn from_use(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
-        Self { id, segment: 0, listed_by: 0, time, number, key_id, user_id, org_id }
+        let is_by_key = opening.auth_method == AuthMethod::ApiKey;
+        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
     }
 
     /// The open use that begins with an event in this segment, and that no header lists.
     pub(crate) fn from_event(begun: &UseEvent<'_>, segment: u64) -> Self {
         let UseEvent { id, time, number, key_id, user_id, org_id, .. } = *begun;
-        Self { id, segment, listed_by: 0, time, number, key_id, user_id, org_id }
+        let is_by_key = begun.auth_method == AuthMethod::ApiKey;
+        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
     }
 }

@@ -13,7 +13,7 @@
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
 //! - [`escape`]: text from requests, capped and escaped.
 //! - [`seal`]: the digest of a closed segment.
-//! - [`pieces`]: reading a segment line by line in bounded memory.
+//! - [`pieces`]: reading a segment line by line in bounded memory; [`lines_at`]: single lines by their places.
 
 pub(crate) mod record;
 pub(crate) mod escape;
@@ -28,3 +28,4 @@ pub(crate) mod open_uses;
 pub(crate) mod segment;
 pub(crate) mod seal;
 pub(crate) mod pieces;
+pub(crate) mod lines_at;

@@ -140,14 +140,6 @@ pub(crate) fn covers(segments: &[Segment], point: Point) -> bool {
         .is_some_and(|segment| segment.length >= point.offset || (segment.number > point.segment && at == 0))
 }
 
-/// The part of a journal after a point, in blocks, oldest first.
-pub(crate) fn blocks_after(segments: &[Segment], point: Point) -> impl Iterator<Item = Block> {
-    segments.iter().filter(move |segment| segment.number >= point.segment).flat_map(move |segment| {
-        let from = if segment.number == point.segment { point.offset } else { 0 };
-        blocks(segment.number, from, segment.length)
-    })
-}
-
 /// Cuts a range of a segment into blocks, oldest first.
 pub(crate) fn blocks(segment: u64, from: u64, to: u64) -> impl DoubleEndedIterator<Item = Block> {
     let count = to.saturating_sub(from).div_ceil(BLOCK);

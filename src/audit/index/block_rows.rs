@@ -1,79 +1,43 @@
-//! Rows of blocks: the ids of the keys, users and organizations with uses in each block.
+//! Rows of blocks, which versions before wrote: the ids of the keys, users and organizations with uses in each block of
+//! 256 KiB. They are read for the segments that have them, and deleted with these.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row};
 use rustc_hash::FxHashMap;
 
-use super::indexed_use::IndexedUse;
-use super::usage_counts::UsageCounts;
-use crate::audit::format::line::{self, EventKind};
+use crate::audit::filter::Filter;
 use crate::audit::format::segment::Block;
 use crate::clock::Micros;
-use crate::identity::{OrgId, UserId};
-use crate::key::KeyId;
 
-/// Ids with uses in a block, each with whether one of these uses was refused.
-#[derive(Default)]
-pub(crate) struct BlockIds {
-    keys: FxHashMap<KeyId, bool>,
-    users: FxHashMap<UserId, bool>,
-    orgs: FxHashMap<OrgId, bool>,
-    /// Beginning of the first use in the block; `None` in a block without uses.
-    earliest: Option<Micros>,
-    /// Beginning of the last use in the block.
-    latest: Option<Micros>,
+/// Loads the offset up to which each segment has rows, for the segments that have some.
+pub(crate) fn load_ends(database: &Connection) -> rusqlite::Result<FxHashMap<u64, u64>> {
+    let row = |row: &Row<'_>| Ok((column(row, 0)?, column(row, 1)?));
+    database.prepare("SELECT segment, max(end) FROM block GROUP BY segment")?.query_map([], row)?.collect()
 }
 
-impl BlockIds {
-    /// Reads the lines of a block, and adds them to `counts`.
-    pub(crate) fn from_lines(piece: &[u8], counts: &mut UsageCounts) -> Self {
-        let mut ids = Self::default();
-        for (_, line) in line::split_lines(piece) {
-            match line::event_kind(line) {
-                Some(EventKind::Use | EventKind::Record) => {
-                    if let Some(indexed) = IndexedUse::from_line(line) {
-                        ids.add(&indexed);
-                        counts.count_use(&indexed, line);
-                    }
-                }
-                // Counted where it began; found here once the segment in which it began is removed.
-                Some(EventKind::Carried) => IndexedUse::from_line(line).iter().for_each(|indexed| ids.add(indexed)),
-                Some(EventKind::Outcome) => counts.apply_outcome(line),
-                _ => {}
-            }
-        }
-        ids
+/// Finds the blocks that may hold records for a filter, oldest first, by segment.
+pub(crate) fn load_candidates(database: &Connection, filter: &Filter) -> rusqlite::Result<FxHashMap<u64, Vec<Block>>> {
+    let ids = [
+        filter.key.map(|id| id.to_string()),
+        filter.user.map(|id| id.to_string()),
+        filter.org.map(|id| id.to_string()),
+    ];
+    let mut query = "SELECT segment, start, end FROM block WHERE latest >= ?1 AND earliest < ?2".to_owned();
+    // The flag tells blocks with a refused use; every block may hold admitted ones.
+    let refused = if filter.refused == Some(true) { " AND refused" } else { "" };
+    for (n, _) in ids.iter().flatten().enumerate() {
+        query.push_str(&format!(" AND id IN (SELECT block FROM member WHERE id = ?{}{refused})", n + 3));
     }
-
-    fn add(&mut self, indexed: &IndexedUse) {
-        let refused = indexed.is_refused();
-        indexed.key_id.into_iter().for_each(|key| *self.keys.entry(key).or_default() |= refused);
-        indexed.user_id.into_iter().for_each(|user| *self.users.entry(user).or_default() |= refused);
-        indexed.org_id.into_iter().for_each(|org| *self.orgs.entry(org).or_default() |= refused);
-        self.earliest = Some(self.earliest.map_or(indexed.time, |earliest| earliest.min(indexed.time)));
-        self.latest = self.latest.max(Some(indexed.time));
+    query.push_str(" ORDER BY id");
+    let time = |time: Option<Micros>, or| time.map_or(or, |time| i64::try_from(time.0).unwrap_or(i64::MAX));
+    let bounds = [time(filter.since, 0).to_string(), time(filter.until, i64::MAX).to_string()];
+    let mut statement = database.prepare(&query)?;
+    let mut rows = statement.query(rusqlite::params_from_iter(bounds.iter().chain(ids.iter().flatten())))?;
+    let mut found: FxHashMap<u64, Vec<Block>> = FxHashMap::default();
+    while let Some(row) = rows.next()? {
+        let block = Block { segment: column(row, 0)?, start: column(row, 1)?, end: column(row, 2)? };
+        found.entry(block.segment).or_default().push(block);
     }
-
-    fn texts(&self) -> impl Iterator<Item = (String, bool)> {
-        let keys = self.keys.iter().map(|(id, refused)| (id.to_string(), *refused));
-        let users = self.users.iter().map(|(id, refused)| (id.to_string(), *refused));
-        keys.chain(users).chain(self.orgs.iter().map(|(id, refused)| (id.to_string(), *refused)))
-    }
-}
-
-/// Inserts the rows of a block.
-pub(crate) fn insert(database: &Connection, block: Block, ids: &BlockIds) -> rusqlite::Result<()> {
-    let micros = |time: Option<Micros>| time.map(|time| time.0.cast_signed());
-    let [segment, start, end] = [block.segment, block.start, block.end].map(u64::cast_signed);
-    database
-        .prepare_cached("INSERT INTO block (segment, start, end, earliest, latest) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![segment, start, end, micros(ids.earliest), micros(ids.latest)])?;
-    let row = database.last_insert_rowid();
-    let mut statement =
-        database.prepare_cached("INSERT OR IGNORE INTO member (id, block, refused) VALUES (?1, ?2, ?3)")?;
-    for (id, refused) in ids.texts() {
-        statement.execute(params![id, row, refused])?;
-    }
-    Ok(())
+    Ok(found)
 }
 
 /// Deletes the rows of the blocks of a segment.
@@ -81,4 +45,8 @@ pub(crate) fn delete_segment(database: &Connection, number: u64) -> rusqlite::Re
     let members = "DELETE FROM member WHERE block IN (SELECT id FROM block WHERE segment = ?1)";
     database.execute(members, [number.cast_signed()])?;
     database.execute("DELETE FROM block WHERE segment = ?1", [number.cast_signed()]).map(drop)
+}
+
+fn column(row: &Row<'_>, i: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(i).map(i64::cast_unsigned)
 }

@@ -1,55 +1,79 @@
 //! Queries of readers to the index.
 
+use std::io;
 use std::path::Path;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::index_file::IndexFile;
+use super::live_index::{LiveIndex, Stretch};
 use super::usage_counts::UsageCounts;
-use super::{database, usage_rows};
+use super::{block_rows, database, usage_rows};
 use crate::audit::filter::Filter;
-use crate::audit::format::segment::{Block, Point};
-use crate::clock::Micros;
+use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::identity::OrgId;
 use crate::key::KeyId;
 
-/// Finds the blocks that may hold records for a filter, oldest first, and the point up to which these are all.
-/// `None` when the index has another version or covers nothing yet.
-///
-/// # Errors
-/// If there is no index, or it is damaged; the caller then scans everything.
-pub(crate) fn candidate_blocks(directory: &Path, filter: &Filter) -> rusqlite::Result<Option<(Vec<Block>, Point)>> {
-    let Some(mut connection) = database::open_for_reading(directory)? else { return Ok(None) };
-    // One transaction, so that rows and covered point belong together.
-    let transaction = connection.transaction()?;
-    let Some(point) = database::load_covered(&transaction)? else { return Ok(None) };
-    let ids = [
-        filter.key.map(|id| id.to_string()),
-        filter.user.map(|id| id.to_string()),
-        filter.org.map(|id| id.to_string()),
-    ];
-    let mut query = "SELECT segment, start, end FROM block WHERE latest >= ?1 AND earliest < ?2".to_owned();
-    // The flag tells blocks with a refused use; every block may hold admitted ones.
-    let refused = if filter.refused == Some(true) { " AND refused" } else { "" };
-    for (n, _) in ids.iter().flatten().enumerate() {
-        query.push_str(&format!(" AND id IN (SELECT block FROM member WHERE id = ?{}{refused})", n + 3));
+/// Blocks of a segment, and the offset up to which they are all that may hold records for a filter.
+type Candidates = (Vec<Block>, u64);
+
+/// Finds the blocks that may hold records for a filter, oldest first: those that the index of each segment names, and
+/// everything that is not indexed.
+pub(crate) fn candidate_blocks(
+    directory: &Path,
+    live: Option<&LiveIndex>,
+    segments: &[Segment],
+    filter: &Filter,
+) -> Vec<Block> {
+    // Asked before the files: a segment leaves the memory only when its file is there.
+    let mut live = live.map(|live| live.candidates(filter)).unwrap_or_default();
+    let earlier = earlier_candidates(directory, filter).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no rows of blocks can be read from the index of the audit journal");
+        FxHashMap::default()
+    });
+    let mut blocks = Vec::new();
+    for segment in segments {
+        let indexed = live
+            .remove(&segment.number)
+            // Lines may have been written since the segments were listed.
+            .map(|(blocks, end)| (blocks, end.min(segment.length)))
+            .or_else(|| file_candidates(directory, segment, filter))
+            .or_else(|| earlier.get(&segment.number).cloned())
+            // An index that reaches further belongs to another journal.
+            .filter(|(_, end)| *end <= segment.length);
+        let (candidates, end) = indexed.unwrap_or_default();
+        blocks.extend(candidates);
+        blocks.extend(segment::blocks(segment.number, end, segment.length));
     }
-    query.push_str(" ORDER BY id");
-    let time = |time: Option<Micros>, or| time.map_or(or, |time| i64::try_from(time.0).unwrap_or(i64::MAX));
-    let bounds = [time(filter.since, 0).to_string(), time(filter.until, i64::MAX).to_string()];
-    let mut statement = transaction.prepare(&query)?;
-    let column = |row: &rusqlite::Row<'_>, i| row.get::<_, i64>(i).map(i64::cast_unsigned);
-    let block =
-        |row: &rusqlite::Row<'_>| Ok(Block { segment: column(row, 0)?, start: column(row, 1)?, end: column(row, 2)? });
-    let parameters = rusqlite::params_from_iter(bounds.iter().chain(ids.iter().flatten()));
-    let blocks = statement.query_map(parameters, block)?.collect::<Result<_, _>>()?;
-    Ok(Some((blocks, point)))
+    blocks
 }
 
-/// Loads the usage of some keys of an organization, with the counts from `first_hour` on, and the point up to which the
-/// usage is counted.
+fn file_candidates(directory: &Path, segment: &Segment, filter: &Filter) -> Option<Candidates> {
+    let found = IndexFile::open(directory, segment.number, segment.length)?.candidates(filter);
+    let blocks = found.inspect_err(|error| {
+        tracing::debug!(%error, segment = segment.number, "the index of an audit segment cannot be read; scanning it");
+    });
+    Some((blocks.ok()?, segment.length))
+}
+
+/// The candidates in segments that a version before has indexed.
+fn earlier_candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<FxHashMap<u64, Candidates>> {
+    let Some(mut connection) = database::open_for_reading(directory)? else { return Ok(FxHashMap::default()) };
+    // One transaction, so that candidates and ends belong together.
+    let transaction = connection.transaction()?;
+    let mut candidates = block_rows::load_candidates(&transaction, filter)?;
+    let ends = block_rows::load_ends(&transaction)?;
+    Ok(ends
+        .into_iter()
+        .map(|(segment, end)| (segment, (candidates.remove(&segment).unwrap_or_default(), end)))
+        .collect())
+}
+
+/// Loads the stored usage of some keys of an organization, with the counts from `first_hour` on, and the point up to which
+/// it is counted. `None` when nothing is stored.
 ///
 /// # Errors
-/// As [`candidate_blocks`].
+/// If there is no index, or it is damaged; the caller then counts from the beginning.
 pub(crate) fn load_usage(
     directory: &Path,
     org: OrgId,
@@ -57,7 +81,22 @@ pub(crate) fn load_usage(
     first_hour: u64,
 ) -> rusqlite::Result<Option<(UsageCounts, Point)>> {
     let Some(mut connection) = database::open_for_reading(directory)? else { return Ok(None) };
+    // One transaction, so that rows and covered point belong together.
     let transaction = connection.transaction()?;
     let Some(point) = database::load_covered(&transaction)? else { return Ok(None) };
     Ok(Some((usage_rows::load(&transaction, org, keys, first_hour)?, point)))
+}
+
+/// Loads the usage of some keys in a closed segment from this offset on. `None` when the segment has no such index.
+pub(crate) fn segment_usage(
+    directory: &Path,
+    segment: &Segment,
+    from: u64,
+    org: OrgId,
+    keys: &FxHashSet<KeyId>,
+) -> io::Result<Option<UsageCounts>> {
+    let file = IndexFile::open(directory, segment.number, segment.length);
+    let expected = Stretch { segment: segment.number, from, to: segment.length };
+    let Some(file) = file.filter(|file| file.stretch() == expected) else { return Ok(None) };
+    file.usage(|(owner, key)| *owner == org && keys.contains(key)).map(Some)
 }

@@ -1,21 +1,26 @@
-//! The index of a journal: a SQLite database beside the segments that tells readers which blocks to read.
+//! The index of a journal: it tells readers which parts of which segments to read, and has the usage of keys.
 //!
-//! It says which blocks of which segments hold uses of a key, a user or an organization and when these uses began; how
-//! often each key was used and refused in each of the last hours; and the last use and the last refusal of each key.
+//! It says in which parts of each segment there are uses of a key, a user or an organization and when these uses began;
+//! how often each key was used and refused in each of the last hours; and the last use and the last refusal of each key.
 //!
 //! - It is derived data: it is rebuilt from the segments when it is lost, damaged, or does not fit them.
-//! - It covers the journal from its beginning up to a point. That point advances in the same transaction as the rows
-//!   before it, and readers scan everything after it. So the index is never wrong, only late: by about a second and a
-//!   block.
-//! - It is sparse: one row per block and id instead of one per record; one row per key and hour, for 25 hours; one row
-//!   per key.
+//! - The threads that write the journal keep the index of the open segment in memory ([`live_index`]): no line is read
+//!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
+//! - When a segment is closed, its index goes to a file beside it ([`index_file`]). The usage in these files is added up in
+//!   a database ([`usage_rows`]) in steps of many segments, and before segments are removed.
+//! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
 pub(crate) mod usage_counts;
+pub(crate) mod members;
+pub(crate) mod segment_index;
+pub(crate) mod live_index;
+mod usage_codec;
+mod index_file;
 pub(crate) mod database;
 mod usage_rows;
 mod block_rows;
 pub(crate) mod indexer;
 pub(crate) mod lookup;
 
-pub(crate) use indexed_use::IndexedUse;
+pub(crate) use indexed_use::{IndexedEvent, IndexedUse};

@@ -1,7 +1,8 @@
 //! Activity of keys: requests and refusals by the hour, the last use and the last attempt of each key.
 //!
-//! - The index has the counts of what it covers, and the rest of the journal is read, so the result is exact and
-//!   current. While the rest is too large, because the index is being built, the call fails instead of taking minutes.
+//! - The index has the counts of what it covers, up to the last line in the process that writes the journal; the rest is
+//!   read, so the result is exact and current. While the rest is too large, because the index is being built, the call
+//!   fails instead of taking minutes.
 //! - A request is an admitted use, a refusal a refused one. Uses by sessions and changes by management are neither.
 //! - Counts and last uses outlive the segments that they were read from, until the index is rebuilt.
 
@@ -10,16 +11,18 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use uuid::Uuid;
 
 use super::stop::StopSignal;
 use crate::audit::format::decode;
-use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::line;
+use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{self, Block, Point, Segment};
-use crate::audit::index::usage_counts::{self, HOUR, HourCounts, UsageCounts};
-use crate::audit::index::{IndexedUse, lookup};
+use crate::audit::index::live_index::{LiveIndex, Stretch};
+use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
+use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
@@ -94,38 +97,98 @@ impl RequestedKeys {
     }
 }
 
-/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before.
+/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before. `live` is the index
+/// in memory of the process that writes the journal.
 pub(crate) fn read_activity(
     directory: &Path,
-    org: OrgId,
-    keys: &[KeyId],
+    live: Option<&LiveIndex>,
+    (org, keys): (OrgId, &[KeyId]),
     now: Micros,
     stop: &StopSignal,
 ) -> io::Result<HashMap<KeyId, KeyActivity>> {
     let requested = RequestedKeys { org, keys: keys.iter().copied().collect() };
     let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
-    let indexed = lookup::load_usage(directory, org, &requested.keys, first_hour).unwrap_or_else(|error| {
-        tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
-        None
-    });
-    // Listed after the index was read, so that the segments reach at least as far as the index.
-    let segments = segment::list(directory)?;
-    // An index that reaches further belongs to another journal.
-    let fitting = indexed.filter(|(_, point)| segment::covers(&segments, *point));
-    let (mut counts, covered) =
-        fitting.unwrap_or_else(|| (UsageCounts::new(first_hour, FxHashMap::default()), Point::START));
-    check_unindexed(&segments, covered)?;
-    let mut piece = Vec::new();
-    for block in segment::blocks_after(&segments, covered) {
+    let mut counts = count_usage(directory, live, &requested, first_hour, stop)?;
+    let mut lines = LinesAt::new(directory.to_owned());
+    counts.store_lines(|point| {
         stop.check()?;
-        count_block(directory, block, &requested, &mut piece, &mut counts)?;
-    }
+        Ok::<_, io::Error>(lines.read(point)?.map(<[u8]>::to_vec))
+    })?;
     Ok(group_by_key(counts, &requested.keys, first_hour))
 }
 
-/// Fails when too much of the journal lies after the end of the index.
-fn check_unindexed(segments: &[Segment], covered: Point) -> io::Result<()> {
-    let unindexed = segment::blocks_after(segments, covered).map(|block| block.end - block.start).sum::<u64>();
+/// Counts the usage of keys: what is stored, then segment by segment, from the index of each or by reading it.
+fn count_usage(
+    directory: &Path,
+    live: Option<&LiveIndex>,
+    requested: &RequestedKeys,
+    first_hour: u64,
+    stop: &StopSignal,
+) -> io::Result<UsageCounts> {
+    let RequestedKeys { org, keys } = requested;
+    let stored = lookup::load_usage(directory, *org, keys, first_hour).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
+        None
+    });
+    // In this order, what leaves one of them is in the one that is read next: segments leave the memory for their files.
+    let live = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
+    let segments = segment::list(directory)?;
+    // An index that reaches further belongs to another journal.
+    let fitting = stored.filter(|(_, point)| segment::covers(&segments, *point));
+    let (mut counts, covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
+    let parts = indexed_parts(directory, live, &segments, covered, requested)?;
+    check_unindexed(parts.iter().map(|(segment, _, end)| segment.length.saturating_sub(*end)).sum())?;
+    let mut piece = Vec::new();
+    for (segment, part, end) in parts {
+        part.into_iter().for_each(|part| counts.extend(part));
+        counts.open_uses = counts.open_last_uses();
+        for block in segment::blocks(segment.number, end, segment.length) {
+            stop.check()?;
+            count_block(directory, block, requested, &mut piece, &mut counts)?;
+        }
+    }
+    Ok(counts)
+}
+
+/// A segment, the usage in it as far as it is indexed, and the end of that part.
+type IndexedPart = (Segment, Option<UsageCounts>, u64);
+
+/// The usage of the keys in each segment after a point, as far as it is indexed.
+fn indexed_parts(
+    directory: &Path,
+    mut live: Vec<(Stretch, UsageCounts)>,
+    segments: &[Segment],
+    covered: Point,
+    requested: &RequestedKeys,
+) -> io::Result<Vec<IndexedPart>> {
+    let later = segments.iter().filter(|segment| segment.number >= covered.segment);
+    let of = |segment: &Segment| {
+        let from = if segment.number == covered.segment { covered.offset } else { 0 };
+        let (part, end) = indexed_part(directory, &mut live, segment, from, requested)?;
+        Ok((*segment, part, end))
+    };
+    later.map(of).collect()
+}
+
+/// The usage of the keys in a segment from this offset on, as far as it is indexed, and the end of that part.
+fn indexed_part(
+    directory: &Path,
+    live: &mut Vec<(Stretch, UsageCounts)>,
+    segment: &Segment,
+    from: u64,
+    requested: &RequestedKeys,
+) -> io::Result<(Option<UsageCounts>, u64)> {
+    let place = live.iter().position(|(stretch, _)| (stretch.segment, stretch.from) == (segment.number, from));
+    if let Some((stretch, counts)) = place.map(|place| live.remove(place)) {
+        return Ok((Some(counts), stretch.to));
+    }
+    let counts = lookup::segment_usage(directory, segment, from, requested.org, &requested.keys)?;
+    let end = if counts.is_some() { segment.length } else { from };
+    Ok((counts, end))
+}
+
+/// Fails when too much of the journal is not indexed.
+fn check_unindexed(unindexed: u64) -> io::Result<()> {
     if unindexed > MAX_UNINDEXED {
         let megabytes = unindexed >> 20;
         let message =
@@ -143,16 +206,15 @@ fn count_block(
     piece: &mut Vec<u8>,
     counts: &mut UsageCounts,
 ) -> io::Result<()> {
-    segment::read_block(directory, block, piece)?;
-    for (_, line) in line::split_lines(piece) {
-        match line::event_kind(line) {
-            Some(EventKind::Use | EventKind::Record) => {
-                if let Some(indexed) = IndexedUse::from_line(line).filter(|indexed| requested.contains(indexed)) {
-                    counts.count_use(&indexed, line);
-                }
-            }
-            Some(EventKind::Outcome) => counts.apply_outcome(line),
-            _ => {}
+    let start = segment::read_block(directory, block, piece)?;
+    for (at, line) in line::split_lines(piece) {
+        let is_requested = |event: &IndexedEvent| match event {
+            IndexedEvent::Use(used) => requested.contains(used),
+            IndexedEvent::Outcome(_) => true,
+            IndexedEvent::Carried(_) => false,
+        };
+        if let Some(event) = IndexedEvent::from_line(line).filter(is_requested) {
+            counts.count(&event, Point { segment: block.segment, offset: start + at as u64 });
         }
     }
     Ok(())
@@ -160,30 +222,35 @@ fn count_block(
 
 /// Groups the counts by key. Keys without any use have an empty activity.
 fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -> HashMap<KeyId, KeyActivity> {
-    let mut keys: HashMap<KeyId, KeyActivity> = keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
-    for (((_, key), hour), HourCounts { requests, refusals }) in counts.hours {
-        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
-        let n = usize::try_from(hour.saturating_sub(first_hour)).unwrap_or(usize::MAX);
-        // Uses that were recorded by a clock ahead of `now` fall into no reported hour.
-        if let Some(hour) = activity.hours.get_mut(n) {
+    let mut found: HashMap<KeyId, KeyActivity> =
+        keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
+    for ((_, key), usage) in counts.keys {
+        found.insert(key, key_activity(usage, first_hour));
+    }
+    found
+}
+
+fn key_activity(usage: KeyUsage, first_hour: u64) -> KeyActivity {
+    let mut activity = KeyActivity::empty(first_hour);
+    for (hour, HourCounts { requests, refusals }) in usage.hours {
+        let n = hour.checked_sub(first_hour).and_then(|n| usize::try_from(n).ok());
+        // Uses that were recorded by a clock ahead of `now` fall into no reported hour, as do those of older hours.
+        if let Some(hour) = n.and_then(|n| activity.hours.get_mut(n)) {
             *hour = HourlyActivity { requests, refusals, ..*hour };
         }
     }
-    for ((_, key), last) in counts.last_uses {
-        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
-        activity.last = parse_last_use(&last.begun, last.ended.as_deref());
-        activity.last_attempt.clone_from(&activity.last);
+    let ended = |last: &usage_counts::LastUseLines| last.ended.as_ref().and_then(LineRef::stored).map(<[u8]>::to_vec);
+    activity.last = usage.last.and_then(|last| parse_last_use(last.begun.stored()?, ended(&last).as_deref()));
+    activity.last_attempt.clone_from(&activity.last);
+    let refusal = usage.refusal.as_ref().and_then(LineRef::stored).and_then(|line| {
+        let refusal = parse_last_use(line, None)?;
+        Some(LastUse { time: last_time(line, refusal.time), ..refusal })
+    });
+    let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
+    if time(&refusal) > time(&activity.last) {
+        activity.last_attempt = refusal;
     }
-    for ((_, key), line) in counts.last_refusals {
-        let activity = keys.entry(key).or_insert_with(|| KeyActivity::empty(first_hour));
-        let refusal =
-            parse_last_use(&line, None).map(|refusal| LastUse { time: last_time(&line, refusal.time), ..refusal });
-        let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
-        if time(&refusal) > time(&activity.last) {
-            activity.last_attempt = refusal;
-        }
-    }
-    keys
+    activity
 }
 
 /// Time of the last use that a line stands for: the line of several refusals names it, that of one use has `time` alone.

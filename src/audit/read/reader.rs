@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::activity::{self, KeyActivity};
 use super::cursor::JournalCursor;
@@ -20,6 +21,7 @@ use super::verify::{self, VerifyReport};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point};
+use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
 use crate::clock::Micros;
 use crate::identity::OrgId;
@@ -30,6 +32,8 @@ use crate::key::KeyId;
 pub struct Reader {
     directory: PathBuf,
     stop: StopSignal,
+    /// The index of the open segment, in the process that writes the journal.
+    live: Option<Arc<LiveIndex>>,
 }
 
 /// A record and its position.
@@ -51,7 +55,12 @@ impl Reader {
     /// If the directory does not exist or may not be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         segment::list(directory)?;
-        Ok(Self { directory: directory.to_owned(), stop: StopSignal::default() })
+        Ok(Self { directory: directory.to_owned(), stop: StopSignal::default(), live: None })
+    }
+
+    /// The same reader, which has the index of the open segment.
+    pub(crate) fn with_live_index(self, live: Arc<LiveIndex>) -> Self {
+        Self { live: Some(live), ..self }
     }
 
     /// The same reader, whose reads fail soon after the signal to stop.
@@ -112,7 +121,7 @@ impl Reader {
     /// # Errors
     /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
-        activity::read_activity(&self.directory, org, keys, now, &self.stop)
+        activity::read_activity(&self.directory, self.live.as_deref(), (org, keys), now, &self.stop)
     }
 
     /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those
@@ -163,18 +172,10 @@ impl Reader {
         Ok((found, stopped))
     }
 
-    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything after its end.
+    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything that it does not cover.
     fn plan_scan(&self, filter: &Filter) -> io::Result<(RecordScanner, Vec<Block>)> {
-        let indexed = lookup::candidate_blocks(&self.directory, filter).unwrap_or_else(|error| {
-            tracing::debug!(%error, "no index of the audit journal can be read; scanning its segments");
-            None
-        });
-        // Listed after the index was read, so that the segments reach at least as far as the index.
         let segments = segment::list(&self.directory)?;
-        // An index that reaches further belongs to another journal.
-        let fitting = indexed.filter(|(_, point)| segment::covers(&segments, *point));
-        let (mut blocks, covered) = fitting.unwrap_or((Vec::new(), Point::START));
-        blocks.extend(segment::blocks_after(&segments, covered));
+        let blocks = lookup::candidate_blocks(&self.directory, self.live.as_deref(), &segments, filter);
         Ok((RecordScanner::new(self.directory.clone(), segments, self.stop.clone()), blocks))
     }
 }

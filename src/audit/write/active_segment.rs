@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use super::allocation::{Allocation, Purpose};
-use super::pending::Batch;
+use super::pending::{Batch, SpareBuffers};
 use crate::audit::format::segment;
 use crate::audit::settings::Settings;
 use crate::clock::{self, Micros};
@@ -33,8 +33,8 @@ pub(crate) struct ActiveSegment {
     pub(crate) has_events: bool,
     /// There may be bytes after `length` that a failed write left behind.
     dirty: bool,
-    /// Empty buffer for the lines that are appended next.
-    pub(crate) spare: Vec<u8>,
+    /// Empty buffers for the lines that are appended next.
+    pub(crate) spare: SpareBuffers,
     allocation: Allocation,
     /// The file of the next segment, empty, while its header waits to be written.
     next: Option<(File, Allocation)>,
@@ -75,7 +75,7 @@ impl ActiveSegment {
             created,
             has_events,
             dirty: false,
-            spare: Vec::new(),
+            spare: SpareBuffers::default(),
             allocation,
             next: None,
             rotation_retry: None,

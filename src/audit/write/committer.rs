@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::completion::BatchResult;
-use super::pending::JournalStatus;
+use super::pending::{JournalStatus, SpareBuffers};
 use super::writer::JournalWriter;
 
 /// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
@@ -51,6 +51,6 @@ fn write_remaining(writer: &JournalWriter) {
             "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
     }
     // Releases those who wait for lines that will never be written.
-    let left = writer.lock_pending().take_batch(Vec::new());
+    let left = writer.lock_pending().take_batch(SpareBuffers::default());
     left.complete(BatchResult::Failed);
 }

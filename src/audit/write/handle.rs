@@ -32,8 +32,10 @@ impl Handle {
             pending.status = JournalStatus::Closed;
             self.writer.wake.notify_one();
         }
-        if committer.join().is_err() || maintained.is_err() || flushed.is_err() {
-            tracing::error!("a thread of the audit journal has panicked");
+        let committed = committer.join();
+        match maintained {
+            Ok(indexer) if committed.is_ok() && flushed.is_ok() => indexer.leave(&self.writer.live_index),
+            _ => tracing::error!("a thread of the audit journal has panicked"),
         }
         drop(lock);
     }

@@ -1,5 +1,6 @@
 //! The writing handle of a journal, and the open uses that it hands out.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +17,8 @@ use crate::audit::format::encode::UseLine;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::record::{Outcome, Use, UseEnd};
 use crate::audit::format::segment;
+use crate::audit::index::IndexedUse;
+use crate::audit::read::reader::Reader;
 use crate::audit::read::replay::{self, ReplayEntry};
 use crate::audit::settings::{Durability, OnUnavailable, Settings};
 use crate::clock::{self, Micros};
@@ -60,9 +63,9 @@ impl Journal {
         segment::create_directory(&path).map_err(failed)?;
         let lock = open::lock_directory(&path)?;
         let unknown_keys = Mutex::new(UnknownKeyLimiter::new(settings.unknown_per_second));
-        let (writer, end) = open::resume_journal(settings, metrics).map_err(failed)?;
+        let (writer, indexer) = open::resume_journal(settings, metrics).map_err(failed)?;
         let writer = Arc::new(writer);
-        let running = Mutex::new(Some(open::start_threads(&writer, end, lock).map_err(failed)?));
+        let running = Mutex::new(Some(open::start_threads(&writer, indexer, lock).map_err(failed)?));
         Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running }) })
     }
 
@@ -77,6 +80,15 @@ impl Journal {
         // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
         let _ = writer.flush(&mut writer.lock_segment());
         replay::numbered_uses_since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+    }
+
+    /// Opens a reader of this journal. It has the index of the open segment.
+    ///
+    /// # Errors
+    /// If the directory may not be read.
+    pub fn reader(&self) -> io::Result<Reader> {
+        let writer = &self.handle.writer;
+        Ok(Reader::open(&writer.settings.path)?.with_live_index(Arc::clone(&writer.live_index)))
     }
 
     /// Records the beginning of a use. When it returns, the use is as durable as configured, and the request may be
@@ -126,8 +138,8 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
-        let line = UseLine::of_record(opening, end);
-        let completion = self.append(|pending| pending.append_line(&line));
+        let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
+        let completion = self.append(|pending| pending.append_record(&line, indexed));
         match self.wait_written(completion).await {
             BatchResult::Written => Ok(()),
             BatchResult::Failed => self.refuse_or_drop(),
@@ -160,9 +172,9 @@ impl Journal {
         if !within_rate {
             return writer.metrics.suppressed.inc();
         }
-        let line = UseLine::of_record(opening, end);
+        let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
         let mut pending = writer.lock_pending();
-        if pending.append_attempt(&line) {
+        if pending.append_attempt(&line, indexed) {
             writer.metrics.backlog.inc();
             writer.wake_committer(&mut pending);
         } else {

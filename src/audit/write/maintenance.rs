@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::active_segment::ActiveSegment;
 use super::writer::JournalWriter;
 use super::{free_space, retention};
-use crate::audit::format::segment::Point;
+use crate::audit::format::segment::{self, Point};
 use crate::audit::format::segment_event::Seal;
 use crate::audit::format::{frame, seal};
 use crate::audit::index::indexer::Indexer;
@@ -22,11 +22,11 @@ use crate::disk;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until the sender of `stop` is dropped.
-pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) {
+pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) -> Indexer {
     loop {
         run_once(writer, &mut indexer, stop);
         if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
-            return;
+            return indexer;
         }
     }
 }
@@ -43,12 +43,27 @@ fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) 
         Point { segment: segment.number, offset: segment.length }
     };
     seal_closed_segments(writer, end.segment);
-    // A large backlog is indexed in rounds, between which a stop is noticed.
-    while stop.try_recv() == Err(TryRecvError::Empty) && indexer.index_more(end, clock::now()) {}
+    index_closed_segments(writer, indexer, end, stop)
+        .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
     let space = free_space::check(writer);
-    if let Err(error) = retention::remove_expired(writer, end.segment, space, indexer) {
+    if let Err(error) = retention::remove_expired(writer, end, space, indexer) {
         report_retention_failure(&error);
     }
+}
+
+fn index_closed_segments(
+    writer: &JournalWriter,
+    indexer: &mut Indexer,
+    end: Point,
+    stop: &Receiver<()>,
+) -> io::Result<()> {
+    if !indexer.has_unindexed(end) {
+        return Ok(());
+    }
+    let segments = segment::list(&writer.settings.path)?;
+    indexer.index_closed(&writer.live_index, &segments, end, || stop.try_recv() == Err(TryRecvError::Empty));
+    indexer.add_up(&segments, end, None, clock::now());
+    Ok(())
 }
 
 fn report_retention_failure(error: &io::Error) {

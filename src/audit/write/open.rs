@@ -22,6 +22,8 @@ use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::index::indexer::Indexer;
+use crate::audit::index::live_index::LiveIndex;
+use crate::audit::index::segment_index;
 use crate::audit::settings::Settings;
 use crate::clock;
 use crate::disk;
@@ -34,7 +36,7 @@ const LOCK_ATTEMPTS: u32 = 20;
 /// Threads and lock of a journal that is not closed.
 #[derive(Debug)]
 pub(crate) struct RunningThreads {
-    pub(crate) maintenance: JoinHandle<()>,
+    pub(crate) maintenance: JoinHandle<Indexer>,
     /// Dropping this ends the maintenance thread.
     pub(crate) stop_maintenance: Sender<()>,
     pub(crate) committer: JoinHandle<()>,
@@ -60,13 +62,16 @@ pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
-/// belongs to a gateway of another name. Returns the writer, and the end of the journal as it was found.
-pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Point)> {
+/// belongs to a gateway of another name. Returns the writer and the index.
+pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Indexer)> {
     let RecoveredJournal { segment, gateway, next, open, ended, unsealed, first, first_present } =
         recovery::recover(&settings.path)?;
+    let end = Point { segment: segment.number, offset: segment.length };
+    let indexer = Indexer::new(&settings.path, end, settings.segment_size);
+    let live_index = LiveIndex::new(indexer.recover(end, segment_index::owners(open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || gateway != settings.gateway;
-    let (number, length) = (segment.number, segment.length);
+    let number = segment.number;
     let mut pending = PendingLines::new(number, next, open, unsealed);
     pending.ended = ended;
     match first {
@@ -85,6 +90,7 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
         pending: Mutex::new(pending),
         wake: Condvar::new(),
         segment: Mutex::new(ActiveSegment::new(segment)),
+        live_index: Arc::new(live_index),
         refusals,
         write_failed: AtomicBool::new(false),
         sync_failed: AtomicBool::new(false),
@@ -95,7 +101,7 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
-    Ok((writer, Point { segment: number, offset: length }))
+    Ok((writer, indexer))
 }
 
 /// Writes what is pending, and begins a new segment when one is needed. A full disk is no error: the journal starts all the
@@ -118,9 +124,8 @@ fn continue_segment(writer: &JournalWriter, number: u64, needs_segment: bool) ->
     Ok(())
 }
 
-/// Starts the threads of a journal; `end` is its end as it was found.
-pub(crate) fn start_threads(writer: &Arc<JournalWriter>, end: Point, lock: File) -> io::Result<RunningThreads> {
-    let indexer = Indexer::new(&writer.settings.path, end);
+/// Starts the threads of a journal.
+pub(crate) fn start_threads(writer: &Arc<JournalWriter>, indexer: Indexer, lock: File) -> io::Result<RunningThreads> {
     let (stop_maintenance, stopped) = mpsc::channel();
     let for_committer = Arc::clone(writer);
     let for_maintenance = Arc::clone(writer);

@@ -14,15 +14,18 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 mod batch;
+mod changes;
 mod retry;
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::{Batch, SpareBuffers};
 
 use super::completion::BatchCompletion;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, Line};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::index::live_index::PlacedEvent;
+use crate::audit::index::{IndexedEvent, IndexedUse};
 use crate::clock::Micros;
 
 /// Bytes of outcomes that are kept while the file cannot be written: those of some 800,000 requests that were in flight
@@ -48,6 +51,8 @@ pub(crate) enum JournalStatus {
 pub(crate) struct PendingLines {
     pub(crate) status: JournalStatus,
     lines: Vec<u8>,
+    /// The events among the lines that the index needs.
+    indexed: Vec<PlacedEvent>,
     /// The number of the first pending line.
     first: u64,
     /// The number of the next line to be appended.
@@ -85,6 +90,7 @@ impl PendingLines {
         Self {
             status: JournalStatus::Running,
             lines: Vec::new(),
+            indexed: Vec::new(),
             first: next,
             next,
             events: 0,
@@ -113,10 +119,6 @@ impl PendingLines {
         (self.lines.len() + self.changes_size()) as u64
     }
 
-    fn changes_size(&self) -> usize {
-        self.changes.len() + self.change_count * NUMBER_LENGTH
-    }
-
     /// True when the pending lines begin with a header.
     pub(crate) fn has_header(&self) -> bool {
         self.header
@@ -131,6 +133,7 @@ impl PendingLines {
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
     pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segment;
+        self.index(IndexedEvent::Use(IndexedUse::from_open(&open)));
         let completion = self.append_line(line)?;
         self.open.insert(open.id.as_u128(), OpenUse { segment, ..open });
         Some(completion)
@@ -143,33 +146,17 @@ impl PendingLines {
         Some(Arc::clone(&self.completion))
     }
 
+    /// Appends a use that ended where it began; `None` when the journal takes no lines.
+    pub(crate) fn append_record(&mut self, line: &impl Line, indexed: IndexedUse) -> Option<Arc<BatchCompletion>> {
+        self.index(IndexedEvent::Use(indexed));
+        self.append_line(line)
+    }
+
     /// Appends an attempt with an unknown key. Returns false when the journal takes no lines.
-    pub(crate) fn append_attempt(&mut self, line: &impl Line) -> bool {
-        let appended = self.append_line(line).is_some();
+    pub(crate) fn append_attempt(&mut self, line: &impl Line, indexed: IndexedUse) -> bool {
+        let appended = self.append_record(line, indexed).is_some();
         self.attempts += u64::from(appended);
         appended
-    }
-
-    /// Appends the beginning of a change by management, which is open from now on; `None` when the journal takes no lines.
-    pub(crate) fn append_change(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
-        (self.status == JournalStatus::Running).then_some(())?;
-        self.push_change(line);
-        self.open.insert(open.id.as_u128(), OpenUse { segment: self.segment, ..open });
-        Some(Arc::clone(self.change_completion.get_or_insert_default()))
-    }
-
-    /// Appends the outcome of a change by management. Returns whether it was appended: the change may not be open.
-    pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
-        let appended = self.status == JournalStatus::Running && self.end_use(outcome.id);
-        if appended {
-            self.push_change(outcome);
-        }
-        appended
-    }
-
-    fn push_change(&mut self, line: &impl Line) {
-        line.write_line(0, &mut self.changes);
-        self.change_count += 1;
     }
 
     /// Appends the outcome of a use if it is open. Returns false when there is no room for the outcome; the use then
@@ -183,9 +170,17 @@ impl PendingLines {
             return false;
         }
         if self.end_use(outcome.id) {
+            self.index(IndexedEvent::Outcome(outcome.id.as_u128()));
             self.push(outcome);
         }
         true
+    }
+
+    /// Notes the event of the line that is appended next, while the journal takes lines.
+    fn index(&mut self, event: IndexedEvent) {
+        if self.status == JournalStatus::Running {
+            self.indexed.push(PlacedEvent { event, at: self.lines.len() });
+        }
     }
 
     /// Ends a use. Returns false when it is not open.
@@ -204,6 +199,8 @@ impl PendingLines {
             return false;
         };
         open.segment = self.segment;
+        let carried = IndexedUse::from_open(open);
+        self.index(IndexedEvent::Carried(carried));
         self.push(line);
         true
     }
@@ -215,13 +212,14 @@ impl PendingLines {
         }
     }
 
-    /// Takes all pending lines as a batch, and continues with the empty buffer `spare`.
-    pub(crate) fn take_batch(&mut self, spare: Vec<u8>) -> Batch {
+    /// Takes all pending lines as a batch, and continues with the empty buffers `spare`.
+    pub(crate) fn take_batch(&mut self, spare: SpareBuffers) -> Batch {
         self.sync_requested = false;
         let changes_from = self.lines.len();
         self.number_changes();
         Batch {
-            lines: mem::replace(&mut self.lines, spare),
+            lines: mem::replace(&mut self.lines, spare.lines),
+            indexed: mem::replace(&mut self.indexed, spare.indexed),
             first: mem::replace(&mut self.first, self.next),
             events: mem::take(&mut self.events),
             header: mem::take(&mut self.header),
@@ -229,15 +227,6 @@ impl PendingLines {
             changes_from,
             completion: mem::take(&mut self.completion),
             change_completion: self.change_completion.take(),
-        }
-    }
-
-    /// Gives the changes their numbers, after all other pending lines.
-    fn number_changes(&mut self) {
-        if self.change_count > 0 {
-            self.change_count = 0;
-            let changes = mem::take(&mut self.changes);
-            self.append_again(&changes, |_, _| true);
         }
     }
 
@@ -276,6 +265,8 @@ impl PendingLines {
         for (_, line) in line::split_lines(lines) {
             let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
             if let Some(body) = frame::extract_body(line).filter(|_| kept) {
+                // Rare, so that the event is read from its line.
+                IndexedEvent::from_line(line).into_iter().for_each(|event| self.index(event));
                 self.push(&body);
             }
         }
@@ -288,6 +279,7 @@ impl PendingLines {
         open.sort_unstable_by_key(|open| open.time);
         self.ended.extend(open.iter().filter(|open| open.listed_by > 0).map(|open| open.id));
         for open in &open {
+            self.index(IndexedEvent::Outcome(open.id.as_u128()));
             self.push(&outcome(open));
         }
         open.len()

@@ -18,7 +18,7 @@ use super::pending::PendingLines;
 use super::writer::JournalWriter;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::segment::{self, Segment};
+use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::format::segment_event::{Expired, ExpiryReason};
 use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
@@ -32,14 +32,14 @@ const MAX_MISSING: u64 = 100;
 /// Bytes of segments that are removed in one round, so that sealing and indexing go on between rounds.
 const BYTES_PER_ROUND: u64 = 1 << 30;
 
-/// Removes expired segments, and their rows in the index. Segments from `current` on are not closed. `space` is that of the
-/// volume, if known.
+/// Removes expired segments and their index. `end` is the end of the journal; `space` is that of the volume, if known.
 pub(crate) fn remove_expired(
     writer: &JournalWriter,
-    current: u64,
+    end: Point,
     space: Option<VolumeSpace>,
     indexer: &mut Indexer,
 ) -> io::Result<()> {
+    let current = end.segment;
     let segments = segment::list(&writer.settings.path)?;
     let required = oldest_unsealed(writer).min(current);
     let limits = RetentionLimits::new(writer, &segments, space);
@@ -51,7 +51,7 @@ pub(crate) fn remove_expired(
             bytes += segment.length;
         }
     }
-    remove_recorded(writer, &segments, required, indexer)
+    remove_recorded(writer, &segments, required.min(end.segment), (end, indexer))
 }
 
 /// The oldest segment without a seal.
@@ -113,14 +113,16 @@ fn remove_recorded(
     writer: &JournalWriter,
     segments: &[Segment],
     required: u64,
-    indexer: &mut Indexer,
+    (end, indexer): (Point, &mut Indexer),
 ) -> io::Result<()> {
     let first = writer.lock_pending().first_segment.min(required);
-    let mut recorded = segments.iter().map(|segment| segment.number).filter(|number| *number < first).peekable();
-    if recorded.peek().is_none() {
-        return Ok(());
-    }
+    let recorded: Vec<u64> = segments.iter().map(|segment| segment.number).filter(|number| *number < first).collect();
+    let Some(last) = recorded.last() else { return Ok(()) };
     write_records(writer)?;
+    // The usage of keys outlives the segments. If it cannot be stored, as on a full disk, making room goes first.
+    if !indexer.add_up(segments, end, Some(*last), clock::now()) {
+        tracing::debug!(segment = last, "removing audit segments whose usage could not be stored");
+    }
     for number in recorded {
         std::fs::remove_file(segment::path(&writer.settings.path, number))?;
         indexer.remove_segment(number);

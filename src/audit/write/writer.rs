@@ -6,20 +6,23 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
 use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
-use super::pending::{Batch, JournalStatus, PendingLines};
+use super::pending::{Batch, JournalStatus, PendingLines, SpareBuffers};
 use super::refusals::coalescer::RefusalCoalescer;
-use crate::audit::format::segment;
+use crate::audit::format::segment::{self, Point};
+use crate::audit::index::live_index::LiveIndex;
 use crate::audit::settings::{Durability, Settings};
 use crate::clock;
 use crate::metrics::AuditMetrics;
 
 /// Capacity in bytes that a buffer keeps after its batch was written; more is given back.
 const SPARE_CAPACITY: usize = 1 << 20;
+/// Events of the index for which room is kept: those of about as many bytes.
+const SPARE_EVENTS: usize = 1 << 13;
 
 /// Writer of a journal, shared by its handles and its threads.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct JournalWriter {
     /// Wakes the committer: lines are pending, a sync is requested, or the journal is closed.
     pub(crate) wake: Condvar,
     pub(crate) segment: Mutex<ActiveSegment>,
+    /// The index of the open segment.
+    pub(crate) live_index: Arc<LiveIndex>,
     /// Refusals that are counted and not written yet.
     pub(crate) refusals: RefusalCoalescer,
     /// The last write failed.
@@ -183,12 +188,18 @@ impl JournalWriter {
     }
 
     fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
+        let length = batch.lines.len() as u64;
+        let at = Point { segment: segment.number, offset: segment.length - length };
+        // Before those who wait are told: what has been answered is counted.
+        self.live_index.add_batch(at, length, &batch.indexed);
         self.metrics.backlog.sub(batch.events);
         self.metrics.written.inc_by(batch.attempts);
         batch.complete(BatchResult::Written);
         batch.lines.clear();
         batch.lines.shrink_to(SPARE_CAPACITY);
-        segment.spare = batch.lines;
+        batch.indexed.clear();
+        batch.indexed.shrink_to(SPARE_EVENTS);
+        segment.spare = SpareBuffers { lines: batch.lines, indexed: batch.indexed };
     }
 
     /// Notes that writing works again.
@@ -225,7 +236,7 @@ impl JournalWriter {
         }
         self.metrics.dropped.inc_by(batch.attempts);
         batch.complete(BatchResult::Failed);
-        segment.spare = Vec::new();
+        segment.spare = SpareBuffers::default();
     }
 
     /// Syncs the batch that was just written. A failure is final: the kernel may have dropped the pages and forgotten
@@ -241,7 +252,7 @@ impl JournalWriter {
         self.sync_failed.store(true, Ordering::Relaxed);
         let mut pending = self.lock_pending();
         pending.status = JournalStatus::SyncFailed;
-        let waiting = pending.take_batch(Vec::new());
+        let waiting = pending.take_batch(SpareBuffers::default());
         drop(pending);
         batch.complete(BatchResult::Failed);
         waiting.complete(BatchResult::Failed);

@@ -1,17 +1,14 @@
 //! Index: the same results with, without and with a damaged index.
 
-use std::fs;
-
 use keygate::audit::{Filter, Outcome, Record, Settings};
 use keygate::clock::Micros;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, export_records, indexed_blocks, open_journal, open_reader,
-    settings,
+    Caller, END, all_records, assert_intact, block_on, damage_index, export_records, index_files, open_journal,
+    open_reader, remove_index, settings, wait_until_indexed,
 };
-use crate::support::eventually;
 
 /// An indexed journal of uses by a few callers at known times, over several segments and many blocks.
 struct IndexedJournal {
@@ -41,7 +38,7 @@ fn write_indexed_journal() -> IndexedJournal {
         journal.close().await;
     });
     let journal = open_journal(&settings);
-    eventually("the index has caught up", || indexed_blocks(&settings.path.join("index.db")) > 10);
+    wait_until_indexed(&settings);
     block_on(journal.close());
     let records = all_records(&settings);
     assert_eq!(records.len(), 15_000);
@@ -66,7 +63,6 @@ impl IndexedJournal {
 #[test]
 fn index_does_not_change_results() {
     let indexed = write_indexed_journal();
-    let index = indexed.settings.path.join("index.db");
     assert_eq!(indexed.records.len(), 15_000);
     assert_intact(&indexed.settings);
     let check = |filter: Filter| {
@@ -97,16 +93,16 @@ fn index_does_not_change_results() {
     };
     check(Filter { id: Some(indexed.records[4711].id), ..Filter::default() });
     check(Filter { outcome: Some(Outcome::Aborted), ..Filter::default() });
-    assert!(indexed_blocks(&index) > 10);
+    assert!(index_files(&indexed.settings).len() > 3);
     check_many(15);
-    fs::remove_file(&index).unwrap();
-    check_many(5);
-    fs::write(&index, "this is not a database").unwrap();
+    damage_index(&indexed.settings);
     check_many(5);
     // The next gateway rebuilds the index, and results stay the same.
     let journal = open_journal(&indexed.settings);
-    eventually("the index is rebuilt", || indexed_blocks(&index) > 10);
+    wait_until_indexed(&indexed.settings);
     block_on(journal.close());
     check_many(15);
+    remove_index(&indexed.settings);
+    check_many(5);
     drop(indexed.directory);
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use keygate::audit::{
-    ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Settings, Use, UseEnd,
+    ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Reader, Settings, Use,
+    UseEnd,
 };
 use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
@@ -12,8 +13,7 @@ use keygate::key::KeyId;
 use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
-use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, segment_files, settings};
-use crate::support::eventually;
+use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, settings, wait_until_indexed};
 
 pub const HOUR: u64 = 3_600_000_000;
 
@@ -100,19 +100,21 @@ impl MixedJournal {
     /// Indexes all segments but the last one.
     pub fn index(&self) {
         let journal = open_journal(&self.settings);
-        eventually("all closed segments are indexed", || {
-            covered_segment(&self.settings) >= segment_files(&self.settings).len() as u64 - 1
-        });
+        wait_until_indexed(&self.settings);
         block_on(journal.close());
     }
 
     pub fn check(&self) {
+        self.check_by(&open_reader(&self.settings));
+    }
+
+    pub fn check_by(&self, reader: &Reader) {
         let now = clock::now();
         for org in [self.caller[0].org, self.caller[1].org] {
             // Outcomes may be written meanwhile: the expectation must be the same before and after the call.
             let (found, expected) = loop {
                 let before = count_naively(&self.settings, org, now);
-                let found = open_reader(&self.settings).activity(org, &self.keys(), now).unwrap();
+                let found = reader.activity(org, &self.keys(), now).unwrap();
                 if count_naively(&self.settings, org, now) == before {
                     break (found, before);
                 }
@@ -130,7 +132,7 @@ impl MixedJournal {
     }
 }
 
-/// The segment up to which the index covers the journal.
+/// The segment up to which usage is added up in the database of the index.
 pub fn covered_segment(settings: &Settings) -> u64 {
     let query = "SELECT segment FROM covered";
     let number = open_index(settings).and_then(|database| database.query_row(query, [], |row| row.get::<_, i64>(0)));

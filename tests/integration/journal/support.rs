@@ -131,10 +131,34 @@ pub fn write_uses(settings: &Settings, count: usize) -> Vec<Uuid> {
     })
 }
 
-/// The number of blocks in an index.
-pub fn indexed_blocks(path: &Path) -> i64 {
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
-    let database = rusqlite::Connection::open_with_flags(path, flags);
-    let count = |database: rusqlite::Connection| database.query_row("SELECT count(*) FROM block", [], |row| row.get(0));
-    database.and_then(count).unwrap_or(0)
+/// The files of the indexes of segments, in the order of the segments.
+pub fn index_files(settings: &Settings) -> Vec<PathBuf> {
+    let files = fs::read_dir(&settings.path).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "index")).collect();
+    files.sort();
+    files
+}
+
+/// The database of the index and the files of the indexes of segments.
+pub fn all_index_files(settings: &Settings) -> Vec<PathBuf> {
+    [vec![settings.path.join("index.db")], index_files(settings)].concat()
+}
+
+/// Removes the index.
+pub fn remove_index(settings: &Settings) {
+    all_index_files(settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+}
+
+/// Replaces every file of the index by other bytes.
+pub fn damage_index(settings: &Settings) {
+    assert!(index_files(settings).len() > 1, "there is an index to damage");
+    all_index_files(settings).iter().for_each(|path| fs::write(path, "this is not an index").unwrap());
+}
+
+/// Waits until a running gateway has indexed all closed segments.
+pub fn wait_until_indexed(settings: &Settings) {
+    let closed = |settings: &Settings| segment_files(settings).len() - 1;
+    let fits = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"kgindex1"));
+    let indexed = |settings: &Settings| index_files(settings).iter().filter(|path| fits(path)).count();
+    crate::support::eventually("all closed segments are indexed", || indexed(settings) >= closed(settings));
 }

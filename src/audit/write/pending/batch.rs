@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::audit::index::live_index::PlacedEvent;
 use crate::audit::write::completion::{BatchCompletion, BatchResult};
 
 /// Lines that were taken to be written together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) lines: Vec<u8>,
+    /// The events among the lines that the index needs.
+    pub(crate) indexed: Vec<PlacedEvent>,
     /// The number of the first line.
     pub(super) first: u64,
     pub(crate) events: i64,
@@ -20,6 +23,13 @@ pub(crate) struct Batch {
     pub(super) completion: Arc<BatchCompletion>,
     /// The completion of the changes; `None` without changes.
     pub(super) change_completion: Option<Arc<BatchCompletion>>,
+}
+
+/// Empty buffers that keep their capacity from one batch to the next.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffers {
+    pub(crate) lines: Vec<u8>,
+    pub(crate) indexed: Vec<PlacedEvent>,
 }
 
 impl Batch {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::{Batch, PendingLines};
+use super::{Batch, PendingLines, SpareBuffers};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::{frame, open_uses};
 use crate::audit::write::completion::BatchCompletion;
@@ -24,6 +24,7 @@ impl PendingLines {
     /// the other lines, those that requests wait for are withdrawn; outcomes and seals stay pending, after the changes.
     pub(crate) fn take_changes(&mut self) -> WithoutRoom {
         let (waiting, header) = (mem::take(&mut self.lines), mem::take(&mut self.header));
+        self.indexed.clear();
         let withdrawn = self.withdraw_uses(&waiting);
         let (completion, attempts) = (mem::take(&mut self.completion), mem::take(&mut self.attempts));
         self.next = self.first;
@@ -32,7 +33,7 @@ impl PendingLines {
         if self.change_count > 0 {
             self.header = header;
             self.append_again(&waiting, |kind, _| kind == EventKind::Header);
-            changes = Some(self.take_batch(Vec::new()));
+            changes = Some(self.take_batch(SpareBuffers::default()));
         }
         // A header that was not taken stays the first of the pending lines.
         self.header = header && changes.is_none();
@@ -53,6 +54,7 @@ impl PendingLines {
         let (lines, changes) = batch.lines.split_at(batch.changes_from);
         self.restore_changes(changes, &withdrawn);
         let newer = mem::take(&mut self.lines);
+        self.indexed.clear();
         // The withdrawn numbers are given again, so that there is no gap.
         self.next = batch.first;
         self.first = batch.first;

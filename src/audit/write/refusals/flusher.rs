@@ -9,6 +9,7 @@ use super::group::RefusalGroup;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment_event::SegmentHeader;
 use crate::audit::format::{frame, segment};
+use crate::audit::index::IndexedUse;
 use crate::audit::write::completion::BatchResult;
 use crate::audit::write::writer::JournalWriter;
 use crate::clock::{self, Micros};
@@ -43,8 +44,10 @@ pub(crate) fn flush(writer: &JournalWriter, now: Option<Micros>) {
 fn write(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> BatchResult {
     let completion = {
         let mut pending = writer.lock_pending();
-        let lines =
-            groups.iter().filter_map(|group| frame::with_serialized(&group.event, |body| pending.append_line(&body)));
+        let lines = groups.iter().filter_map(|group| {
+            let indexed = IndexedUse::from_event(&group.event);
+            frame::with_serialized(&group.event, |body| pending.append_record(&body, indexed))
+        });
         let completion = lines.last();
         writer.metrics.backlog.set(pending.events);
         completion

@@ -1,0 +1,77 @@
+//! The index of one segment: the parts in which ids occur, and the usage of the keys in it.
+
+use std::io;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use super::indexed_use::{IndexedEvent, KeyOwner};
+use super::members::Members;
+use super::usage_counts::UsageCounts;
+use crate::audit::format::event::OpenUse;
+use crate::audit::format::line;
+use crate::audit::format::open_uses::{self, OpenUses};
+use crate::audit::format::segment::{self, Point, Segment};
+
+/// The index of one segment, up to `length`.
+#[derive(Debug)]
+pub(crate) struct SegmentIndex {
+    pub(crate) segment: u64,
+    /// Bytes of the segment that are indexed.
+    pub(crate) length: u64,
+    pub(crate) members: Members,
+    /// Usage is counted from this offset on: an index of the last version may have counted what is before.
+    pub(crate) counted_from: u64,
+    pub(crate) counts: UsageCounts,
+}
+
+impl SegmentIndex {
+    /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that earlier segments
+    /// left open.
+    pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
+        let (members, counts) = (Members::new(part), UsageCounts::new(open_uses));
+        Self { segment, length: 0, members, counted_from: 0, counts }
+    }
+
+    /// Indexes an event, whose line begins at this offset.
+    pub(crate) fn add(&mut self, event: &IndexedEvent, offset: u64) {
+        if let IndexedEvent::Use(used) | IndexedEvent::Carried(used) = event {
+            self.members.add(used, offset);
+        }
+        if offset >= self.counted_from {
+            self.counts.count(event, Point { segment: self.segment, offset });
+        }
+    }
+
+    /// Reads a segment to build its index. `proceed` is asked before each block; `None` when it says no.
+    pub(crate) fn build(
+        directory: &Path,
+        segment: &Segment,
+        (part, counted_from): (u64, u64),
+        proceed: impl Fn() -> bool,
+    ) -> io::Result<Option<Self>> {
+        let header = open_uses::read_header(directory, segment.number)?;
+        let open = header.map(|header| OpenUses::at(directory, &header)).transpose()?.unwrap_or_default();
+        let mut index = Self::new(segment.number, part, owners(open.uses.values()));
+        index.counted_from = counted_from;
+        let mut piece = Vec::new();
+        for block in segment::blocks(segment.number, 0, segment.length) {
+            if !proceed() {
+                return Ok(None);
+            }
+            let start = segment::read_block(directory, block, &mut piece)?;
+            for (at, line) in line::split_lines(&piece) {
+                if let Some(event) = IndexedEvent::from_line(line) {
+                    index.add(&event, start + at as u64);
+                }
+            }
+        }
+        index.length = segment.length;
+        Ok(Some(index))
+    }
+}
+
+/// The owners of the keys of open uses.
+pub(crate) fn owners<'a>(open: impl Iterator<Item = &'a OpenUse>) -> FxHashMap<u128, KeyOwner> {
+    open.filter_map(|open| Some((open.id.as_u128(), (open.org_id?, open.key_id?)))).collect()
+}
