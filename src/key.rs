@@ -16,9 +16,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
-use crate::secret::Secret;
+use crate::secret::{Secret, digests_match};
 
 mod redact;
 
@@ -229,7 +228,7 @@ fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
 
 impl PartialEq for KeyDigest {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        digests_match(&self.0, &other.0)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Secret text: zeroed on drop, and never shown by `Debug`.
+//! Secret text, zeroed on drop and never shown by `Debug`; and the comparison of digests of secrets.
 
 use std::fmt;
 
+use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 /// A secret. `Debug` prints a placeholder, there is no `Display`, and the memory is zeroed on drop.
@@ -26,9 +27,30 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Compares two digests in constant time: in words, which takes an eighth of the time that it takes byte by byte.
+pub fn digests_match(left: &[u8; 32], right: &[u8; 32]) -> bool {
+    words(left).ct_eq(&words(right)).into()
+}
+
+fn words(digest: &[u8; 32]) -> [u64; 4] {
+    let (words, _) = digest.as_chunks();
+    std::array::from_fn(|index| u64::from_ne_bytes(words[index]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digests_match_only_in_every_bit() {
+        let digest: [u8; 32] = std::array::from_fn(|index| u8::try_from(index * 7).unwrap());
+        assert!(digests_match(&digest, &digest.clone()));
+        for bit in 0..256 {
+            let mut other = digest;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(!digests_match(&digest, &other), "{bit}");
+        }
+    }
 
     #[test]
     fn debug_shows_a_placeholder() {

@@ -12,9 +12,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{COOKIE, ORIGIN, UPGRADE};
 use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
-use crate::secret::Secret;
+use crate::secret::{Secret, digests_match};
 
 /// Prefix of the names of all the gateway's cookies. A browser accepts a cookie with the prefix `__Host-` only over an
 /// encrypted connection (or from its own machine), for exactly this host and all its paths, so that no sibling domain can
@@ -146,7 +145,7 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8
 
 impl PartialEq for TokenDigest {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        digests_match(&self.0, &other.0)
     }
 }
 
