@@ -14,10 +14,34 @@ const TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 const TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
 /// The bytes of plain field names: letters, digits and `-`.
 const PLAIN: [bool; 256] = alphanumeric_and(b"-");
+/// Classes of the bytes of field names: bits that all bytes of a name have in common.
+const NAME: [u8; 256] = name_classes();
+/// Class of the bytes of a token.
+const IN_TOKEN: u8 = 1;
+/// Class of the bytes of a plain name.
+const IN_PLAIN: u8 = 2;
+
+/// The bytes of host names: letters, digits, `-`, `.` and, though no domain has it, `_`.
+const HOST_NAME: [bool; 256] = alphanumeric_and(b"-._");
+/// Digits of a port at most.
+const MAX_PORT_DIGITS: usize = 5;
 
 /// True if the bytes are a token (RFC 9110, section 5.6.2): a method or a field name.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all_in(&TOKEN, bytes)
+}
+
+/// Reads the name with which a field's line begins: a token, and a colon behind it. Returns its length, and whether it is
+/// plain; `None` when there is no such name.
+pub fn scan_name(line: &[u8]) -> Option<(usize, bool)> {
+    let mut classes = IN_TOKEN | IN_PLAIN;
+    for (at, byte) in line.iter().enumerate() {
+        match NAME[usize::from(*byte)] {
+            0 => return (at > 0 && *byte == b':').then_some((at, classes & IN_PLAIN != 0)),
+            class => classes &= class,
+        }
+    }
+    None
 }
 
 /// True if a request target consists of bytes that every server reads in the same way.
@@ -29,6 +53,15 @@ pub fn is_target(bytes: &[u8]) -> bool {
 /// `X-User-Id` both become `HTTP_X_USER_ID`.
 pub fn is_plain_name(name: &[u8]) -> bool {
     all_in(&PLAIN, name)
+}
+
+/// True if the bytes are a host name or IPv4 address as nearly all `Host` fields have it, with or without a port. Other
+/// hosts, such as addresses in brackets, may be valid all the same.
+pub fn is_host_name(bytes: &[u8]) -> bool {
+    let name = bytes.iter().position(|byte| *byte == b':').map_or(bytes, |colon| &bytes[..colon]);
+    let is_port = |port: &[u8]| (1..=MAX_PORT_DIGITS).contains(&port.len()) && port.iter().all(u8::is_ascii_digit);
+    let has_port = || bytes.get(name.len() + 1..).is_some_and(is_port);
+    !name.is_empty() && all_in(&HOST_NAME, name) && (name.len() == bytes.len() || has_port())
 }
 
 /// True if the bytes are a field value (RFC 9110, section 5.5): visible characters, space, tab, and bytes above ASCII,
@@ -53,10 +86,9 @@ pub fn trim_whitespace(value: &[u8]) -> &[u8] {
 /// The number that a `Content-Length` holds (RFC 9110, section 8.6): digits alone, no sign, no list, and no more than
 /// 64 bits. `None` for anything else.
 pub fn parse_content_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    let number = value.iter().try_fold(0_u64, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?));
+    number.filter(|_| !value.is_empty())
 }
 
 /// Without an early exit: the loop has no branch, and nearly all input is valid.
@@ -79,9 +111,37 @@ const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
     set
 }
 
+const fn name_classes() -> [u8; 256] {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if TOKEN[byte] {
+            classes[byte] = if PLAIN[byte] { IN_TOKEN | IN_PLAIN } else { IN_TOKEN };
+        }
+        byte += 1;
+    }
+    classes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scanned_name_is_a_token_before_a_colon() {
+        for byte in 0..=255_u8 {
+            let scanned = scan_name(&[b'a', byte, b':', b' ']);
+            let expected = match (is_token(&[byte]), byte) {
+                (true, _) => Some((2, is_plain_name(&[byte]))),
+                (false, b':') => Some((1, true)),
+                (false, _) => None,
+            };
+            assert_eq!(scanned, expected, "{byte:#x}");
+        }
+        for line in ["", ":", ": x", "name", "na me: x", " name: x"] {
+            assert_eq!(scan_name(line.as_bytes()), None, "{line:?}");
+        }
+    }
 
     #[test]
     fn target_bytes_are_visible_ascii_but_for_five() {
@@ -105,6 +165,16 @@ mod tests {
     fn field_value_bytes_agree_with_the_http_library() {
         for byte in 0..=255_u8 {
             assert_eq!(is_field_value(&[byte]), http::HeaderValue::from_bytes(&[byte]).is_ok(), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn host_name_has_a_name_and_may_have_a_port() {
+        for host in ["h", "127.0.0.1:8080", "a-b.example.com", "a_b:1"] {
+            assert!(is_host_name(host.as_bytes()), "{host:?}");
+        }
+        for host in ["", ":80", "h:", "h:123456", "h:8a", "h:1:2", "u@h", "a b", "[::1]", "h/", "\u{e4}"] {
+            assert!(!is_host_name(host.as_bytes()), "{host:?}");
         }
     }
 

@@ -156,11 +156,21 @@ pub enum AuthMethod {
 
 impl AuthMethod {
     /// The value in headers and audit records.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::ApiKey => "api-key",
             Self::Session => "session",
             Self::AdminSocket => "admin-socket",
+        }
+    }
+
+    /// The value of `X-Auth-Method`.
+    pub fn header(self) -> HeaderValue {
+        const API_KEY: HeaderValue = HeaderValue::from_static(AuthMethod::ApiKey.as_str());
+        match self {
+            // Nearly all requests have a key; its value is checked by the compiler.
+            Self::ApiKey => API_KEY,
+            Self::Session | Self::AdminSocket => HeaderValue::from_static(self.as_str()),
         }
     }
 }

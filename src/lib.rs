@@ -74,6 +74,8 @@ pub mod disk;
 pub mod refusal;
 pub mod problem;
 pub mod http_syntax;
+pub mod head_fields;
+pub mod value_text;
 pub mod identity;
 pub mod key;
 pub mod session;

@@ -14,7 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{Listener, ListenerRole};
 use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use crate::forward::{ResponseOrigin, TrustedProxies};
-use crate::gateway::{EarlyRejection, Gateway, OpenExchanges};
+use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache};
 use crate::request_body::BodyLimits;
 use crate::transport::{ServeOptions, Settings};
 use crate::upstream::Pool;
@@ -137,6 +137,7 @@ impl SharedHandles {
             tunnel_idle: snapshot.config.tunnel_idle,
             open: open.clone(),
             ids: ContextV7::new(),
+            policies: PolicyCache::default(),
         }
     }
 

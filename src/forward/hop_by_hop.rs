@@ -5,48 +5,74 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
-/// Fields that are removed whether `Connection` names them or not. `Expect` is among them because the gateway has answered
-/// it itself.
-const FIELDS: [HeaderName; 10] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    EXPECT,
+use crate::head_fields::FieldSet;
+
+/// Members of the set of a head without which it has none of these fields.
+const MEMBERS: FieldSet =
+    FieldSet::CONNECTION.with(FieldSet::HOP_BY_HOP).with(FieldSet::TRANSFER_ENCODING).with(FieldSet::EXPECT);
+
+/// Fields that are removed whether `Connection` names them or not, each with its member in the set of a head. `Expect` is
+/// among them because the gateway has answered it itself.
+static FIELDS: [(HeaderName, FieldSet); 10] = [
+    (CONNECTION, FieldSet::CONNECTION),
+    (TRANSFER_ENCODING, FieldSet::TRANSFER_ENCODING),
+    (EXPECT, FieldSet::EXPECT),
+    (HeaderName::from_static("keep-alive"), FieldSet::HOP_BY_HOP),
+    (HeaderName::from_static("proxy-connection"), FieldSet::HOP_BY_HOP),
+    (PROXY_AUTHENTICATE, FieldSet::HOP_BY_HOP),
+    (PROXY_AUTHORIZATION, FieldSet::HOP_BY_HOP),
+    (TE, FieldSet::HOP_BY_HOP),
+    (TRAILER, FieldSet::HOP_BY_HOP),
+    (UPGRADE, FieldSet::HOP_BY_HOP),
 ];
 
 /// Removes the fields that `Connection` names, and all fields that are hop-by-hop by themselves.
 pub(super) fn remove(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+    remove_noted(headers, FieldSet::of_map(headers));
+}
+
+/// The same for a head of which the fields are known.
+pub(super) fn remove_noted(headers: &mut HeaderMap, fields: FieldSet) {
+    if !fields.contains(MEMBERS) {
+        return;
+    }
+    if fields.contains(FieldSet::CONNECTION) {
         for name in nominated(headers) {
             headers.remove(name);
         }
     }
-    for name in &FIELDS {
-        headers.remove(name);
+    for (name, member) in &FIELDS {
+        if fields.contains(*member) {
+            headers.remove(name);
+        }
     }
 }
 
 /// Returns whether a field is removed whether `Connection` names it or not.
 pub(super) fn contains(name: &HeaderName) -> bool {
-    FIELDS.contains(name)
+    FIELDS.iter().any(|(field, _)| field == name)
 }
 
-/// Names in all `Connection` fields. An option that is not a valid name cannot name a field.
+/// Names in all `Connection` fields. An option that is not a valid name cannot name a field, and `keep-alive`, which many
+/// clients and servers send, is removed anyway.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let options =
         headers.get_all(CONNECTION).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    options.filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok()).collect()
+    let options = options.map(<[u8]>::trim_ascii).filter(|option| !option.eq_ignore_ascii_case(b"keep-alive"));
+    options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_field_is_noted_in_the_set_of_a_head() {
+        for (name, member) in &FIELDS {
+            assert_eq!(FieldSet::of_name(name.as_str().as_bytes()), *member, "{name}");
+            assert!(MEMBERS.contains(*member), "{name}");
+        }
+    }
 
     #[test]
     fn fields_named_by_any_connection_field_are_removed() {

@@ -23,11 +23,10 @@ mod trailers;
 mod features;
 mod hop_by_hop;
 mod field_names;
-mod untrusted_fields;
 mod passed_fields;
 mod cookies;
 
-pub use client::{Client, TrustedProxies};
+pub use client::{Client, ConnectionClients, TrustedProxies};
 pub use features::{AllowedFeatures, RequestFeatures};
 pub use passed_fields::{InvalidPassedField, PassedField, PassedFields};
 pub use request::{ForwardContext, UpstreamRequest, rewrite_request};

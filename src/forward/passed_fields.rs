@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::field_names::{self, Removal};
-use super::hop_by_hop;
+use super::{field_names, hop_by_hop};
+use crate::head_fields::Removal;
 
 /// Claims of clients that are forwarded all the same. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl FromStr for PassedField {
         if !field_names::is_plain(&name) {
             return Err(InvalidPassedField::Name);
         }
-        match Removal::of(name.as_str()) {
+        match Removal::of(name.as_str().as_bytes()) {
             _ if hop_by_hop::contains(&name) => Err(InvalidPassedField::HopByHop),
             Some(Removal::Claim) => Ok(Self(name)),
             Some(Removal::Connection) => Err(InvalidPassedField::HopByHop),

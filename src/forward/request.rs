@@ -1,6 +1,6 @@
 //! First door: the head of a client's request becomes the head that goes to the upstream.
 
-use http::header::{CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 
 use super::client::Client;
@@ -8,10 +8,14 @@ use super::features::{AllowedFeatures, RequestFeatures};
 use super::passed_fields::PassedFields;
 use super::validated_head::ValidatedHead;
 use super::{cookies, field_names, hop_by_hop};
+use crate::head_fields::FieldSet;
 use crate::identity::{
     Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
+
+/// Fields that are set at most, and `Host`, which is set where the request is sent.
+const FIELDS_SET: usize = 15;
 
 /// Facts about a request that its head alone does not contain.
 #[derive(Clone, Copy, Debug)]
@@ -43,28 +47,38 @@ pub struct UpstreamRequest {
 
 /// Rewrites a head for the upstream. `body_length` is the exact length of the request's body in bytes, if it is known.
 pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: ForwardContext<'_>) -> UpstreamRequest {
+    let fields = head.fields();
     let head = head.into_parts();
     let features = RequestFeatures::from_head(&head, body_length == Some(0), context.allowed);
-    let host = received_host(&head.uri, &head.headers);
     let proto = context.client.proto(context.peer, &head.headers);
     let via = via(head.version);
     let mut headers = head.headers;
-    let dropped_fields = remove_fields(&mut headers, context.passed);
+    let host = headers.remove(HOST);
+    let host = requested_host(&head.uri).or(host);
+    let dropped_fields = remove_fields(&mut headers, fields, context.passed);
+    headers.reserve(FIELDS_SET);
     set_identity(&mut headers, &context);
     set_origin(&mut headers, &context, host, proto);
     headers.insert(VIA, via);
     set_framing(&mut headers, &head.method, body_length);
     features.write_headers(&mut headers);
-    UpstreamRequest { request: build(head.method, &head.uri, headers), features, dropped_fields }
+    UpstreamRequest { request: build(head.method, head.uri, headers), features, dropped_fields }
 }
 
-/// Removes what must not be forwarded. Returns how many names some server could misread.
-fn remove_fields(headers: &mut HeaderMap, passed: &PassedFields) -> usize {
-    hop_by_hop::remove(headers);
-    headers.remove(CONTENT_LENGTH);
-    headers.remove(HOST);
-    let dropped = field_names::remove_untrusted(headers, passed.names());
-    cookies::clean_request(headers);
+/// Removes what must not be forwarded, of the fields that the head has. Returns how many names some server could misread.
+fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, passed: &PassedFields) -> usize {
+    hop_by_hop::remove_noted(headers, fields);
+    if fields.contains(FieldSet::CONTENT_LENGTH) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    if fields.contains(FieldSet::AUTHORIZATION) {
+        headers.remove(AUTHORIZATION);
+    }
+    let has_untrusted = fields.contains(FieldSet::UNTRUSTED.with(FieldSet::ODD_NAME));
+    let dropped = if has_untrusted { field_names::remove_untrusted(headers, passed.names()) } else { 0 };
+    if fields.contains(FieldSet::COOKIE) {
+        cookies::clean_request(headers);
+    }
     dropped
 }
 
@@ -77,7 +91,7 @@ fn set_identity(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
         headers.insert(X_KEY_ID, key_id.clone());
     }
     headers.insert(X_PERMISSIONS, principal.permissions.clone());
-    headers.insert(X_AUTH_METHOD, HeaderValue::from_static(context.principal.method.as_str()));
+    headers.insert(X_AUTH_METHOD, context.principal.method.header());
     headers.insert(X_REQUEST_ID, context.request_id.clone());
 }
 
@@ -105,24 +119,28 @@ fn set_framing(headers: &mut HeaderMap, method: &Method, body_length: Option<u64
 
 /// Builds the request in origin form (RFC 9112, section 3.2.1). Path and query stay exactly as received; an empty path is
 /// `/` there.
-fn build(method: Method, uri: &Uri, headers: HeaderMap) -> Request<()> {
+fn build(method: Method, uri: Uri, headers: HeaderMap) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = method;
-    let target = uri.path_and_query().filter(|target| target.as_str() != "/");
-    *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), |target| Uri::from(target.clone()));
+    *request.uri_mut() = origin_form(uri);
     *request.headers_mut() = headers;
     request
 }
 
-/// Host that the client asked for: `:authority` or an absolute target before `Host` (RFC 9112, section 3.2.2).
-fn received_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
-    match uri.authority() {
-        Some(authority) => {
-            let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-            HeaderValue::from_str(host).ok()
-        }
-        None => headers.get(HOST).cloned(),
+fn origin_form(uri: Uri) -> Uri {
+    // Nearly all targets on HTTP/1 are in this form.
+    if uri.authority().is_none() && uri.scheme().is_none() {
+        return uri;
     }
+    let target = uri.path_and_query().filter(|target| target.as_str() != "/");
+    target.map_or_else(|| Uri::from_static("/"), |target| Uri::from(target.clone()))
+}
+
+/// Host in the target, which counts more than `Host` (RFC 9112, section 3.2.2).
+fn requested_host(uri: &Uri) -> Option<HeaderValue> {
+    let authority = uri.authority()?;
+    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+    HeaderValue::from_str(host).ok()
 }
 
 /// `Via` for the protocol of the received request (RFC 9110, section 7.6.3).

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::features::{RequestFeatures, lists, only};
 use super::{cookies, field_names, hop_by_hop, trailers};
+use crate::head_fields::FieldSet;
 use crate::http_syntax;
 
 /// Reason why a response must not be forwarded.
@@ -50,31 +51,26 @@ pub enum ResponseOrigin {
 const ORIGIN_WIDE: [HeaderName; 2] =
     [HeaderName::from_static("clear-site-data"), HeaderName::from_static("service-worker-allowed")];
 
-/// Rewrites a head for the client. Returns how many fields were dropped for their names.
+/// Rewrites a head with these fields for the client. Returns how many fields were dropped for their names.
 ///
 /// # Errors
 /// [`InvalidResponse`]: the response must not be forwarded.
 pub fn rewrite_response(
     head: &mut Parts,
+    fields: FieldSet,
     features: &RequestFeatures,
     origin: ResponseOrigin,
 ) -> Result<u64, InvalidResponse> {
     let protocol = check_status(head, features)?;
-    let chunked = check_transfer_encoding(head)?;
-    let length = check_content_length(&head.headers)?;
-    if chunked && length.is_some() {
-        return Err(InvalidResponse::TwoFramings);
-    }
-    if protocol.is_some() && (chunked || length.is_some()) {
+    let framing = check_framing(head, fields)?;
+    if protocol.is_some() && framing != Framing::None {
         return Err(InvalidResponse::UnexpectedUpgrade);
     }
-    // These responses have no body, whatever their length says: it is that of the body which a GET would bring.
-    let bodiless = features.head_only || head.status == StatusCode::NOT_MODIFIED;
-    let length = length.filter(|_| bodiless && head.status != StatusCode::NO_CONTENT);
-    let announced = if features.trailers && chunked { trailers::announced(&head.headers) } else { None };
+    let length = framing.length_of_absent_body(head.status, features);
+    let has_trailers = features.trailers && framing == Framing::Chunked;
+    let announced = if has_trailers { trailers::announced(&head.headers) } else { None };
     let headers = &mut head.headers;
-    headers.remove(CONTENT_LENGTH);
-    hop_by_hop::remove(headers);
+    let dropped = remove_fields(headers, fields, origin);
     if let Some(length) = length {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
@@ -85,13 +81,54 @@ pub fn rewrite_response(
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
-    cookies::clean_response(headers);
-    let dropped = drop_names(headers, origin);
     // The library keeps the reason phrase there, which is for one connection only.
     head.extensions.clear();
     // The version is that of the gateway, not that of the upstream (RFC 9110, section 6.2).
     head.version = Version::HTTP_11;
     Ok(dropped)
+}
+
+/// Framing that a response states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    None,
+    Chunked,
+    Length(u64),
+}
+
+impl Framing {
+    /// Length to send though there is no body, in answer to `HEAD` or with 304: that of the body which a GET would bring.
+    fn length_of_absent_body(self, status: StatusCode, features: &RequestFeatures) -> Option<u64> {
+        match self {
+            Self::Length(_) if status == StatusCode::NO_CONTENT => None,
+            Self::Length(length) if features.head_only || status == StatusCode::NOT_MODIFIED => Some(length),
+            _ => None,
+        }
+    }
+}
+
+/// Removes what must not be forwarded, of the fields that the head has. Returns how many fields were dropped for their names.
+fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, origin: ResponseOrigin) -> u64 {
+    if fields.contains(FieldSet::CONTENT_LENGTH) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    hop_by_hop::remove_noted(headers, fields);
+    if fields.contains(FieldSet::SET_COOKIE) {
+        cookies::clean_response(headers);
+    }
+    let may_drop = fields.contains(FieldSet::ODD_NAME.with(FieldSet::ORIGIN_WIDE));
+    if may_drop { drop_names(headers, origin) } else { 0 }
+}
+
+fn check_framing(head: &Parts, fields: FieldSet) -> Result<Framing, InvalidResponse> {
+    let is_chunked = fields.contains(FieldSet::TRANSFER_ENCODING) && check_transfer_encoding(head)?;
+    let has_length = fields.contains(FieldSet::CONTENT_LENGTH);
+    match (is_chunked, if has_length { check_content_length(&head.headers)? } else { None }) {
+        (true, Some(_)) => Err(InvalidResponse::TwoFramings),
+        (true, None) => Ok(Framing::Chunked),
+        (false, Some(length)) => Ok(Framing::Length(length)),
+        (false, None) => Ok(Framing::None),
+    }
 }
 
 /// Protocol that the connection is switched to, when it is the one that the client asked for.
@@ -178,7 +215,8 @@ mod tests {
             response = response.header(*name, *value);
         }
         let (mut head, ()) = response.body(()).unwrap().into_parts();
-        rewrite_response(&mut head, features, ResponseOrigin::Api)?;
+        let fields = FieldSet::of_map(&head.headers);
+        rewrite_response(&mut head, fields, features, ResponseOrigin::Api)?;
         Ok(head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
 
@@ -195,7 +233,7 @@ mod tests {
         let (mut head, ()) = Response::builder().header(te, "chunked").body(()).unwrap().into_parts();
         head.version = Version::HTTP_10;
         assert_eq!(
-            rewrite_response(&mut head, &features_of("POST"), ResponseOrigin::Api),
+            rewrite_response(&mut head, FieldSet::TRANSFER_ENCODING, &features_of("POST"), ResponseOrigin::Api),
             Err(InvalidResponse::TransferEncoding)
         );
     }

@@ -4,9 +4,10 @@ use std::ops::Deref;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST};
 use http::request::Parts;
-use http::uri::Authority;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Version};
 
+use crate::head_fields::FieldSet;
 use crate::http_syntax::{self, MAX_METHOD};
 
 /// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
@@ -19,7 +20,11 @@ use crate::http_syntax::{self, MAX_METHOD};
 ///
 /// Boxed: it is handed on several times before it is rewritten.
 #[derive(Debug)]
-pub struct ValidatedHead(Box<Parts>);
+pub struct ValidatedHead {
+    head: Box<Parts>,
+    /// Fields of the head that somebody acts on.
+    fields: FieldSet,
+}
 
 /// Reason why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,13 +43,37 @@ impl ValidatedHead {
     /// # Errors
     /// [`InvalidHead`]: the head must not be forwarded.
     pub fn validate(head: Parts) -> Result<Self, InvalidHead> {
-        check(&head)?;
-        Ok(Self(Box::new(head)))
+        let fields = FieldSet::of_map(&head.headers);
+        let is_valid =
+            head.method.as_str().len() <= MAX_METHOD && has_valid_target_bytes(&head) && has_one_length(&head.headers);
+        if is_valid { Self::from_scanned(head, fields) } else { Err(InvalidHead::Malformed) }
+    }
+
+    /// Validates what is left to validate in a head whose bytes were scanned strictly, and found to have these fields.
+    ///
+    /// # Errors
+    /// [`InvalidHead`]: the head must not be forwarded.
+    pub fn from_scanned(head: Parts, fields: FieldSet) -> Result<Self, InvalidHead> {
+        let is_valid = !matches!(head.method, Method::CONNECT | Method::TRACE)
+            && has_valid_target_form(&head)
+            && has_one_host(&head, fields);
+        if !is_valid {
+            return Err(InvalidHead::Malformed);
+        }
+        if fields.contains(FieldSet::EXPECT) && !has_known_expectation(&head.headers) {
+            return Err(InvalidHead::Expectation);
+        }
+        Ok(Self { head: Box::new(head), fields })
+    }
+
+    /// Fields of the head that somebody acts on.
+    pub fn fields(&self) -> FieldSet {
+        self.fields
     }
 
     /// Takes the head.
     pub fn into_parts(self) -> Parts {
-        *self.0
+        *self.head
     }
 }
 
@@ -52,38 +81,33 @@ impl Deref for ValidatedHead {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
-        &self.0
+        &self.head
     }
 }
 
-fn check(head: &Parts) -> Result<(), InvalidHead> {
-    let is_valid = !matches!(head.method, Method::CONNECT | Method::TRACE)
-        && head.method.as_str().len() <= MAX_METHOD
-        && has_valid_target(head)
-        && has_one_host(head)
-        && has_one_length(&head.headers);
-    if !is_valid {
-        return Err(InvalidHead::Malformed);
-    }
-    let is_continue = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    let is_met = head.headers.get_all(EXPECT).iter().all(is_continue);
-    if is_met { Ok(()) } else { Err(InvalidHead::Expectation) }
+fn has_known_expectation(headers: &HeaderMap) -> bool {
+    headers.get_all(EXPECT).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// On HTTP/2 the library accepts bytes above ASCII in paths, which servers decode in different ways, and characters that
 /// no target has on HTTP/1.
-fn has_valid_target(head: &Parts) -> bool {
-    let Some(target) = head.uri.path_and_query().map(|target| target.as_str()) else { return false };
-    let is_path = target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS);
-    is_path && http_syntax::is_target(target.as_bytes())
+fn has_valid_target_bytes(head: &Parts) -> bool {
+    target(head).is_some_and(|target| http_syntax::is_target(target.as_bytes()))
+}
+
+fn has_valid_target_form(head: &Parts) -> bool {
+    target(head).is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS))
+}
+
+fn target(head: &Parts) -> Option<&str> {
+    head.uri.path_and_query().map(PathAndQuery::as_str)
 }
 
 /// Returns whether there is exactly one valid host (RFC 9112, section 3.2): in the target where that has one, else in the
 /// field. On HTTP/2 both must agree (RFC 9113, section 8.3.1).
-fn has_one_host(head: &Parts) -> bool {
-    let mut fields = head.headers.get_all(HOST).into_iter();
-    let field = fields.next();
-    if fields.next().is_some() || !field.is_none_or(is_host) {
+fn has_one_host(head: &Parts, fields: FieldSet) -> bool {
+    let field = if fields.contains(FieldSet::HOST) { head.headers.get(HOST) } else { None };
+    if fields.contains(FieldSet::SECOND_HOST) || !field.is_none_or(is_host) {
         return false;
     }
     match (head.version, head.uri.authority()) {
@@ -97,7 +121,13 @@ fn has_one_host(head: &Parts) -> bool {
     }
 }
 
+/// A host name, with or without a port, is checked by its bytes alone; addresses in brackets and the like by the parser of
+/// the HTTP library.
 fn is_host(value: &HeaderValue) -> bool {
+    http_syntax::is_host_name(value.as_bytes()) || is_authority(value)
+}
+
+fn is_authority(value: &HeaderValue) -> bool {
     let authority = Authority::try_from(value.as_bytes());
     authority.is_ok_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
 }
@@ -113,6 +143,7 @@ fn has_one_length(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -153,6 +184,24 @@ mod tests {
         assert_eq!(validate(Request::get("/").version(Version::HTTP_10)), Ok(()));
         for host in ["", "a b", "u@h", "a\"", "a/b"] {
             assert_eq!(validate(Request::get("/").header("host", host)), Err(InvalidHead::Malformed), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn scanned_head_is_judged_by_what_the_scan_has_found() {
+        let head = |host: &str| Request::get("/").header("host", host).body(()).unwrap().into_parts().0;
+        let twice = FieldSet::HOST.with(FieldSet::SECOND_HOST);
+        assert!(ValidatedHead::from_scanned(head("h"), FieldSet::HOST).is_ok());
+        assert!(ValidatedHead::from_scanned(head("h"), twice).is_err());
+        assert!(ValidatedHead::from_scanned(head("h"), FieldSet::NONE).is_err());
+        assert!(ValidatedHead::from_scanned(head("u@h"), FieldSet::HOST).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn host_name_is_one_for_the_library_too(host in "[a-z0-9.:-]{0,12}|[ -~]{0,6}(:[0-9]{0,6})?") {
+            let value = HeaderValue::try_from(&host).unwrap();
+            prop_assert!(!http_syntax::is_host_name(host.as_bytes()) || is_authority(&value));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use http::header::CONNECTION;
 use http::{HeaderValue, Response, Version};
 
+use crate::forward::ConnectionClients;
 use crate::identity::Peer;
 use crate::transport::{ConnectionHandle, ExchangeHandle};
 
@@ -18,6 +19,8 @@ const MAX_REFUSALS_IN_A_ROW: u32 = 100;
 pub struct Connection {
     /// Other end.
     pub peer: Rc<Peer>,
+    /// Clients whose requests come over it, with the values of the fields that name them.
+    pub(super) clients: ConnectionClients,
     handle: ConnectionHandle,
     refusals_in_a_row: Cell<u32>,
 }
@@ -25,7 +28,8 @@ pub struct Connection {
 impl Connection {
     /// A connection that was just established.
     pub fn new(peer: Rc<Peer>, handle: ConnectionHandle) -> Self {
-        Self { peer, handle, refusals_in_a_row: Cell::new(0) }
+        let clients = ConnectionClients::new(&peer);
+        Self { peer, clients, handle, refusals_in_a_row: Cell::new(0) }
     }
 
     /// Handle of the exchange for which the service is called now. To be taken before the first await.

@@ -1,17 +1,30 @@
-//! Sizes of request heads that the HTTP library does not limit.
+//! Validation of request heads, with the sizes that the HTTP library does not limit.
 
 use http::Version;
 use http::request::Parts;
 
+use crate::forward::ValidatedHead;
+use crate::head_fields::FieldSet;
 use crate::refusal::Refusal;
 use crate::transport::Settings;
 
 /// Bytes that HTTP/1.1 adds to a field: colon, space and line end. HTTP/2 heads are measured as if they had them.
 const FIELD_OVERHEAD: usize = 4;
 
-/// Checks the size of a head. On HTTP/1 its bytes were checked already. On HTTP/2 the library accepts up to twice as many,
-/// so that an oversized head gets a response instead of a reset stream.
-pub(super) fn check_size(head: &Parts, settings: &Settings) -> Result<(), Refusal> {
+/// Validates a head. `fields` are those of a head that transport has scanned strictly: it is not read again.
+pub(super) fn validate(head: Parts, fields: Option<FieldSet>, settings: &Settings) -> Result<ValidatedHead, Refusal> {
+    match fields {
+        Some(fields) => Ok(ValidatedHead::from_scanned(head, fields)?),
+        None => {
+            check_size(&head, settings)?;
+            Ok(ValidatedHead::validate(head)?)
+        }
+    }
+}
+
+/// Checks the size of a head that was not scanned. On HTTP/2 the library accepts up to twice as many bytes, so that an
+/// oversized head gets a response instead of a reset stream.
+fn check_size(head: &Parts, settings: &Settings) -> Result<(), Refusal> {
     if head.uri.path_and_query().is_some_and(|target| target.as_str().len() > settings.max_target) {
         return Err(Refusal::TargetTooLong);
     }

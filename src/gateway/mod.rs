@@ -56,6 +56,7 @@ use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::{
     self, AllowedFeatures, ForwardContext, PassedFields, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
+use crate::head_fields::FieldSet;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
@@ -66,12 +67,12 @@ use crate::upstream::{Pool, ResponseBody, SendError, UpstreamResponse};
 use catch_panic::catch_panic;
 use exchange::Exchange;
 use request::Arrival;
-use response::respond;
 
 pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;
+pub use rate_limit::PolicyCache;
 
 /// One worker's gateway.
 pub struct Gateway {
@@ -103,6 +104,8 @@ pub struct Gateway {
     pub open: OpenExchanges,
     /// Keeps the request ids of this worker unique and in order.
     pub ids: ContextV7,
+    /// Values of `RateLimit-Policy`.
+    pub policies: PolicyCache,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -128,7 +131,7 @@ impl Gateway {
     ) -> ResponseFuture {
         let (head, body) = request.into_parts();
         let arrival = Arrival::new(self, connection, origin, &head);
-        match self.check(head, &body) {
+        match self.check(head, arrival.downstream.fields(), &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {
                 let response = self.early_rejection.refuse(refusal, arrival.id);
@@ -137,10 +140,9 @@ impl Gateway {
         }
     }
 
-    /// Checks what can be refused by the head alone.
-    fn check(&self, head: Parts, body: &Incoming) -> Result<ValidatedHead, Refusal> {
-        head::check_size(&head, &self.settings)?;
-        let head = ValidatedHead::validate(head)?;
+    /// Checks what can be refused by the head alone. `fields` are those of a head that transport has scanned strictly.
+    fn check(&self, head: Parts, fields: Option<FieldSet>, body: &Incoming) -> Result<ValidatedHead, Refusal> {
+        let head = head::validate(head, fields, &self.settings)?;
         if body.size_hint().lower() > self.settings.max_body {
             return Err(Refusal::BodyTooLarge);
         }
@@ -192,7 +194,7 @@ impl Gateway {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Box::pin(self.switch_protocols(arrival, route, response, exchange)).await;
         }
-        respond(arrival, route, response, exchange)
+        self.respond(arrival, route, response, exchange)
     }
 
     /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or records
@@ -278,7 +280,7 @@ impl Gateway {
             tracing::debug!(%error, "no response from the upstream");
             Refusal::from(&error)
         })?;
-        match forward::rewrite_response(&mut response.head, &exchange.features, origin) {
+        match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
                 Ok(response.accept())

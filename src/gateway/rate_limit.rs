@@ -1,20 +1,22 @@
 //! Response fields of the rate limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), whose
 //! values are lists of RFC 9651.
 
-use std::io::Write as _;
+use std::cell::RefCell;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use crate::identity::AuthMethod;
-use crate::quota::RateLimitStatus;
+use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// Bytes of the longest value, with every number at its largest, and some room.
 const MAX_VALUE: usize = 128;
+/// Values of `RateLimit-Policy` that a worker keeps. Most keys share the quota of the configuration.
+const KEPT_POLICIES: usize = 16;
 const MICROS_PER_SECOND: u64 = 1_000_000;
 /// Most seconds until a retry when no slot is left; the fewest are 1. Exchanges end at any time, so no better value is
 /// known; a random one keeps the refused clients from coming back together.
@@ -27,6 +29,26 @@ pub(super) struct RateLimitFields {
     method: AuthMethod,
 }
 
+/// Values of `RateLimit-Policy`: made once for each quota and cloned by reference, as long as no other quota takes its
+/// place in the table.
+#[derive(Debug, Default)]
+pub struct PolicyCache(RefCell<[Option<Policy>; KEPT_POLICIES]>);
+
+/// Limits that a value of `RateLimit-Policy` shows, and the value.
+#[derive(Debug)]
+struct Policy {
+    name: &'static str,
+    quota: Quota,
+    concurrent: u32,
+    value: HeaderValue,
+}
+
+/// Text of a value, on the stack until it is complete.
+struct Text {
+    bytes: [u8; MAX_VALUE],
+    length: usize,
+}
+
 impl RateLimitFields {
     pub(super) fn new(status: RateLimitStatus, method: AuthMethod) -> Self {
         Self { status, method }
@@ -37,9 +59,13 @@ impl RateLimitFields {
         self.method
     }
 
-    /// Writes `RateLimit` and `RateLimit-Policy`.
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
-        self.write_with(headers, None, Uuid::nil());
+    /// Writes `RateLimit` and `RateLimit-Policy` of an admitted request.
+    pub(super) fn write(&self, headers: &mut HeaderMap, policies: &PolicyCache) {
+        let Self { status, method } = self;
+        let name = policy_name(Limit::Rate, *method);
+        let tokens = (status.remaining, whole_seconds(status.full_in_us));
+        headers.insert(RATELIMIT, position(name, tokens, free_slots(status)));
+        headers.insert(RATELIMIT_POLICY, policies.value(name, status));
     }
 
     /// Writes `RateLimit` and `RateLimit-Policy`, and `Retry-After` for the limit that the request exceeded, if any.
@@ -47,12 +73,12 @@ impl RateLimitFields {
         let Self { status, method } = self;
         let name = policy_name(Limit::Rate, *method);
         let next_token = whole_seconds(status.token_in_us).max(1);
-        let mut remaining = (status.remaining, whole_seconds(status.full_in_us));
-        let mut slots = status.concurrent.saturating_sub(status.in_flight);
+        let mut tokens = (status.remaining, whole_seconds(status.full_in_us));
+        let mut slots = free_slots(status);
         match exceeded {
             None => {}
             Some(Limit::Rate) => {
-                remaining = (0, next_token);
+                tokens = (0, next_token);
                 headers.insert(RETRY_AFTER, HeaderValue::from(next_token));
             }
             Some(Limit::Concurrency) => {
@@ -61,9 +87,46 @@ impl RateLimitFields {
                 headers.insert(RETRY_AFTER, HeaderValue::from(slot_retry(request_id)));
             }
         }
-        let (tokens, seconds) = remaining;
-        headers.insert(RATELIMIT, value(format_args!("\"{name}\";r={tokens};t={seconds}, \"org\";r={slots}")));
+        headers.insert(RATELIMIT, position(name, tokens, slots));
         headers.insert(RATELIMIT_POLICY, policy(name, status));
+    }
+}
+
+impl PolicyCache {
+    /// Value for the limits of a caller.
+    fn value(&self, name: &'static str, status: &RateLimitStatus) -> HeaderValue {
+        let RateLimitStatus { quota, concurrent, .. } = *status;
+        let place = (quota.requests ^ concurrent) as usize % KEPT_POLICIES;
+        let mut kept = self.0.borrow_mut();
+        match &kept[place] {
+            Some(kept) if (kept.name, kept.quota, kept.concurrent) == (name, quota, concurrent) => kept.value.clone(),
+            _ => {
+                let value = policy(name, status);
+                kept[place] = Some(Policy { name, quota, concurrent, value: value.clone() });
+                value
+            }
+        }
+    }
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { bytes: [0; MAX_VALUE], length: 0 }
+    }
+
+    fn text(mut self, text: &str) -> Self {
+        let end = self.length + text.len();
+        self.bytes[self.length..end].copy_from_slice(text.as_bytes());
+        self.length = end;
+        self
+    }
+
+    fn number(self, number: impl itoa::Integer) -> Self {
+        self.text(itoa::Buffer::new().format(number))
+    }
+
+    fn value(&self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.bytes[..self.length]).expect("digits and quotes are visible ASCII")
     }
 }
 
@@ -82,22 +145,22 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
     }
 }
 
-fn policy(name: &str, status: &RateLimitStatus) -> HeaderValue {
-    let quota = status.quota;
-    value(format_args!(
-        "\"{name}\";q={};w={}, \"org\";q={};qu=\"concurrent-requests\"",
-        quota.requests,
-        quota.per.as_secs(),
-        status.concurrent
-    ))
+/// Value of `RateLimit`: tokens that are left, seconds until there are all of them, and slots that are free.
+fn position(name: &str, (tokens, seconds): (u32, u64), slots: u32) -> HeaderValue {
+    let text = Text::new().text("\"").text(name).text("\";r=").number(tokens);
+    text.text(";t=").number(seconds).text(", \"org\";r=").number(slots).value()
 }
 
-fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
-    let mut buffer = [0; MAX_VALUE];
-    let mut rest = &mut buffer[..];
-    rest.write_fmt(text).expect("the longest value fits");
-    let written = MAX_VALUE - rest.len();
-    HeaderValue::from_bytes(&buffer[..written]).expect("digits and quotes are visible ASCII")
+/// Value of `RateLimit-Policy`.
+fn policy(name: &str, status: &RateLimitStatus) -> HeaderValue {
+    let quota = status.quota;
+    let text = Text::new().text("\"").text(name).text("\";q=").number(quota.requests).text(";w=");
+    let text = text.number(quota.per.as_secs()).text(", \"org\";q=").number(status.concurrent);
+    text.text(";qu=\"concurrent-requests\"").value()
+}
+
+fn free_slots(status: &RateLimitStatus) -> u32 {
+    status.concurrent.saturating_sub(status.in_flight)
 }
 
 fn whole_seconds(micros: u64) -> u64 {
@@ -139,6 +202,32 @@ mod tests {
         RateLimitFields::new(status, AuthMethod::Session).write_with(&mut headers, Some(Limit::Rate), Uuid::nil());
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
         assert_eq!(headers[RATELIMIT_POLICY], policy.replace("key", "user"));
+    }
+
+    #[test]
+    fn fields_of_an_admitted_request_are_those_of_any_other() {
+        let policies = PolicyCache::default();
+        let mut status = RateLimitStatus {
+            quota: Quota::DEFAULT,
+            remaining: u32::MAX,
+            full_in_us: u64::MAX,
+            token_in_us: 0,
+            concurrent: u32::MAX,
+            in_flight: 1,
+        };
+        // Limits that share a place of the table, and the same ones again.
+        let shared = u32::try_from(KEPT_POLICIES).unwrap();
+        for (round, requests) in [1000, 1000, 1000 + shared, 1000, 1_000_000_000].into_iter().enumerate() {
+            for method in [AuthMethod::ApiKey, AuthMethod::Session] {
+                status.quota.requests = requests;
+                status.concurrent -= u32::try_from(round).unwrap();
+                let fields = RateLimitFields::new(status, method);
+                let (mut written, mut expected) = (HeaderMap::new(), HeaderMap::new());
+                fields.write(&mut written, &policies);
+                fields.write_with(&mut expected, None, Uuid::nil());
+                assert_eq!(written, expected);
+            }
+        }
     }
 
     #[test]

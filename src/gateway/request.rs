@@ -15,6 +15,7 @@ use crate::admission::Route;
 use crate::audit::Use;
 use crate::clock::{self, Micros};
 use crate::forward::{Client, ResponseOrigin};
+use crate::head_fields::FieldSet;
 use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
 use crate::transport::ExchangeHandle;
 
@@ -46,17 +47,19 @@ pub(super) struct Arrival {
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
         let id = Uuid::new_v7(Timestamp::now(&gateway.ids));
+        let downstream = connection.exchange();
+        let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
         Self {
             id,
             id_header: id_header(id),
             time: clock::now(),
-            downstream: connection.exchange(),
+            downstream,
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
             version: head.version,
-            client: Client::find(&connection.peer, &head.headers, &gateway.trusted_proxies),
+            client: connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies),
             is_head: head.method == Method::HEAD,
-            expects_continue: head.headers.contains_key(EXPECT),
+            expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             origin,
         }
     }

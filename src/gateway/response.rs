@@ -19,35 +19,36 @@ use crate::identity::AuthMethod;
 use crate::refusal::Refusal;
 use crate::upstream::{ResponseBody, Tunnel};
 
-/// Answers with the upstream's response. Its body holds the exchange.
-pub(super) fn respond(
-    arrival: &Arrival,
-    route: &Route,
-    mut response: Response<ResponseBody>,
-    mut exchange: Box<Exchange>,
-) -> Response<GuardedBody> {
-    write_head(&mut response, route, &mut exchange);
-    // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the next
-    // request on this connection.
-    if !exchange.upload.is_finished() {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
-    let length_only = has_length && arrival.version != Version::HTTP_2;
-    response.map(|body| GuardedBody::Upstream { body, length_only, exchange })
-}
-
-/// Notes and counts the status, and writes what the gateway adds to the upstream's fields.
-fn write_head(response: &mut Response<ResponseBody>, route: &Route, exchange: &mut Exchange) {
-    route.metrics.count_response(response.status());
-    exchange.status = Some(response.status());
-    exchange.rate_limit.write(response.headers_mut());
-    if exchange.rate_limit.method() == AuthMethod::Session {
-        keep_private(response.headers_mut());
-    }
-}
-
 impl Gateway {
+    /// Answers with the upstream's response. Its body holds the exchange.
+    pub(super) fn respond(
+        &self,
+        arrival: &Arrival,
+        route: &Route,
+        mut response: Response<ResponseBody>,
+        mut exchange: Box<Exchange>,
+    ) -> Response<GuardedBody> {
+        self.write_head(&mut response, route, &mut exchange);
+        // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the next
+        // request on this connection.
+        if !exchange.upload.is_finished() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
+        let length_only = has_length && arrival.version != Version::HTTP_2;
+        response.map(|body| GuardedBody::Upstream { body, length_only, exchange })
+    }
+
+    /// Notes and counts the status, and writes what the gateway adds to the upstream's fields.
+    fn write_head(&self, response: &mut Response<ResponseBody>, route: &Route, exchange: &mut Exchange) {
+        route.metrics.count_response(response.status());
+        exchange.status = Some(response.status());
+        exchange.rate_limit.write(response.headers_mut(), &self.policies);
+        if exchange.rate_limit.method() == AuthMethod::Session {
+            keep_private(response.headers_mut());
+        }
+    }
+
     /// Answers with 101, and opens the tunnel once it was sent.
     pub(super) async fn switch_protocols(
         &self,
@@ -56,7 +57,7 @@ impl Gateway {
         mut response: Response<ResponseBody>,
         mut exchange: Box<Exchange>,
     ) -> Response<GuardedBody> {
-        write_head(&mut response, route, &mut exchange);
+        self.write_head(&mut response, route, &mut exchange);
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;

@@ -6,6 +6,7 @@ use hyper::body::Incoming;
 
 use super::attempt::Deadlines;
 use super::response_body::{ConnectionGuard, ResponseBody};
+use crate::head_fields::FieldSet;
 
 /// Response whose head the caller has not accepted yet.
 ///
@@ -15,6 +16,8 @@ use super::response_body::{ConnectionGuard, ResponseBody};
 pub struct UpstreamResponse {
     /// Head, as the upstream sent it.
     pub head: Parts,
+    /// Fields of the head on which somebody acts.
+    pub fields: FieldSet,
     body: Incoming,
     guard: ConnectionGuard,
     deadlines: Deadlines,
@@ -23,12 +26,13 @@ pub struct UpstreamResponse {
 impl UpstreamResponse {
     pub(super) fn new(response: Response<Incoming>, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
         let (head, body) = response.into_parts();
-        Self { head, body, guard, deadlines }
+        let fields = guard.fields().unwrap_or_else(|| FieldSet::of_map(&head.headers));
+        Self { head, fields, body, guard, deadlines }
     }
 
     /// Accepts the head, as it is now, and counts a successful exchange. The body keeps the connection until its end.
     pub fn accept(self) -> Response<ResponseBody> {
-        let Self { head, body, guard, deadlines } = self;
+        let Self { head, body, guard, deadlines, .. } = self;
         guard.endpoint().metrics.ok.inc();
         let body = match head.status {
             StatusCode::SWITCHING_PROTOCOLS => ResponseBody::switched(body, guard, deadlines),

@@ -19,6 +19,7 @@ use super::http2_connections::Http2Stream;
 use super::idle::IdleConnections;
 use super::replay_body::ReplayHandle;
 use super::tunnel::Tunnel;
+use crate::head_fields::FieldSet;
 use crate::timer::LazyTimer;
 
 /// Guard of a connection in use.
@@ -48,6 +49,14 @@ impl ConnectionGuard {
 
     pub(super) fn endpoint(&self) -> &EndpointState {
         self.in_flight.endpoint()
+    }
+
+    /// Fields of the response's head on which somebody acts; none when the head was not scanned, as on HTTP/2.
+    pub(super) fn fields(&self) -> Option<FieldSet> {
+        match &self.carrier {
+            Carrier::Http1 { connection, .. } => connection.state.fields(),
+            Carrier::Http2 { .. } => None,
+        }
     }
 
     fn timer(&mut self) -> &mut LazyTimer {

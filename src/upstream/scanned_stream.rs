@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::head_scan::HeadScan;
 use super::socket::{Socket, has_read_ahead, tcp_stream};
+use crate::head_fields::FieldSet;
 
 /// Bytes that the upstream may send now.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub(super) struct ConnectionState {
     expected: Cell<Expected>,
     /// True if a byte has come since the exchange began.
     received: Cell<bool>,
+    /// Fields of the last response's head, once it has been scanned to its end, if all were found.
+    fields: Cell<Option<FieldSet>>,
 }
 
 /// Byte stream over the socket of a [`ConnectionState`].
@@ -47,7 +50,7 @@ pub(super) struct ScannedStream(Rc<ConnectionState>);
 impl ConnectionState {
     pub(super) fn new(socket: Socket) -> Rc<Self> {
         let (expected, received) = (Cell::new(Expected::Nothing), Cell::new(false));
-        Rc::new(Self { socket: RefCell::new(socket), expected, received })
+        Rc::new(Self { socket: RefCell::new(socket), expected, received, fields: Cell::new(None) })
     }
 
     /// The byte stream that scans.
@@ -70,6 +73,7 @@ impl ConnectionState {
     /// Begins an exchange: from now on the upstream may send the heads of a response.
     pub(super) fn begin_exchange(&self) {
         self.expected.set(Expected::Heads(HeadScan::default()));
+        self.fields.set(None);
         self.received.set(false);
     }
 
@@ -81,6 +85,11 @@ impl ConnectionState {
     /// Returns whether a byte has come since the exchange began.
     pub(super) fn has_received(&self) -> bool {
         self.received.get()
+    }
+
+    /// Fields of the response's head on which somebody acts; none when some of them may have been missed.
+    pub(super) fn fields(&self) -> Option<FieldSet> {
+        self.fields.get()
     }
 
     fn scan(&self, bytes: &[u8]) -> io::Result<()> {
@@ -95,6 +104,9 @@ impl ConnectionState {
             Expected::Nothing => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes between two responses")),
             Expected::Heads(mut scan) => {
                 let ended = scan.advance(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                if ended {
+                    self.fields.set(scan.fields());
+                }
                 self.expected.set(if ended { Expected::Body } else { Expected::Heads(scan) });
                 Ok(())
             }

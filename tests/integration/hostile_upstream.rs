@@ -300,3 +300,24 @@ fn truncated_body_is_visible_to_http10_clients() {
     assert!(fetch("/whole").unwrap().ends_with(b"\r\n\r\nsome"));
     assert_eq!(fetch("/cut").unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
+
+#[test]
+fn each_response_of_a_connection_is_cleaned_of_its_own_fields() {
+    let plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Own: kept\r\n\r\nok";
+    let with = |field: &str| format!("HTTP/1.1 200 OK\r\n{field}\r\nContent-Length: 2\r\n\r\nok");
+    let fields = ["x_odd: a", "Keep-Alive: a", "Connection: x-named\r\nX-Named: a", "Set-Cookie: __Host-keygate=a"];
+    let texts: Vec<String> = fields.iter().flat_map(|field| [plain.to_owned(), with(field)]).collect();
+    let upstream = scripted(texts.iter().map(|text| text.clone().into_bytes()).collect());
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for (number, text) in texts.iter().enumerate() {
+        let response = client.get(&format!("/{number}"), &key);
+        assert_eq!((response.status, response.body.as_slice()), (200, &b"ok"[..]), "{text}");
+        assert_eq!(response.header("x-own"), (number % 2 == 0).then_some("kept"), "{text}");
+        for removed in ["x_odd", "keep-alive", "x-named", "set-cookie"] {
+            assert_eq!(response.header(removed), None, "{text}");
+        }
+    }
+    assert_eq!(upstream.connections(), 1, "all over one connection");
+}

@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, Version};
 
 use super::state::Http1State;
 use crate::transport::tracked_service::ExchangeGuard;
+use crate::transport::upgrade::UpgradeSlot;
 
 /// An exchange on an HTTP/1 connection.
 pub(super) struct Http1Exchange {
@@ -17,8 +18,10 @@ pub(super) struct Http1Exchange {
 }
 
 impl Http1Exchange {
-    pub(super) fn begin(state: &Rc<Http1State>, version: Version) -> Self {
+    /// Begins the exchange of the head that was passed last, and hands the head's fields to the service.
+    pub(super) fn begin(state: &Rc<Http1State>, slot: &UpgradeSlot, version: Version) -> Self {
         state.activity.begin_exchange();
+        slot.set_fields(state.fields());
         Self { state: Rc::clone(state), ends_by_close: version < Version::HTTP_11 }
     }
 

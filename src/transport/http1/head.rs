@@ -5,6 +5,7 @@
 //! bare LF; no line is folded; no space stands before a colon; no control byte is in a value; there is one
 //! `Content-Length` of digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
+use crate::head_fields::FieldSet;
 use crate::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
 use crate::transport::serving::HeadError;
 
@@ -40,6 +41,8 @@ pub struct ScannedHead {
     pub length: usize,
     /// Framing of the body.
     pub framing: BodyFraming,
+    /// Fields that somebody acts on.
+    pub fields: FieldSet,
 }
 
 /// Progress of the scan of a head. When more bytes have come, the scan goes on at the first line that was incomplete.
@@ -51,7 +54,9 @@ pub struct HeadScanner {
     empty: usize,
     /// The version of the request line, once that has been read.
     version: Option<MinorVersion>,
-    fields: usize,
+    /// Number of fields.
+    count: usize,
+    fields: FieldSet,
     content_length: Option<u64>,
     is_chunked: bool,
 }
@@ -79,7 +84,7 @@ impl HeadScanner {
             match (self.version, line) {
                 (None, []) if self.empty < MAX_EMPTY => self.empty += 1,
                 (None, line) => self.version = Some(scan_request_line(line, limits)?),
-                (Some(_), []) => return Ok(Some(ScannedHead { length: self.at, framing: self.framing() })),
+                (Some(_), []) => return Ok(Some(self.head())),
                 (Some(version), line) => self.scan_field(line, version, limits)?,
             }
         }
@@ -98,22 +103,22 @@ impl HeadScanner {
     }
 
     fn scan_field(&mut self, line: &[u8], version: MinorVersion, limits: &HeadLimits) -> Result<(), HeadError> {
-        self.fields += 1;
-        if self.fields > limits.fields {
+        self.count += 1;
+        if self.count > limits.fields {
             return Err(HeadError::HeadTooLarge);
         }
         // A folded line begins with a blank and has no token before its colon: it is refused here, too.
-        let colon = memchr::memchr(b':', line).ok_or(HeadError::Malformed)?;
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
-        if !is_token(name) || !is_field_value(value) {
+        let (length, is_plain) = http_syntax::scan_name(line).ok_or(HeadError::Malformed)?;
+        let (name, value) = (&line[..length], &line[length + 1..]);
+        if !is_field_value(value) {
             return Err(HeadError::Malformed);
         }
-        if name.eq_ignore_ascii_case(b"content-length") {
-            self.scan_content_length(value)
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.scan_transfer_encoding(value, version)
-        } else {
-            Ok(())
+        let field = if is_plain { FieldSet::of_plain_name(name) } else { FieldSet::ODD_NAME };
+        self.fields = self.fields.with_field(field);
+        match field {
+            FieldSet::CONTENT_LENGTH => self.scan_content_length(value),
+            FieldSet::TRANSFER_ENCODING => self.scan_transfer_encoding(value, version),
+            _ => Ok(()),
         }
     }
 
@@ -132,8 +137,13 @@ impl HeadScanner {
         if is_only && is_plain { Ok(()) } else { Err(HeadError::Malformed) }
     }
 
-    fn framing(&self) -> BodyFraming {
-        if self.is_chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.content_length.unwrap_or(0)) }
+    /// The head that has been scanned to its end.
+    fn head(&self) -> ScannedHead {
+        let framing = match self.is_chunked {
+            true => BodyFraming::Chunked,
+            false => BodyFraming::Length(self.content_length.unwrap_or(0)),
+        };
+        ScannedHead { length: self.at, framing, fields: self.fields }
     }
 }
 
@@ -198,6 +208,18 @@ mod tests {
         assert_eq!(scan("OPTIONS * HTTP/1.1\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
         assert_eq!(scan("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
         assert_eq!(with("X: \u{e4}\u{80}\r\nY:\r\n"), Ok(Some(BodyFraming::Length(0))));
+    }
+
+    #[test]
+    fn fields_that_somebody_acts_on_are_found() {
+        let found = |fields: &str| {
+            let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+            HeadScanner::default().scan(head.as_bytes(), &LIMITS).unwrap().unwrap().fields
+        };
+        assert_eq!(found("Accept: x\r\nX-Trace: Host:\r\n"), FieldSet::NONE);
+        assert_eq!(found("HOST: a\r\nhost: b\r\n"), FieldSet::HOST.with(FieldSet::SECOND_HOST));
+        assert_eq!(found("x_user_id: a\r\nX-User-Id: a\r\n"), FieldSet::ODD_NAME.with(FieldSet::UNTRUSTED));
+        assert_eq!(found("Cookie:\r\nConnection:x\r\n"), FieldSet::COOKIE.with(FieldSet::CONNECTION));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl HeadGate {
             Part::Head(_) if !self.state.may_read_head() => (0, None),
             Part::Head(scanner) => match scanner.scan(bytes, &self.limits) {
                 Ok(Some(head)) => {
-                    self.state.pass_head();
+                    self.state.pass_head(head.fields);
                     (head.length, Some(Part::body(head.framing)))
                 }
                 Ok(None) => {

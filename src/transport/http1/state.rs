@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
+use crate::head_fields::FieldSet;
 use crate::transport::activity::{Activity, Phase};
 use crate::transport::reset::Reset;
 use crate::transport::serving::HeadError;
@@ -22,6 +23,8 @@ pub(super) struct Http1State {
     awaits_head: Cell<bool>,
     /// True if a head was passed to the HTTP library whose exchange has not ended.
     head_passed: Cell<bool>,
+    /// Fields of that head that somebody acts on.
+    fields: Cell<FieldSet>,
     /// The task that reads, while it waits for the exchange to end.
     reader: RefCell<Option<Waker>>,
     /// The task that polls the response's body, while it waits for room.
@@ -48,6 +51,7 @@ impl Http1State {
             activity: Activity::new(),
             awaits_head: Cell::new(false),
             head_passed: Cell::new(false),
+            fields: Cell::new(FieldSet::NONE),
             reader: RefCell::new(None),
             writer: RefCell::new(None),
             has_unread_body: Cell::new(false),
@@ -75,9 +79,15 @@ impl Http1State {
         }
     }
 
-    /// A whole head goes to the HTTP library, which begins an exchange with it.
-    pub(super) fn pass_head(&self) {
+    /// A whole head, with these fields, goes to the HTTP library, which begins an exchange with it.
+    pub(super) fn pass_head(&self, fields: FieldSet) {
         self.head_passed.set(true);
+        self.fields.set(fields);
+    }
+
+    /// Fields of the head that was passed last.
+    pub(super) fn fields(&self) -> FieldSet {
+        self.fields.get()
     }
 
     /// True if the next head may be read: no exchange is going on, and no head was refused.

@@ -20,6 +20,34 @@ fn requests_in_one_write_are_answered_in_order() {
     assert_eq!(paths, expected, "in the order of the requests");
 }
 
+#[test]
+fn each_head_in_one_write_is_cleaned_of_its_own_fields() {
+    let upstream = echo();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key();
+    // Heads that have something to remove stand before and behind heads that have nothing.
+    let forged: [&[(&str, &str)]; 6] = [
+        &[("X-USER-ID", "forged")],
+        &[("x_org_id", "forged")],
+        &[("Connection", "x-named"), ("X-Named", "forged")],
+        &[("cookie", "__Host-keygate=forged")],
+        &[("Keep-Alive", "forged"), ("X-Forwarded-For", "forged")],
+        &[("Forwarded", "for=forged"), ("X-Original-URL", "/forged")],
+    ];
+    let heads = forged.iter().flat_map(|fields| [&[("X-Own", "kept")][..], fields]);
+    let requests: String = heads.map(|fields| head("GET", "/", &key.text, fields, 0)).collect();
+    let mut client = Client::connect(gateway.address);
+    client.send(requests);
+    for _ in 0..2 * forged.len() {
+        assert_eq!(client.response().status, 200);
+    }
+    for (number, received) in upstream.received().iter().enumerate() {
+        assert!(!received.headers.iter().any(|(_, value)| value.contains("forged")), "{number}: {received:?}");
+        assert_eq!(received.header("x-user-id"), Some(&*key.user.to_string()), "{number}");
+        assert_eq!(received.header("x-own"), (number % 2 == 0).then_some("kept"), "{number}");
+    }
+}
+
 /// Two requests with bodies, a malformed one, and one behind it.
 fn sequence(key: &str) -> Vec<u8> {
     let chunked = head("POST", "/2", key, &[("Transfer-Encoding", "chunked")], 0);

@@ -1,0 +1,154 @@
+//! Names of fields that clients send and the upstream does not get: reserved ones, which only the gateway sets, claims that
+//! upstreams are known to believe, and those for one connection.
+//!
+//! An ordinary name costs one look-up by its length, first and last byte, and two comparisons of its first bytes.
+
+use super::untrusted::{CLAIM_FAMILIES, CLAIMS, IDENTITIES, IDENTITY_FAMILIES};
+
+/// Names of fields that only the gateway sets, and of those that only the gateway reads.
+pub const RESERVED: &[&str] = &[
+    "x-user-id",
+    "x-org-id",
+    "x-key-id",
+    "x-permissions",
+    "x-auth-method",
+    "x-request-id",
+    "via",
+    "forwarded",
+    "authorization",
+];
+/// Beginning of reserved names: the gateway sets some of the family, and an upstream may trust any of it.
+const RESERVED_FAMILY: &str = "x-forwarded-";
+/// Fields for one connection only that clients send without naming them in `Connection`. `HTTP2-Settings` would let an
+/// upstream switch to HTTP/2 (RFC 7540, section 3.2.1; RFC 9113, section 3.1).
+const CONNECTION: &[&str] = &["http2-settings"];
+/// Longest listed name, and one.
+const LENGTHS: usize = 32;
+/// Filter of the names in the lists.
+const LISTED: Filter = Filter::new(&[RESERVED, CLAIMS, IDENTITIES, CONNECTION]);
+
+/// Reason why a field does not reach the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Only the gateway sets it or reads it, or it would name the caller.
+    Reserved,
+    /// The client claims something that upstreams are known to believe.
+    Claim,
+    /// It is for one connection only.
+    Connection,
+}
+
+impl Removal {
+    /// Reason to remove the field of a plain name, in any case; none for a field that is forwarded.
+    pub fn of(name: &[u8]) -> Option<Self> {
+        if LISTED.may_contain(name) {
+            let lists = [
+                (RESERVED, Self::Reserved),
+                (IDENTITIES, Self::Reserved),
+                (CONNECTION, Self::Connection),
+                (CLAIMS, Self::Claim),
+            ];
+            let listed = lists.into_iter().find(|(list, _)| contains(list, name)).map(|(_, removal)| removal);
+            if listed.is_some() {
+                return listed;
+            }
+        }
+        if !may_begin_family(name) {
+            return None;
+        }
+        match begins(name, RESERVED_FAMILY) || IDENTITY_FAMILIES.iter().any(|family| begins(name, family)) {
+            true => Some(Self::Reserved),
+            false => CLAIM_FAMILIES.iter().any(|family| begins(name, family)).then_some(Self::Claim),
+        }
+    }
+}
+
+/// Returns whether a plain name, in any case, is one that only the gateway sets or reads.
+pub fn is_reserved(name: &[u8]) -> bool {
+    begins(name, RESERVED_FAMILY) || contains(RESERVED, name)
+}
+
+fn contains(list: &[&str], name: &[u8]) -> bool {
+    list.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(name))
+}
+
+fn begins(name: &[u8], family: &str) -> bool {
+    name.get(..family.len()).is_some_and(|start| start.eq_ignore_ascii_case(family.as_bytes()))
+}
+
+/// Returns whether a name begins with the two bytes of some family.
+fn may_begin_family(name: &[u8]) -> bool {
+    matches!(name, [b'x' | b'X', b'-', ..] | [b'c' | b'C', b'f' | b'F', ..] | [b's' | b'S', b's' | b'S', ..])
+}
+
+/// Filter of names: for each length, the first and the last letters of the listed ones, a bit each. Few other names share
+/// all three.
+pub(super) struct Filter([(u32, u32); LENGTHS]);
+
+impl Filter {
+    pub(super) const fn new(lists: &[&[&str]]) -> Self {
+        let mut letters = [(0, 0); LENGTHS];
+        let mut list = 0;
+        while list < lists.len() {
+            let mut i = 0;
+            while i < lists[list].len() {
+                let name = lists[list][i].as_bytes();
+                letters[name.len()].0 |= letter(name[0]);
+                letters[name.len()].1 |= letter(name[name.len() - 1]);
+                i += 1;
+            }
+            list += 1;
+        }
+        Self(letters)
+    }
+
+    /// Returns whether a name, in any case, may be in one of the lists; false for nearly all others.
+    pub(super) const fn may_contain(&self, name: &[u8]) -> bool {
+        let [first, .., last] = name else { return false };
+        if name.len() >= LENGTHS {
+            return false;
+        }
+        let (firsts, lasts) = self.0[name.len()];
+        firsts & letter(*first) != 0 && lasts & letter(*last) != 0
+    }
+}
+
+/// Bit of a letter, the same for both cases.
+const fn letter(byte: u8) -> u32 {
+    1 << (byte & 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http_syntax;
+
+    #[test]
+    fn every_listed_name_is_found_by_the_look_up() {
+        let families = |families: &[&str]| families.iter().map(|family| format!("{family}any")).collect::<Vec<_>>();
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (list, removal) in [
+            (names(RESERVED), Removal::Reserved),
+            (names(IDENTITIES), Removal::Reserved),
+            (families(IDENTITY_FAMILIES), Removal::Reserved),
+            (families(&[RESERVED_FAMILY]), Removal::Reserved),
+            (names(CLAIMS), Removal::Claim),
+            (families(CLAIM_FAMILIES), Removal::Claim),
+            (names(CONNECTION), Removal::Connection),
+        ] {
+            for name in list {
+                for spelled in [name.clone(), name.to_uppercase()] {
+                    assert_eq!(Removal::of(spelled.as_bytes()), Some(removal), "{spelled}");
+                }
+                assert!(http_syntax::is_plain_name(name.as_bytes()) && name == name.to_lowercase(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_of_ordinary_requests_are_not_searched_for_in_the_lists() {
+        for name in ["host", "user-agent", "accept", "accept-encoding", "accept-language", "content-type", "cookie"] {
+            assert!(!LISTED.may_contain(name.as_bytes()) && !may_begin_family(name.as_bytes()), "{name}");
+        }
+    }
+}
