@@ -34,14 +34,10 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// Reads the name with which a field's line begins: a token, and a colon behind it. Returns its length, and whether it is
 /// plain; `None` when there is no such name.
 pub fn scan_name(line: &[u8]) -> Option<(usize, bool)> {
-    let mut classes = IN_TOKEN | IN_PLAIN;
-    for (at, byte) in line.iter().enumerate() {
-        match NAME[usize::from(*byte)] {
-            0 => return (at > 0 && *byte == b':').then_some((at, classes & IN_PLAIN != 0)),
-            class => classes &= class,
-        }
-    }
-    None
+    let length = line.iter().position(|byte| *byte == b':').filter(|length| *length > 0)?;
+    let all = |classes: u8, byte: &u8| classes & NAME[usize::from(*byte)];
+    let classes = line[..length].iter().fold(IN_TOKEN | IN_PLAIN, all);
+    (classes & IN_TOKEN != 0).then_some((length, classes & IN_PLAIN != 0))
 }
 
 /// True if a request target consists of bytes that every server reads in the same way.

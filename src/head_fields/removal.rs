@@ -76,9 +76,30 @@ fn begins(name: &[u8], family: &str) -> bool {
     name.get(..family.len()).is_some_and(|start| start.eq_ignore_ascii_case(family.as_bytes()))
 }
 
-/// Returns whether a name begins with the two bytes of some family.
+/// Returns whether a name begins with the three bytes of some family; true of few other names.
 fn may_begin_family(name: &[u8]) -> bool {
-    matches!(name, [b'x' | b'X', b'-', ..] | [b'c' | b'C', b'f' | b'F', ..] | [b's' | b'S', b's' | b'S', ..])
+    match name {
+        [b'x' | b'X', b'-', third, ..] => X_FAMILIES & letter(*third) != 0,
+        [b'c' | b'C', b'f' | b'F', ..] | [b's' | b'S', b's' | b'S', ..] => true,
+        _ => false,
+    }
+}
+
+/// Third letters of the families that begin with `x-`, a bit each.
+const X_FAMILIES: u32 = third_letters(&[&[RESERVED_FAMILY], IDENTITY_FAMILIES, CLAIM_FAMILIES]);
+
+const fn third_letters(lists: &[&[&str]]) -> u32 {
+    let mut letters = 0;
+    let mut list = 0;
+    while list < lists.len() {
+        let mut i = 0;
+        while i < lists[list].len() {
+            letters |= letter(lists[list][i].as_bytes()[2]);
+            i += 1;
+        }
+        list += 1;
+    }
+    letters
 }
 
 /// Filter of names: for each length, the first and the last letters of the listed ones, a bit each. Few other names share
