@@ -14,7 +14,7 @@
 //! - **Bounded refusals.** A key that is refused again and again gets ten records a second and outcome, and one with the
 //!   exact count of the others. A kill loses no count.
 //! - **No thread hop.** When `written`, the thread of a request writes its line, together with those that others have
-//!   appended meanwhile. When `synced`, a committer thread writes and syncs for all (group commit).
+//!   appended meanwhile; requests that are ready in the same turn of its event loop share one write. When `synced`, a committer thread writes and syncs for all (group commit).
 //! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were
 //!   torn, changed, removed or inserted.
 //! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured, and
@@ -34,6 +34,7 @@ mod read;
 
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
+pub use format::prepared::PreparedFields;
 pub use format::record::{Outcome, Record, RecordKind, Use, UseEnd};
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::beginning::Beginning;

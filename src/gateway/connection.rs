@@ -6,6 +6,7 @@ use std::rc::Rc;
 use http::header::CONNECTION;
 use http::{HeaderValue, Response, Version};
 
+use crate::audit::PreparedFields;
 use crate::forward::ConnectionClients;
 use crate::identity::Peer;
 use crate::transport::{ConnectionHandle, ExchangeHandle};
@@ -21,6 +22,8 @@ pub struct Connection {
     pub peer: Rc<Peer>,
     /// Clients whose requests come over it, with the values of the fields that name them.
     pub(super) clients: ConnectionClients,
+    /// Fields of its audit records, which seldom change.
+    pub(super) audit_fields: PreparedFields,
     handle: ConnectionHandle,
     refusals_in_a_row: Cell<u32>,
 }
@@ -29,7 +32,7 @@ impl Connection {
     /// A connection that was just established.
     pub fn new(peer: Rc<Peer>, handle: ConnectionHandle) -> Self {
         let clients = ConnectionClients::new(&peer);
-        Self { peer, clients, handle, refusals_in_a_row: Cell::new(0) }
+        Self { peer, clients, audit_fields: PreparedFields::default(), handle, refusals_in_a_row: Cell::new(0) }
     }
 
     /// Handle of the exchange for which the service is called now. To be taken before the first await.

@@ -234,7 +234,7 @@ impl Gateway {
             provisional: admitted.provisional,
             ..arrival.opening(head, route, &action, Some(&admitted.principal))
         };
-        self.journal.begin(&opening)
+        self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)
     }
 
     /// Begins the exchange of an admitted request, and takes the request through `forward` on its way to the upstream.

@@ -8,11 +8,11 @@ use std::str;
 
 use uuid::Uuid;
 
-use super::encode::{self, EMPTY_TEXT};
+use super::encode;
 use super::event::{OutcomeEvent, UseEvent};
 use super::line::{self, EventKind};
 use super::record::Outcome;
-use super::{frame, id_text};
+use super::{field, frame, id_text};
 use crate::clock::Micros;
 use crate::identity::AuthMethod;
 
@@ -87,7 +87,7 @@ impl<'a> Fields<'a> {
             org_id: self.optional(|org| Some(id_text::decode(org)?.to_be_bytes().into()))?,
             ip: self.optional(|ip| str::from_utf8(ip).ok()?.parse().ok())?,
             user_agent: self.optional(|agent| str::from_utf8(agent).ok())?.map(|agent| match agent {
-                EMPTY_TEXT => Cow::Borrowed(""),
+                field::EMPTY_TEXT => Cow::Borrowed(""),
                 agent => Cow::Borrowed(agent),
             }),
             action: self.text()?,
@@ -141,7 +141,7 @@ impl<'a> Fields<'a> {
     fn auth_method(&mut self) -> Option<AuthMethod> {
         let letter = self.next()?;
         let methods = [AuthMethod::ApiKey, AuthMethod::Session, AuthMethod::AdminSocket];
-        methods.into_iter().find(|method| encode::auth_letter(*method).as_bytes() == letter)
+        methods.into_iter().find(|method| field::auth_letter(*method).as_bytes() == letter)
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
                 provisional,
             };
             let line = match end {
-                None => line_of(&UseLine::of_use(&opening), n),
+                None => line_of(&UseLine::of_use(&opening, None), n),
                 Some(end) => line_of(&UseLine::of_record(&opening, end), n),
             };
             prop_assert_eq!(frame::verify_line(&line), Some(n));
@@ -295,7 +295,7 @@ mod tests {
             request_bytes: 0,
             response_bytes: 4096,
         };
-        let begun = line_of(&UseLine::of_use(&opening), 123_456_789);
+        let begun = line_of(&UseLine::of_use(&opening, None), 123_456_789);
         let ended = line_of(&OutcomeEvent::new(opening.id, end), 123_456_790);
         assert_eq!(
             String::from_utf8_lossy(&begun),

@@ -8,7 +8,7 @@
 //! - [`frame`]: the number and the checksum around each event.
 //! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them, in whatever form.
 //! - [`segment_event`]: the events about segments, in JSON: header, seal and expired.
-//! - [`id_text`]: ids in compact lines.
+//! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and [`id_text`]: single fields.
 //! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
 //! - [`escape`]: text from requests, capped and escaped.
@@ -21,6 +21,8 @@ pub(crate) mod id_text;
 pub(crate) mod line;
 pub(crate) mod frame;
 pub(crate) mod event;
+pub(crate) mod field;
+pub(crate) mod prepared;
 pub(crate) mod encode;
 pub(crate) mod decode;
 pub(crate) mod segment_event;

@@ -6,21 +6,23 @@ use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
 
-use super::completion::{BatchCompletion, BatchResult};
+use super::append::AppendedLine;
+use super::completion::BatchResult;
 use super::handle::Handle;
 use super::open;
-use super::pending::{JournalStatus, PendingLines};
+use super::pending::JournalStatus;
 use super::refusals::coalescer::Disposition;
 use super::unknown_key_limiter::UnknownKeyLimiter;
 use crate::audit::error::{OpenError, Unavailable};
 use crate::audit::format::encode::UseLine;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
+use crate::audit::format::prepared::PreparedFields;
 use crate::audit::format::record::{Outcome, Use, UseEnd};
 use crate::audit::format::segment;
 use crate::audit::index::IndexedUse;
 use crate::audit::read::reader::Reader;
 use crate::audit::read::replay::{self, ReplayEntry};
-use crate::audit::settings::{Durability, OnUnavailable, Settings};
+use crate::audit::settings::{OnUnavailable, Settings};
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
 
@@ -97,9 +99,21 @@ impl Journal {
     /// # Errors
     /// [`Unavailable`] when the use cannot be written and such requests are refused, or when the journal is closed.
     pub fn begin<'a>(&'a self, opening: &Use<'_>) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'a> {
-        let line = UseLine::of_use(opening);
-        let completion = self.append(|pending| pending.append_use(&line, OpenUse::from_use(opening)));
-        self.wait_begun(AuditEntry::new(self, opening, false), completion)
+        let appended = self.append_use(opening, None);
+        self.wait_begun(AuditEntry::new(self, opening, false), appended)
+    }
+
+    /// As [`Journal::begin`], with the fields that the last use of the same connection has left.
+    ///
+    /// # Errors
+    /// As [`Journal::begin`].
+    pub fn begin_prepared<'a>(
+        &'a self,
+        opening: &Use<'_>,
+        prepared: &PreparedFields,
+    ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'a> {
+        let appended = self.append_use(opening, Some(prepared));
+        self.wait_begun(AuditEntry::new(self, opening, false), appended)
     }
 
     /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full: its
@@ -109,11 +123,13 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn begin_change(&self, opening: &Use<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
-        let line = UseLine::of_use(opening);
         let may_write = withdraws || !self.handle.writer.reserve_scarce.load(Ordering::Relaxed);
-        let append = |pending: &mut PendingLines| pending.append_change(&line, OpenUse::from_use(opening));
-        let completion = if may_write { self.append(append) } else { None };
-        self.wait_begun(AuditEntry::new(self, opening, true), completion).await
+        let append = || {
+            let line = UseLine::of_use(opening, None);
+            self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(opening)))
+        };
+        let appended = if may_write { append() } else { None };
+        self.wait_begun(AuditEntry::new(self, opening, true), appended).await
     }
 
     /// Waits until the beginning of a use is written. The entry exists before the first await, so that a dropped future
@@ -122,12 +138,12 @@ impl Journal {
     fn wait_begun(
         &self,
         mut entry: AuditEntry,
-        completion: Option<Arc<BatchCompletion>>,
+        appended: Option<AppendedLine>,
     ) -> impl Future<Output = Result<AuditEntry, Unavailable>> {
         async move {
-            if self.wait_written(completion).await == BatchResult::Failed {
+            if self.handle.writer.wait_written(appended).await == BatchResult::Failed {
                 entry.open = None;
-                self.refuse_or_drop()?;
+                self.handle.writer.refuse_or_drop()?;
             }
             Ok(entry)
         }
@@ -139,10 +155,10 @@ impl Journal {
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
         let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
-        let completion = self.append(|pending| pending.append_record(&line, indexed));
-        match self.wait_written(completion).await {
+        let completion = self.handle.writer.append(|pending| pending.append_record(&line, indexed));
+        match self.handle.writer.wait_written(completion).await {
             BatchResult::Written => Ok(()),
-            BatchResult::Failed => self.refuse_or_drop(),
+            BatchResult::Failed => self.handle.writer.refuse_or_drop(),
         }
     }
 
@@ -209,64 +225,9 @@ impl Journal {
         closed.unwrap_or_else(|error| tracing::error!(%error, "closing the audit journal failed"));
     }
 
-    /// Appends a line by `append`; when `synced`, wakes the committer for it.
-    fn append(
-        &self,
-        append: impl FnOnce(&mut PendingLines) -> Option<Arc<BatchCompletion>>,
-    ) -> Option<Arc<BatchCompletion>> {
-        let writer = &self.handle.writer;
-        let mut pending = writer.lock_pending();
-        let completion = append(&mut pending)?;
-        writer.metrics.backlog.inc();
-        // One wake-up serves all who append before the committer takes the batch.
-        if writer.settings.durability == Durability::Synced && !pending.sync_requested {
-            pending.sync_requested = true;
-            writer.wake.notify_one();
-        }
-        Some(completion)
-    }
-
-    /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for all
-    /// that have appended meanwhile.
-    async fn wait_written(&self, completion: Option<Arc<BatchCompletion>>) -> BatchResult {
-        let Some(completion) = completion else { return BatchResult::Failed };
-        let writer = &self.handle.writer;
-        let result = match writer.settings.durability {
-            Durability::Synced => completion.wait().await,
-            Durability::Written => writer.flush_for(&completion),
-        };
-        if result == BatchResult::Written {
-            writer.metrics.written.inc();
-        }
-        result
-    }
-
-    /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
-    fn refuse_or_drop(&self) -> Result<(), Unavailable> {
-        let writer = &self.handle.writer;
-        let closed = writer.lock_pending().status == JournalStatus::Closed;
-        // A closed journal always refuses: the process is about to end.
-        if closed || writer.settings.on_unavailable == OnUnavailable::Refuse {
-            writer.metrics.refused.inc();
-            return Err(Unavailable);
-        }
-        writer.metrics.dropped.inc();
-        Ok(())
-    }
-
-    fn append_outcome(&self, outcome: &OutcomeEvent, is_change: bool) {
-        let writer = &self.handle.writer;
-        let mut pending = writer.lock_pending();
-        if is_change {
-            writer.metrics.backlog.add(i64::from(pending.append_change_outcome(outcome)));
-            return writer.wake_committer(&mut pending);
-        }
-        let before = pending.events;
-        if !pending.append_outcome(outcome) {
-            writer.metrics.dropped.inc();
-        }
-        writer.metrics.backlog.add(pending.events - before);
-        writer.wake_committer(&mut pending);
+    fn append_use(&self, opening: &Use<'_>, prepared: Option<&PreparedFields>) -> Option<AppendedLine> {
+        let line = UseLine::of_use(opening, prepared);
+        self.handle.writer.append(|pending| pending.append_use(&line, OpenUse::from_use(opening)))
     }
 }
 
@@ -279,7 +240,7 @@ impl AuditEntry {
     /// Records the outcome.
     pub fn close(mut self, end: UseEnd) {
         if let Some(open) = self.open.take() {
-            self.journal.append_outcome(&OutcomeEvent::new(open.id, end), self.is_change);
+            self.journal.handle.writer.append_outcome(&OutcomeEvent::new(open.id, end), self.is_change);
         }
     }
 }
@@ -289,7 +250,7 @@ impl Drop for AuditEntry {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
             let outcome = OutcomeEvent { duration_us, ..OutcomeEvent::bare(open.id, Outcome::Aborted) };
-            self.journal.append_outcome(&outcome, self.is_change);
+            self.journal.handle.writer.append_outcome(&outcome, self.is_change);
         }
     }
 }
@@ -299,11 +260,12 @@ mod tests {
     use std::fs::File;
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use tempfile::TempDir;
     use uuid::Uuid;
 
     use super::*;
-    use crate::audit::settings::RefusalRecords;
+    use crate::audit::settings::{Durability, RefusalRecords};
     use crate::audit::{LowWater, Reader};
     use crate::identity::AuthMethod;
     use crate::metrics::Metrics;
@@ -367,6 +329,38 @@ mod tests {
         journal.close().await;
         let report = Reader::open(directory.path()).unwrap().verify().unwrap();
         assert_eq!((report.records, report.events, report.problem_count), (2, 5, 0));
+    }
+
+    #[test]
+    fn uses_that_are_ready_together_share_one_write() {
+        let directory = TempDir::new().unwrap();
+        let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
+        let alone = journal.begin(&opening()).now_or_never().expect("waits for no other use").unwrap();
+        let openings: Vec<Use<'_>> = (0..10).map(|_| opening()).collect();
+        let mut begun: Vec<_> = openings.iter().map(|opening| Box::pin(journal.begin(opening))).collect();
+        // All of them are polled before one of them is polled again, as in one turn of an event loop.
+        assert!(begun.iter_mut().all(|begun| begun.now_or_never().is_none()));
+        let first = begun.remove(0).now_or_never().expect("writes").unwrap();
+        assert!(journal.handle.writer.lock_pending().is_empty(), "the lines of all are written");
+        let others: Vec<_> =
+            begun.into_iter().map(|begun| begun.now_or_never().expect("is written").unwrap()).collect();
+        assert_eq!(others.len(), 9);
+        drop((alone, first, others));
+        journal.handle.stop();
+        let report = Reader::open(directory.path()).unwrap().verify().unwrap();
+        assert_eq!((report.records, report.problem_count), (11, 0));
+    }
+
+    #[test]
+    fn lines_of_a_dropped_future_are_written() {
+        let directory = TempDir::new().unwrap();
+        let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
+        let _open = journal.begin(&opening()).now_or_never().unwrap().unwrap();
+        assert!(journal.record(&opening(), END).now_or_never().is_none(), "waits for others of its turn");
+        // The record was appended, and nothing polls its future again.
+        while !journal.handle.writer.lock_pending().is_empty() {
+            std::thread::yield_now();
+        }
     }
 
     #[tokio::test]

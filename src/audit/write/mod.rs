@@ -1,8 +1,9 @@
 //! Writing the journal.
 //!
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
+//! - [`append`]: appending of lines by requests, and waiting until they are written.
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
-//!   of a batch for those who wait for it.
+//!   of a batch for those who wait for it; [`turn`]: the requests that are ready together share one write.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
@@ -12,9 +13,11 @@
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
+mod append;
 mod handle;
 mod open;
 mod recovery;
+mod turn;
 mod completion;
 mod pending;
 mod allocation;

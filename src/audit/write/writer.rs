@@ -133,6 +133,9 @@ impl JournalWriter {
     /// Writes the pending lines, unless another thread has written those of `completion` while this one waited for the
     /// segment.
     pub(crate) fn flush_for(&self, completion: &BatchCompletion) -> BatchResult {
+        if let Some(result) = completion.result() {
+            return result;
+        }
         let mut segment = self.lock_segment();
         completion.result().unwrap_or_else(|| {
             // An error reaches everyone whose lines it concerns through the completion.

@@ -1,0 +1,89 @@
+//! Appending of lines by requests, and waiting until they are written.
+
+use std::sync::Arc;
+
+use super::completion::{BatchCompletion, BatchResult};
+use super::pending::{JournalStatus, PendingLines};
+use super::turn;
+use super::writer::JournalWriter;
+use crate::audit::error::Unavailable;
+use crate::audit::format::event::OutcomeEvent;
+use crate::audit::settings::{Durability, OnUnavailable};
+
+/// A line that was appended and is not written yet.
+pub(crate) struct AppendedLine {
+    completion: Arc<BatchCompletion>,
+    /// No use was open before.
+    is_alone: bool,
+}
+
+impl JournalWriter {
+    /// Appends a line by `append`; when `synced`, wakes the committer for it.
+    pub(crate) fn append(
+        &self,
+        append: impl FnOnce(&mut PendingLines) -> Option<Arc<BatchCompletion>>,
+    ) -> Option<AppendedLine> {
+        let mut pending = self.lock_pending();
+        let is_alone = pending.open.is_empty();
+        let completion = append(&mut pending)?;
+        self.metrics.backlog.inc();
+        match self.settings.durability {
+            // One wake-up serves all who append before the committer takes the batch.
+            Durability::Synced if !pending.sync_requested => {
+                pending.sync_requested = true;
+                self.wake.notify_one();
+            }
+            // Who waits for others may be dropped meanwhile: then the committer writes the line.
+            Durability::Written if !is_alone => self.wake_committer(&mut pending),
+            _ => {}
+        }
+        Some(AppendedLine { completion, is_alone })
+    }
+
+    /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for all
+    /// that have appended meanwhile: among them are the requests that are ready in the same turn of its event loop.
+    pub(crate) async fn wait_written(&self, appended: Option<AppendedLine>) -> BatchResult {
+        let Some(AppendedLine { completion, is_alone }) = appended else { return BatchResult::Failed };
+        let result = match self.settings.durability {
+            Durability::Synced => completion.wait().await,
+            Durability::Written => {
+                // Without another open use there is no other request that could be ready.
+                if !is_alone {
+                    turn::let_ready_tasks_run().await;
+                }
+                self.flush_for(&completion)
+            }
+        };
+        if result == BatchResult::Written {
+            self.metrics.written.inc();
+        }
+        result
+    }
+
+    /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
+    pub(crate) fn refuse_or_drop(&self) -> Result<(), Unavailable> {
+        let closed = self.lock_pending().status == JournalStatus::Closed;
+        // A closed journal always refuses: the process is about to end.
+        if closed || self.settings.on_unavailable == OnUnavailable::Refuse {
+            self.metrics.refused.inc();
+            return Err(Unavailable);
+        }
+        self.metrics.dropped.inc();
+        Ok(())
+    }
+
+    /// Appends an outcome, which the committer writes unless a later use carries it out before.
+    pub(crate) fn append_outcome(&self, outcome: &OutcomeEvent, is_change: bool) {
+        let mut pending = self.lock_pending();
+        if is_change {
+            self.metrics.backlog.add(i64::from(pending.append_change_outcome(outcome)));
+            return self.wake_committer(&mut pending);
+        }
+        let before = pending.events;
+        if !pending.append_outcome(outcome) {
+            self.metrics.dropped.inc();
+        }
+        self.metrics.backlog.add(pending.events - before);
+        self.wake_committer(&mut pending);
+    }
+}
