@@ -19,7 +19,12 @@ pub(super) fn unsigned(number: i64) -> u64 {
 }
 
 /// Appends an integer.
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53; a larger time or number is as good as infinite")]
 pub(super) fn pack(packed: &mut Vec<u8>, number: u64) {
-    packed.extend_from_slice(&(number as f64).to_le_bytes());
+    packed.extend_from_slice(&packed_number(number));
+}
+
+/// An integer, packed.
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53; a larger time or number is as good as infinite")]
+pub(super) fn packed_number(number: u64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
 }

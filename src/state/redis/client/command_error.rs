@@ -45,6 +45,11 @@ impl CommandError {
         matches!(self, Self::Refused(error) if is_no_script(error))
     }
 
+    /// Returns whether the command has to be sent again: to another node, or as the text of its script.
+    pub(crate) fn asks_for_another_attempt(&self) -> bool {
+        self.is_no_script() || self.redirect().is_some()
+    }
+
     /// The redirection in this error, if it is one.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let Self::Refused(error) = self else { return None };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tokio::time::timeout;
 
-use super::dial::{CONNECT_TIMEOUT, ConnectError, Driver, connection_info, dial};
+use super::connection::Connection;
+use super::dial::{CONNECT_TIMEOUT, ConnectError, Driver, dial};
 use super::sentinel;
 use super::server_info::ServerInfo;
 use super::settings::{Address, ConnectionSettings, Servers};
@@ -25,7 +25,7 @@ pub(super) enum Target {
 
 /// A connection that can be used.
 pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Connection,
     pub(super) driver: Driver,
     /// The address that it leads to, also where Sentinel reported it.
     pub(super) address: Address,
@@ -66,9 +66,8 @@ impl Connector {
             (Target::Primary, _) => return Err(ConnectError::NoSentinel),
         };
         let prepare = async {
-            let login = connection_info(&settings.login, settings.database);
-            let (mut connection, driver) = dial(&self.shared, &address, &login).await?;
-            let info = self.check_server(&mut connection).await?;
+            let (connection, driver) = dial(&self.shared, &address, &settings.login, settings.database).await?;
+            let info = self.check_server(&connection).await?;
             let (run_id, incarnation) = (info.run_id().into(), info.incarnation());
             Ok(Connected { connection, driver, address, run_id, incarnation })
         };
@@ -76,8 +75,8 @@ impl Connector {
     }
 
     /// Checks that the server is a loaded primary, can hold the state, and is fast enough.
-    async fn check_server(&self, connection: &mut MultiplexedConnection) -> Result<ServerInfo, ConnectError> {
-        let info: String = cmd("INFO").query_async(connection).await?;
+    async fn check_server(&self, connection: &Connection) -> Result<ServerInfo, ConnectError> {
+        let info: String = connection.query(&cmd("INFO")).await?;
         let info = ServerInfo::parse(&info);
         if info.is_cluster() {
             // One configured node of a Cluster is enough: the others are discovered from now on.
@@ -100,14 +99,14 @@ impl Connector {
 
     /// Checks that a write completes within the deadline. A Cluster node accepts only keys of its own hash slots, so
     /// there the probe is a `PING`.
-    async fn check_latency(&self, connection: &mut MultiplexedConnection, cluster: bool) -> Result<(), ConnectError> {
+    async fn check_latency(&self, connection: &Connection, cluster: bool) -> Result<(), ConnectError> {
         let mut probe = cmd("PING");
         if !cluster {
             probe = cmd("SET");
             probe.arg(&self.settings().probe_key).arg(1).arg("PX").arg(1000);
         }
         let started = Instant::now();
-        probe.query_async::<()>(connection).await?;
+        connection.query::<()>(&probe).await?;
         let deadline = self.settings().deadline;
         if started.elapsed() > deadline { Err(ConnectError::Slow(deadline)) } else { Ok(()) }
     }

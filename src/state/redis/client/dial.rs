@@ -4,8 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
+use redis::{ErrorKind, RedisError, cmd};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -13,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::connection::Connection;
 use super::server_info::Unsuitable;
 use super::settings::{Address, Login};
 use super::shared::ClientShared;
@@ -21,9 +21,6 @@ use crate::settings::WithUnit;
 /// Time-out of each step of connecting. No request waits for it, and a link that is down tries again and again: long
 /// enough for a loaded server, short enough to notice soon that it came back.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Commands in the queue of a connection before a sender waits for its driver. The bound on commands without a reply is
-/// the link's.
-const QUEUE: usize = 1024;
 
 /// A failed attempt to connect.
 #[derive(Debug, thiserror::Error)]
@@ -111,21 +108,6 @@ impl Drop for Driver {
     }
 }
 
-/// Login and database as the `redis` crate expects them.
-pub(super) fn connection_info(login: &Login, database: u16) -> RedisConnectionInfo {
-    let mut info = RedisConnectionInfo::default().set_db(i64::from(database));
-    if let Some(user) = &login.user {
-        info = info.set_username(user);
-    }
-    match &login.password {
-        Some(password) => info = info.set_password(password.expose()),
-        // The crate sends AUTH only with a password. A `nopass` user is accepted with any.
-        None if login.user.is_some() => info = info.set_password(""),
-        None => {}
-    }
-    info
-}
-
 /// Opens a connection and logs in.
 ///
 /// # Errors
@@ -133,8 +115,9 @@ pub(super) fn connection_info(login: &Login, database: u16) -> RedisConnectionIn
 pub(super) async fn dial(
     shared: &ClientShared,
     address: &Address,
-    login: &RedisConnectionInfo,
-) -> Result<(MultiplexedConnection, Driver), ConnectError> {
+    login: &Login,
+    database: u16,
+) -> Result<(Connection, Driver), ConnectError> {
     let reach = async {
         let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
         stream.set_nodelay(true)?;
@@ -145,11 +128,11 @@ pub(super) async fn dial(
     let stream = timeout(CONNECT_TIMEOUT, reach).await.map_err(silent)?.map_err(io_error)?;
     let set_up = async {
         match &shared.tls {
-            None => log_in(login, stream).await,
+            None => log_in(login, database, stream).await,
             Some(tls) => {
                 let name = ServerName::try_from(address.host.clone());
                 let name = name.map_err(|_| ConnectError::Host(address.host.clone()))?;
-                log_in(login, tls.connect(name, stream).await.map_err(io_error)?).await
+                log_in(login, database, tls.connect(name, stream).await.map_err(io_error)?).await
             }
         }
     };
@@ -157,11 +140,32 @@ pub(super) async fn dial(
 }
 
 async fn log_in(
-    login: &RedisConnectionInfo,
+    login: &Login,
+    database: u16,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<(MultiplexedConnection, Driver), ConnectError> {
-    // No time-out in the crate: the link has its own, because it must tell a late reply from a lost one.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
-    let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-    Ok((connection, Driver::spawn(driver)))
+) -> Result<(Connection, Driver), ConnectError> {
+    let (connection, task) = Connection::new(stream);
+    let driver = Driver::spawn(task);
+    if login.user.is_some() || login.password.is_some() {
+        let mut auth = cmd("AUTH");
+        auth.arg(&login.user);
+        // A `nopass` user is accepted with any password.
+        auth.arg(login.password.as_ref().map_or("", |password| password.expose()));
+        if let Err(error) = connection.query::<()>(&auth).await {
+            return Err(refused_login(error));
+        }
+    }
+    if database != 0 {
+        let mut select = cmd("SELECT");
+        connection.query::<()>(select.arg(database)).await?;
+    }
+    Ok((connection, driver))
+}
+
+/// The error of a refused login: whatever the server says about it, an operator must change something.
+fn refused_login(error: RedisError) -> ConnectError {
+    if error.is_io_error() {
+        return error.into();
+    }
+    RedisError::from((ErrorKind::AuthenticationFailed, "the login is refused", error.to_string())).into()
 }

@@ -7,21 +7,23 @@
 //! - A late reply is still awaited, so that the effect of its command becomes known; if the connection ends first, the
 //!   reply is lost.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::command_error::{CommandError, is_routing, is_wrong_server, rejects_writes, suggests_new_topology};
 use super::connect::{Connector, Target};
+use super::connection::{Connection, ReplyReceiver, all_replies};
 use super::dial::{ConnectError, Driver};
 use super::live_links::Registration;
 use super::request::CommandRequest;
+use super::resp::PackedCommand;
 use crate::clock::{self, Micros};
 
 /// Commands in flight on one link. At 100,000 decisions a second and the default deadline: all that can be answered in
@@ -31,7 +33,7 @@ const MAX_IN_FLIGHT: usize = 4096;
 const BREAKER_THRESHOLD: u32 = 5;
 
 /// One connection to one server.
-pub(super) struct ServerLink {
+pub(crate) struct ServerLink {
     pub(super) connector: Connector,
     current: Mutex<Option<LiveConnection>>,
     pub(super) in_flight: AtomicUsize,
@@ -44,7 +46,7 @@ pub(super) struct ServerLink {
 
 /// The connection while it works.
 pub(super) struct LiveConnection {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Connection,
     /// Number of this connection: an error of an earlier one must not take it down.
     pub(super) number: u64,
     /// Late replies in a row.
@@ -65,8 +67,8 @@ pub(super) enum LinkStatus {
     Down(Option<Arc<ConnectError>>),
 }
 
-/// Counts one command in flight; uncounted on drop.
-struct InFlight<'a>(&'a AtomicUsize);
+/// Counts one command in flight on a link; uncounted on drop.
+pub(super) struct InFlight<L: Deref<Target = ServerLink>>(L);
 
 impl ServerLink {
     pub(super) fn new(connector: Connector) -> Self {
@@ -117,19 +119,18 @@ impl ServerLink {
     /// Sends a command and waits for its reply. Returns the reply, and the number of replicas that confirmed it when
     /// durability was requested.
     pub(super) async fn send(&self, request: CommandRequest<'_>) -> Result<(Value, u32), CommandError> {
-        let _in_flight = self.begin_command()?;
-        let (mut connection, number) = self.connection().ok_or(CommandError::Unreachable)?;
+        let _in_flight = InFlight::begin(self)?;
+        let (connection, number) = self.connection().ok_or(CommandError::Unreachable)?;
         // WAIT holds the reply back for as long as the replicas may take.
         let extra = request.durability.map_or(Duration::ZERO, |durability| durability.timeout);
+        let deadline = self.connector.settings().deadline + extra;
         if request.is_plain() {
-            let reply = connection.send_packed_command(request.command);
-            return Ok((self.classify_reply(number, self.await_reply(number, extra, reply).await?)?, 0));
+            let reply = connection.send(request.command);
+            return Ok((self.classify_reply(number, self.await_reply(number, deadline, reply).await?)?, 0));
         }
-        let pipeline = request.pipeline();
-        let first = usize::from(request.asking);
-        let replies = connection.send_packed_commands(&pipeline, first, pipeline.len() - first);
-        let mut replies = match self.await_reply(number, extra, replies).await? {
-            Ok(replies) => replies.into_iter(),
+        let replies = all_replies(connection.send_all(&request.commands()));
+        let mut replies = match self.await_reply(number, deadline, replies).await? {
+            Ok(replies) => replies.into_iter().skip(usize::from(request.asking)),
             Err(error) => return self.classify_reply(number, Err(error)).map(|reply| (reply, 0)),
         };
         let reply = self.classify_reply(number, Ok(replies.next().unwrap_or(Value::Nil)))?;
@@ -142,24 +143,23 @@ impl ServerLink {
 
     /// Waits for a reply beyond its deadline, and counts it as late then; gives it up as lost after the time-out for
     /// late replies.
-    async fn await_reply<T>(
+    pub(super) async fn await_reply<T>(
         &self,
         number: u64,
-        extra: Duration,
+        deadline: Duration,
         reply: impl Future<Output = RedisResult<T>>,
     ) -> Result<RedisResult<T>, CommandError> {
-        let settings = self.connector.settings();
         let mut reply = pin!(reply);
-        if let Ok(reply) = timeout(settings.deadline + extra, &mut reply).await {
+        if let Ok(reply) = timeout(deadline, &mut reply).await {
             self.count_reply(number);
             return Ok(reply);
         }
         self.count_late_reply(number);
-        timeout(settings.late_reply_timeout, reply).await.map_err(|_| CommandError::Lost(None))
+        timeout(self.connector.settings().late_reply_timeout, reply).await.map_err(|_| CommandError::Lost(None))
     }
 
     /// Turns an error reply into a [`CommandError`], and takes the link down when the error says that it is of no use.
-    fn classify_reply(&self, number: u64, reply: RedisResult<Value>) -> Result<Value, CommandError> {
+    pub(super) fn classify_reply(&self, number: u64, reply: RedisResult<Value>) -> Result<Value, CommandError> {
         let error = match reply.and_then(Value::extract_error) {
             Ok(value) => {
                 // Read before written: the flag is false nearly always, and all threads' commands pass here.
@@ -185,13 +185,12 @@ impl ServerLink {
         Err(if broken { CommandError::Lost(Some(error)) } else { CommandError::Refused(error) })
     }
 
-    fn begin_command(&self) -> Result<InFlight<'_>, CommandError> {
-        let guard = InFlight(&self.in_flight);
-        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        if before < MAX_IN_FLIGHT { Ok(guard) } else { Err(CommandError::Overloaded) }
+    /// Sends a command, and returns the number of the connection; `None` while the link is down.
+    pub(super) fn send_now(&self, command: &PackedCommand) -> Option<(u64, ReplyReceiver)> {
+        self.current().as_ref().map(|current| (current.number, current.connection.send(command)))
     }
 
-    fn connection(&self) -> Option<(MultiplexedConnection, u64)> {
+    fn connection(&self) -> Option<(Connection, u64)> {
         self.current().as_ref().map(|current| (current.connection.clone(), current.number))
     }
 
@@ -247,8 +246,24 @@ impl std::fmt::Display for ServerLink {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl<L: Deref<Target = ServerLink>> InFlight<L> {
+    /// Counts one more.
+    ///
+    /// # Errors
+    /// [`CommandError::Overloaded`] when there are too many.
+    pub(super) fn begin(link: L) -> Result<Self, CommandError> {
+        let before = link.in_flight.fetch_add(1, Ordering::Relaxed);
+        let guard = Self(link);
+        if before < MAX_IN_FLIGHT { Ok(guard) } else { Err(CommandError::Overloaded) }
+    }
+
+    pub(super) fn link(&self) -> &L {
+        &self.0
+    }
+}
+
+impl<L: Deref<Target = ServerLink>> Drop for InFlight<L> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -77,7 +77,7 @@ impl LinkPool {
             let Target::Server(asked) = link.target() else { continue };
             let mut query = cmd("CLUSTER");
             query.arg("SLOTS");
-            if let Ok((reply, _)) = link.send(CommandRequest::new(&query)).await
+            if let Ok((reply, _)) = link.send(CommandRequest::new(&(&query).into())).await
                 && let Some(ranges) = parse_slots(&reply, asked)
                 && !ranges.is_empty()
             {

@@ -7,9 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
+use super::connection::Connection;
 use super::settings::Address;
 
 /// All connected links.
@@ -26,7 +26,7 @@ pub(super) struct LiveLink {
     pub(super) server: Arc<str>,
     /// The address by which commands get there; on a Cluster, the one that the slot map names.
     pub(super) address: Address,
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Connection,
     /// True when commands may have to wait on it for the replicas of others.
     pub(super) may_block: bool,
 }

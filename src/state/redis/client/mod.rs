@@ -7,8 +7,8 @@
 //! - Every connected link is in a list of the process (`live_links`), by which background work reaches each server that
 //!   may serve commands.
 //!
-//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `link` >
-//! `connect` > `sentinel` > `dial` > `shared` > `live_links`.
+//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `sent_command` > `link` >
+//! `connect` > `sentinel` > `dial` > `shared` > `live_links` > `connection` > `resp`.
 
 mod redis_client;
 mod server;
@@ -16,6 +16,7 @@ mod topology;
 mod link_pool;
 mod hash_slots;
 mod reconnect;
+mod sent_command;
 mod link;
 mod request;
 mod connect;
@@ -24,6 +25,8 @@ mod dial;
 mod server_info;
 mod shared;
 mod live_links;
+mod connection;
+mod resp;
 mod command_error;
 mod script;
 mod backoff;
@@ -36,7 +39,9 @@ pub(crate) use command_error::{CommandError, is_no_script};
 pub use dial::ConnectError;
 pub(crate) use hash_slots::hash_slot;
 pub(crate) use redis_client::RedisClient;
+pub(crate) use resp::PackedCommand;
 pub(crate) use script::Script;
+pub(crate) use sent_command::SentCommand;
 pub(crate) use server::Server;
 pub(crate) use server_info::Replication;
 pub use server_info::Unsuitable;

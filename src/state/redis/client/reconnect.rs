@@ -62,15 +62,15 @@ impl ServerLink {
         loop {
             sleep(IDLE_BEFORE_PING).await;
             let live = self.current().as_ref().map(|live| (live.connection.clone(), live.replies, live.number));
-            let Some((mut connection, replies, number)) = live else { return };
+            let Some((connection, replies, number)) = live else { return };
             // Commands in flight detect a dead server by themselves, and may legitimately wait for replicas.
             let is_active = std::mem::replace(&mut replies_before, replies) != replies;
             if is_active || self.in_flight.load(Ordering::Relaxed) > 0 {
                 continue;
             }
-            let (ping, mut tries) = (cmd("PING"), 0);
+            let (ping, mut tries) = (cmd("PING").into(), 0);
             let deadline = self.connector.settings().deadline;
-            while !matches!(timeout(deadline, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
+            while !matches!(timeout(deadline, connection.send(&ping)).await, Ok(Ok(_))) {
                 tries += 1;
                 if tries == PINGS {
                     return;

@@ -9,9 +9,11 @@ use tokio::time::sleep;
 
 use super::command_error::{CommandError, Redirect};
 use super::dial::ConnectError;
+use super::link::ServerLink;
 use super::link_pool::LinkPool;
 use super::request::CommandRequest;
 use super::script::Script;
+use super::sent_command::SentCommand;
 use super::settings::Durability;
 use super::shared::ClientShared;
 use super::topology::follow_topology;
@@ -23,6 +25,9 @@ const MAX_REDIRECTS: usize = 4;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Pause before a command is repeated whose keys are on both nodes of a slot migration.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(5);
+
+/// The reply to a request, with the number of replicas that have its writes.
+type Delivered = Result<(Value, u32), CommandError>;
 
 /// Connections of one thread to all servers. Clones share them.
 #[derive(Clone)]
@@ -91,10 +96,50 @@ impl RedisClient {
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> Result<Value, CommandError> {
-        match self.send(slot, &script.by_digest(keys, arguments)).await {
-            Err(error) if error.is_no_script() => self.send(slot, &script.by_text(keys, arguments)).await,
+        let (by_digest, by_text) = (script.by_digest(keys, arguments), || script.by_text(keys, arguments));
+        match self.deliver(slot, CommandRequest::new(&by_digest)).await {
+            Err(error) if error.is_no_script() => self.deliver(slot, CommandRequest::new(&by_text())).await,
             result => result,
         }
+        .map(|(reply, _)| reply)
+    }
+
+    /// Sends a call of a script by its digest. An error of its reply may say that it has to be sent again
+    /// ([`Self::run_again`]).
+    ///
+    /// # Errors
+    /// The call was not sent.
+    pub(crate) fn begin(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<SentCommand, CommandError> {
+        let link = self.0.slots.load().link(slot).ok_or(CommandError::Unreachable)?;
+        link.begin(&script.by_digest(keys, arguments))
+    }
+
+    /// Runs a call of a script whose first attempt, over this link, ended with this error: on the node that the error
+    /// names, or by the text of the script.
+    ///
+    /// # Errors
+    /// [`CommandError::did_not_run`] says whether it may have run.
+    pub(crate) async fn run_again(
+        &self,
+        link: Arc<ServerLink>,
+        error: CommandError,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<Value, CommandError> {
+        let (by_digest, by_text) = (script.by_digest(keys, arguments), script.by_text(keys, arguments));
+        let (link, mut result) = self.follow(link, CommandRequest::new(&by_digest), Err(error)).await;
+        if matches!(&result, Err(error) if error.is_no_script()) {
+            let first = link.send(CommandRequest::new(&by_text)).await;
+            result = self.follow(link, CommandRequest::new(&by_text), first).await.1;
+        }
+        result.map(|(reply, _)| reply)
     }
 
     /// Runs a script, and waits for replicas to have its writes. Returns the reply and the number of replicas.
@@ -125,13 +170,24 @@ impl RedisClient {
     /// # Errors
     /// [`CommandError::did_not_run`] says whether it may have run.
     pub(crate) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
-        self.deliver(slot, CommandRequest::new(command)).await.map(|(reply, _)| reply)
+        self.deliver(slot, CommandRequest::new(&command.into())).await.map(|(reply, _)| reply)
     }
 
-    /// Sends a request, and follows redirections. It is sent again only after errors that say that it did not run.
-    async fn deliver(&self, slot: u16, mut request: CommandRequest<'_>) -> Result<(Value, u32), CommandError> {
-        let mut link = self.0.slots.load().link(slot).ok_or(CommandError::Unreachable)?;
-        let mut result = link.send(request).await;
+    /// Sends a request, and follows redirections.
+    async fn deliver(&self, slot: u16, request: CommandRequest<'_>) -> Delivered {
+        let link = self.0.slots.load().link(slot).ok_or(CommandError::Unreachable)?;
+        let result = link.send(request).await;
+        self.follow(link, request, result).await.1
+    }
+
+    /// Follows the redirections of a request that was sent over `link`. It is sent again only after errors that say that
+    /// it did not run. Returns the link that replied last, with its reply.
+    async fn follow(
+        &self,
+        mut link: Arc<ServerLink>,
+        mut request: CommandRequest<'_>,
+        mut result: Delivered,
+    ) -> (Arc<ServerLink>, Delivered) {
         for _ in 0..MAX_REDIRECTS {
             let Err(error) = &result else { break };
             match error.redirect() {
@@ -148,7 +204,7 @@ impl RedisClient {
             }
             result = link.send(request).await;
         }
-        result
+        (link, result)
     }
 }
 

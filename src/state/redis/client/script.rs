@@ -1,6 +1,8 @@
 //! Lua scripts, called by their digest (`EVALSHA`) or by their text (`EVAL`).
 
-use redis::{Cmd, Script as HashedScript};
+use redis::{Script as HashedScript, cmd};
+
+use super::resp::PackedCommand;
 
 /// A script and its SHA-1.
 pub(crate) struct Script {
@@ -19,28 +21,29 @@ impl Script {
     }
 
     /// `EVALSHA`. Fails with `NOSCRIPT` on a server that has not loaded the script.
-    pub(crate) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+    pub(crate) fn by_digest(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> PackedCommand {
         Self::call("EVALSHA", &self.sha1, keys, arguments)
     }
 
     /// `EVAL`, which also makes the server keep the script.
-    pub(crate) fn by_text(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+    pub(crate) fn by_text(&self, keys: &[&[u8]], arguments: &[&[u8]]) -> PackedCommand {
         Self::call("EVAL", &self.text, keys, arguments)
     }
 
     /// `SCRIPT LOAD`, for calls by digest in a pipeline, where `NOSCRIPT` cannot be retried.
-    pub(crate) fn load(&self) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg("SCRIPT").arg("LOAD").arg(&self.text);
-        command
+    pub(crate) fn load(&self) -> PackedCommand {
+        let mut command = cmd("SCRIPT");
+        command.arg("LOAD").arg(&self.text);
+        command.into()
     }
 
-    fn call(command: &str, script: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
-        let size: usize = keys.iter().chain(arguments).map(|part| part.len()).sum();
-        let mut call = Cmd::with_capacity(keys.len() + arguments.len() + 3, size + script.len() + 16);
-        call.arg(command).arg(script).arg(keys.len());
-        for part in keys.iter().chain(arguments) {
-            call.arg(*part);
+    fn call(command: &str, script: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> PackedCommand {
+        let count = keys.len().to_string();
+        let parts = keys.iter().chain(arguments);
+        let size: usize = parts.clone().map(|part| part.len()).sum();
+        let mut call = PackedCommand::begin(3 + keys.len() + arguments.len(), size + script.len() + 16);
+        for word in [command.as_bytes(), script.as_bytes(), count.as_bytes()].into_iter().chain(parts.copied()) {
+            call.add(word);
         }
         call
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::cmd;
 use tokio::time::timeout;
 
-use super::dial::{ConnectError, connection_info, dial};
+use super::dial::{ConnectError, dial};
 use super::settings::Address;
 use super::shared::ClientShared;
 
@@ -40,10 +40,9 @@ async fn query_sentinel(
     sentinel: &Address,
     service: &str,
 ) -> Result<Option<Address>, ConnectError> {
-    let login = connection_info(&shared.settings.sentinel_login, 0);
-    let (mut connection, _driver) = dial(shared, sentinel, &login).await?;
+    let (connection, _driver) = dial(shared, sentinel, &shared.settings.sentinel_login, 0).await?;
     let mut query = cmd("SENTINEL");
     query.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
-    let reply: Option<(String, u16)> = query.query_async(&mut connection).await?;
+    let reply: Option<(String, u16)> = connection.query(&query).await?;
     Ok(reply.map(|(host, port)| Address { host, port }))
 }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue as _, Pipeline, RedisError, Value, cmd};
+use redis::{FromRedisValue as _, RedisError, Value, cmd};
 use tokio::time::timeout;
 
 use super::command_error::CommandError;
+use super::connection::all_replies;
 use super::hash_slots::{SlotRange, parse_slots};
 use super::live_links::LiveLink;
+use super::resp::PackedCommand;
 use super::server_info::{Replication, ServerInfo};
 use super::settings::Address;
 use super::shared::ClientShared;
@@ -60,12 +62,11 @@ impl Server {
     /// [`CommandError`] when it does not answer, or no link leads there any more.
     pub(crate) async fn status(&self) -> Result<ServerStatus, CommandError> {
         let links = self.shared.live_links().links_to(&self.run_id);
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(info());
+        let mut commands = vec![info()];
         if self.shared.is_cluster() {
-            pipeline.cmd("CLUSTER").arg("SLOTS");
+            commands.push(cmd("CLUSTER").arg("SLOTS").clone().into());
         }
-        let mut replies = self.send(&links, &pipeline).await?.into_iter();
+        let mut replies = self.send(&links, &commands).await?.into_iter();
         let replication = parse_info(replies.next())?;
         let Some(slots) = replies.next() else { return Ok(ServerStatus { replication, owned: None }) };
         let slots = slots.extract_error().map_err(CommandError::Refused)?;
@@ -84,16 +85,12 @@ impl Server {
     /// [`CommandError`] when replies are missing, or the history has changed: some commands may have run.
     pub(crate) async fn run_all(
         &self,
-        commands: impl IntoIterator<Item = Cmd>,
+        commands: impl IntoIterator<Item = impl Into<PackedCommand>>,
     ) -> Result<(Vec<Result<Value, RedisError>>, Replication), CommandError> {
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(info());
-        for command in commands {
-            pipeline.add_command(command);
-        }
-        pipeline.add_command(info());
+        let commands = commands.into_iter().map(Into::into);
+        let commands: Vec<PackedCommand> = std::iter::once(info()).chain(commands).chain([info()]).collect();
         let links = self.shared.live_links().links_to(&self.run_id);
-        let mut replies = self.send(&links, &pipeline).await?.into_iter();
+        let mut replies = self.send(&links, &commands).await?.into_iter();
         let (before, after) = (parse_info(replies.next())?, parse_info(replies.next_back())?);
         if before.history != after.history {
             return Err(CommandError::UnexpectedReply);
@@ -101,17 +98,14 @@ impl Server {
         Ok((replies.map(Value::extract_error).collect(), after))
     }
 
-    async fn send(&self, links: &[LiveLink], pipeline: &Pipeline) -> Result<Vec<Value>, CommandError> {
+    async fn send(&self, links: &[LiveLink], commands: &[PackedCommand]) -> Result<Vec<Value>, CommandError> {
         let preferred = links.iter().filter(|link| !link.may_block).count();
         let candidates = if preferred > 0 { &links[..preferred] } else { links };
         let failures = self.failures.load(Ordering::Relaxed);
         let link = candidates.get(failures % candidates.len().max(1)).ok_or(CommandError::Unreachable)?;
-        let mut connection = link.connection.clone();
-        let replies = timeout(TIMEOUT, connection.send_packed_commands(pipeline, 0, pipeline.len())).await;
-        let replies = replies.map_err(|_| CommandError::Lost(None)).and_then(|replies| {
-            let replies = replies.map_err(|error| CommandError::Lost(Some(error)))?;
-            if replies.len() == pipeline.len() { Ok(replies) } else { Err(CommandError::UnexpectedReply) }
-        });
+        let replies = timeout(TIMEOUT, all_replies(link.connection.send_all(commands))).await;
+        let replies = replies.map_err(|_| CommandError::Lost(None));
+        let replies = replies.and_then(|replies| replies.map_err(|error| CommandError::Lost(Some(error))));
         if replies.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
@@ -128,10 +122,10 @@ impl std::fmt::Display for Server {
     }
 }
 
-fn info() -> Cmd {
+fn info() -> PackedCommand {
     let mut info = cmd("INFO");
     info.arg("server").arg("replication").arg("persistence");
-    info
+    info.into()
 }
 
 fn parse_info(reply: Option<Value>) -> Result<Replication, CommandError> {

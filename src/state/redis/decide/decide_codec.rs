@@ -8,7 +8,7 @@ use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::{Bucket, capacity};
 use crate::state::redis::client::CommandError;
-use crate::state::redis::packed::{pack, unpack_signed, unsigned};
+use crate::state::redis::packed::{packed_number, unpack_signed, unsigned};
 use crate::state::redis::record_codec::{Fields, StoredRecords};
 use crate::state::redis::settings::Settings;
 use crate::state::redis::slots::PendingReport;
@@ -20,7 +20,7 @@ const UNREGISTERED: u64 = 9;
 /// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
 const STATUS_ONLY: u64 = 10;
 /// Length of the packed argument: three versions and thirteen numbers.
-const REQUEST_LENGTH: usize = 8 * 16;
+pub(super) const REQUEST_LENGTH: usize = 8 * 16;
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
@@ -72,8 +72,8 @@ pub(super) struct Decided {
 }
 
 /// The argument that matches no version, so that the script returns the records.
-pub(super) fn encode_read() -> Vec<u8> {
-    vec![0; REQUEST_LENGTH]
+pub(super) fn encode_read() -> [u8; REQUEST_LENGTH] {
+    [0; REQUEST_LENGTH]
 }
 
 /// The argument for a decision about a cached key. `unreported` is the total of its unreported uses.
@@ -84,15 +84,14 @@ pub(super) fn encode_request(
     unreported: u64,
     report: Option<&PendingReport>,
     now: Micros,
-) -> Vec<u8> {
+) -> [u8; REQUEST_LENGTH] {
     let quota = key.quota;
     // Without a report nothing is acquired, and the script looks at none of the three.
     let (released, generation, may_register) =
         report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
-    let mut packed = Vec::with_capacity(REQUEST_LENGTH);
-    packed.extend_from_slice(&key.key_version);
-    packed.extend_from_slice(&key.org_version);
-    packed.extend_from_slice(&key.user_version);
+    let mut packed = [0; REQUEST_LENGTH];
+    let (fields, _) = packed.as_chunks_mut();
+    let versions = [key.key_version, key.org_version, key.user_version];
     let numbers = [
         evaluation.code(),
         key.valid_until().0,
@@ -108,7 +107,8 @@ pub(super) fn encode_request(
         settings.script_time(now),
         key.quota_age(now),
     ];
-    numbers.into_iter().for_each(|number| pack(&mut packed, number));
+    let values = versions.into_iter().chain(numbers.map(packed_number));
+    fields.iter_mut().zip(values).for_each(|(field, value): (&mut [u8; 8], _)| *field = value);
     packed
 }
 

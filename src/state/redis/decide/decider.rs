@@ -94,25 +94,28 @@ impl Decider {
         for attempt in 1..=MAX_ATTEMPTS {
             let found = match cached {
                 Some(key) => Some(key),
-                None => self.read_key(&request).await?,
+                // Boxed, as everything that is rare here: the future of a decision stays small.
+                None => Box::pin(self.read_key(&request)).await?,
             };
             let Some(key) = found else { return Ok(unknown) };
             if let Some(decision) = self.refuse_locally(&key, &request, epoch) {
                 return Ok(decision);
             }
             let evaluation = key.refusal(&request).map_or(Evaluation::Allowed, Evaluation::Refused);
-            let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer.cloned());
+            let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer);
             cached = match call.await? {
                 CallOutcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
                 CallOutcome::Refused(decided, refusal) => return Ok(refused(&key, &request, &decided, refusal, epoch)),
                 CallOutcome::StaleDenial(decided) => {
-                    if attempt == MAX_ATTEMPTS || !self.releases_arrive(&key).await {
+                    if attempt == MAX_ATTEMPTS || !Box::pin(self.releases_arrive(&key)).await {
                         return Ok(denied(&key, &decided, Refusal::TooManyInFlight));
                     }
                     Some(key)
                 }
                 CallOutcome::Stale(fresh) => Some(shared.cache.insert(request.digest, *fresh)),
-                CallOutcome::LeaseInDoubt if shared.slots.resync(&self.client, &key.lease).await? => Some(key),
+                CallOutcome::LeaseInDoubt if Box::pin(shared.slots.resync(&self.client, &key.lease)).await? => {
+                    Some(key)
+                }
                 // The organization is gone, and its keys with it.
                 CallOutcome::LeaseInDoubt => return Ok(unknown),
                 CallOutcome::Unknown => {
@@ -182,7 +185,8 @@ impl Decider {
     async fn read_status(&self, key: Arc<CachedKey>, now: Micros) -> Result<Option<RateLimitStatus>, DecideError> {
         let mut key = key;
         for _ in 0..MAX_ATTEMPTS {
-            match DecideCall::new(&self.shared, &self.client, &key, Evaluation::StatusOnly, now, None).await? {
+            let call = DecideCall::new(&self.shared, &self.client, &key, Evaluation::StatusOnly, now, None);
+            match call.finish().await? {
                 CallOutcome::Refused(decided, _) => return Ok(Some(decided.rate_limit_status(&key))),
                 CallOutcome::Stale(fresh) => key = Arc::from(fresh),
                 CallOutcome::Unknown => return Ok(None),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, FromRedisValue as _, RedisError};
+use redis::{FromRedisValue as _, RedisError};
 use tokio::time::sleep;
 
 use super::batches::{RoundTrip, round_trips};
 use super::kept::{Kept, KeptRevocations, LackingServer};
 use super::revocation::Write;
-use crate::state::redis::client::{ClientShared, CommandError, Replication, Server, is_no_script};
+use crate::state::redis::client::{ClientShared, CommandError, PackedCommand, Replication, Server, is_no_script};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::scripts::Scripts;
 
@@ -190,7 +190,7 @@ impl Assertion {
     }
 
     /// The call of the script that writes these revocations.
-    fn command(&self, script: &[Kept]) -> Result<Cmd, getrandom::Error> {
+    fn command(&self, script: &[Kept]) -> Result<PackedCommand, getrandom::Error> {
         let names = self.kept.names();
         let writes: Vec<Write> = script.iter().flat_map(|kept| kept.revocation.writes(names)).collect();
         let version = new_version()?;
