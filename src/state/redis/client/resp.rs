@@ -184,7 +184,9 @@ mod tests {
         #[test]
         fn command_is_packed_as_by_the_crate(words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..12)) {
             let mut command = cmd("EVALSHA");
-            words.iter().for_each(|word| drop(command.arg(word)));
+            for word in &words {
+                command.arg(word);
+            }
             let mut packed = PackedCommand::begin(1 + words.len(), 0);
             std::iter::once(&b"EVALSHA"[..]).chain(words.iter().map(Vec::as_slice)).for_each(|word| packed.add(word));
             prop_assert_eq!(packed.as_bytes(), command.get_packed_command());
