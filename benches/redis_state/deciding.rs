@@ -27,7 +27,7 @@ pub(crate) struct Directory {
 
 /// A key as its holder has it.
 pub(crate) struct Held {
-    pub(crate) id: KeyId,
+    id: KeyId,
     digest: KeyDigest,
     text: String,
 }
@@ -44,9 +44,9 @@ impl Directory {
         self.keys.iter().map(|key| key.text.clone()).collect()
     }
 
-    /// One of the keys.
-    pub(crate) fn key(&self) -> &Held {
-        &self.keys[0]
+    /// The ids of so many keys; one comes again where there are fewer.
+    pub(crate) fn keys(&self, count: usize) -> Vec<KeyId> {
+        self.keys.iter().cycle().take(count).map(|key| key.id).collect()
     }
 
     /// Has so many gateways make so many decisions in all; how many they make per second.

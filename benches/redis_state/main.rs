@@ -48,37 +48,45 @@ fn main() {
 fn throughput(server: &Redis, directory: &Directory, size: &Size) {
     type Run<'a> = Box<dyn Fn() -> f64 + 'a>;
     let few = size.decisions / 10;
-    let mut runs: Vec<(&str, Run<'_>, Vec<f64>, Vec<f64>)> = Vec::new();
-    let mut add = |name, run: Run<'static>| runs.push((name, run, Vec::new(), Vec::new()));
+    let mut runs: Vec<(&str, Run<'_>, usize, Vec<f64>, Vec<f64>)> = Vec::new();
+    // With the decisions of one call of the script.
+    let mut add = |name, run: Run<'static>, of_call| runs.push((name, run, of_call, Vec::new(), Vec::new()));
     let one = |at_once, count| {
         let directory = directory.clone();
         Box::new(move || directory.decide(1, at_once, count)) as Run<'static>
     };
-    add("one gateway, 1 in flight", one(1, few));
-    add("one gateway, 64 in flight", one(MANY, size.decisions));
+    add("one gateway, 1 in flight", one(1, few), 1);
+    add("one gateway, 64 in flight", one(MANY, size.decisions), 1);
     let both = directory.clone();
     let decisions = size.decisions;
-    add("two gateways, 64 in flight each", Box::new(move || both.decide(2, MANY, decisions)));
-    for (name, clients, pipeline) in [
-        ("redis-benchmark, 1 in flight", 1, 1),
-        ("redis-benchmark, 64 clients", 64, 1),
-        ("redis-benchmark, 4 x 16", 4, 16),
+    add("two gateways, 64 in flight each", Box::new(move || both.decide(2, MANY, decisions)), 1);
+    for (name, clients, pipeline, in_a_call) in [
+        ("redis-benchmark, 1 in flight", 1, 1, None),
+        ("redis-benchmark, 64 clients", 64, 1, None),
+        ("redis-benchmark, 4 x 16", 4, 16, None),
+        ("experiment, 1 in a call", 4, 16, Some(1)),
+        ("experiment, 2 in a call", 4, 8, Some(2)),
+        ("experiment, 5 in a call", 4, 3, Some(5)),
+        ("experiment, 10 in a call", 4, 1, Some(10)),
     ] {
-        let bare = bare::Bare::new(server, directory);
-        let count = if clients == 1 { few } else { size.decisions };
-        add(name, Box::new(move || bare.run(clients, pipeline, count)));
+        let bare = match in_a_call {
+            None => bare::Bare::new(server, directory),
+            Some(decisions) => bare::Bare::several(server, directory, decisions),
+        };
+        let (count, of_call) = (if clients == 1 { few } else { size.decisions }, bare.decisions());
+        add(name, Box::new(move || bare.run(clients, pipeline, count)), of_call);
     }
     for _ in 0..size.rounds {
-        for (_, run, rates, costs) in &mut runs {
+        for (_, run, of_call, rates, costs) in &mut runs {
             server.reset_stats();
             rates.push(run());
             let (calls, microseconds) = server.command_calls("evalsha");
             #[allow(clippy::cast_precision_loss, reason = "counts")]
-            costs.push(microseconds as f64 / calls as f64);
+            costs.push(microseconds as f64 / (calls * *of_call as u64) as f64);
         }
     }
     println!("{:34}{:>34}{:>28}", "median (min to max)", "decisions per second", "server's µs each");
-    for (name, _, rates, costs) in &runs {
+    for (name, _, _, rates, costs) in &runs {
         println!("{name:34}{:>34}{:>28}", spread(rates, 0), spread(costs, 2));
     }
 }

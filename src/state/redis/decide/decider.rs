@@ -6,7 +6,8 @@ use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
-use super::decide_call::{CallOutcome, DecideCall, DecideError};
+use super::call_outcome::{CallOutcome, DecideError};
+use super::decide_call::DecideCall;
 use super::decide_codec::{DecideReply, Decided, Evaluation, encode_read};
 use super::key_cache::{CachedKey, KeyCache};
 use super::late_answer::LateAnswer;
@@ -82,7 +83,7 @@ impl Decider {
     }
 
     /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed, takes
-    /// one more round trip.
+    /// one more round trip. What is rare is boxed: the future of a decision stays small.
     async fn decide_with_retry(
         &self,
         request: DecideRequest<'_>,
@@ -94,7 +95,6 @@ impl Decider {
         for attempt in 1..=MAX_ATTEMPTS {
             let found = match cached {
                 Some(key) => Some(key),
-                // Boxed, as everything that is rare here: the future of a decision stays small.
                 None => Box::pin(self.read_key(&request)).await?,
             };
             let Some(key) = found else { return Ok(unknown) };
@@ -113,9 +113,7 @@ impl Decider {
                     Some(key)
                 }
                 CallOutcome::Stale(fresh) => Some(shared.cache.insert(request.digest, *fresh)),
-                CallOutcome::LeaseInDoubt if Box::pin(shared.slots.resync(&self.client, &key.lease)).await? => {
-                    Some(key)
-                }
+                CallOutcome::LeaseInDoubt if self.resync(&key).await? => Some(key),
                 // The organization is gone, and its keys with it.
                 CallOutcome::LeaseInDoubt => return Ok(unknown),
                 CallOutcome::Unknown => {
@@ -125,6 +123,11 @@ impl Decider {
             };
         }
         Err(DecideError::Contended)
+    }
+
+    /// Resyncs the lease of a key. Returns false when the organization is gone.
+    async fn resync(&self, key: &CachedKey) -> Result<bool, CommandError> {
+        Box::pin(self.shared.slots.resync(&self.client, &key.lease)).await
     }
 
     /// Waits until releases in flight have reached Redis. Those that take longer than a quarter of the deadline might as

@@ -18,6 +18,8 @@ mod share_history;
 mod level_share;
 mod decider;
 mod decide_call;
+mod call_words;
+mod call_outcome;
 mod shared;
 mod decide_codec;
 mod key_cache;
