@@ -10,6 +10,7 @@
 pub mod bearer;
 mod credential;
 mod routes;
+mod route_tree;
 mod settings;
 
 use std::sync::Arc;

@@ -2,9 +2,10 @@
 //!
 //! - The first listed route that matches is the one. A path that some server could read as another one matches none.
 
+use http::HeaderValue;
 use http::request::Parts;
-use http::{HeaderValue, Method};
 
+use super::route_tree::RouteTree;
 use super::settings::RouteSettings;
 use crate::identity::Permission;
 use crate::metrics::{Metrics, RouteMetrics};
@@ -15,10 +16,12 @@ const NO_ROUTE: &str = "none";
 /// Label `route` in the metrics of all requests when no routes are listed.
 const UNLISTED: &str = "unlisted";
 
-/// Routes in the order of the configuration.
+/// Routes of the configuration.
 #[derive(Debug)]
 pub struct Routes {
-    listed: Vec<(Pattern, Route)>,
+    /// In the order of the configuration.
+    listed: Vec<Route>,
+    tree: RouteTree,
     /// Route of requests that match no listed one.
     fallback: Route,
 }
@@ -42,34 +45,20 @@ pub struct Route {
     pub metrics: RouteMetrics,
 }
 
-#[derive(Debug)]
-struct Pattern {
-    methods: Vec<Method>,
-    segments: Vec<Segment>,
-    /// True if any segments may follow: the pattern ends with `/**`.
-    has_rest: bool,
-}
-
-#[derive(Debug)]
-enum Segment {
-    Literal(String),
-    Any,
-}
-
 impl Routes {
     /// Routes of the configuration. With none, every authenticated caller may send any request.
     pub fn new(settings: &[RouteSettings], metrics: &Metrics) -> Self {
-        let listed = settings.iter().map(|route| (Pattern::new(route), Route::listed(route, metrics))).collect();
+        let listed = settings.iter().map(|route| Route::listed(route, metrics)).collect();
+        let tree = RouteTree::new(settings.iter().map(|route| (&route.methods[..], &route.path[..])));
         let fallback = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
-        Self { listed, fallback }
+        Self { listed, tree, fallback }
     }
 
     /// Finds the route of a request.
     pub fn find(&self, head: &Parts) -> &Route {
         let path = head.uri.path();
-        let found = self.listed.iter().find(|(pattern, _)| pattern.matches(&head.method, path));
-        match found {
-            Some((_, route)) if is_plain(path) => route,
+        match self.tree.find(&head.method, path) {
+            Some(number) if is_plain(path) => &self.listed[number],
             _ => &self.fallback,
         }
     }
@@ -113,46 +102,27 @@ impl Route {
     }
 }
 
-impl Pattern {
-    fn new(route: &RouteSettings) -> Self {
-        let (path, has_rest) = route.path.strip_suffix("/**").map_or((&*route.path, false), |path| (path, true));
-        let segment = |text: &str| match text.starts_with('{') && text.ends_with('}') {
-            true => Segment::Any,
-            false => Segment::Literal(text.to_owned()),
-        };
-        Self { methods: route.methods.clone(), segments: path.split('/').skip(1).map(segment).collect(), has_rest }
-    }
-
-    fn matches(&self, method: &Method, path: &str) -> bool {
-        self.matches_method(method) && self.matches_path(path)
-    }
-
-    fn matches_method(&self, method: &Method) -> bool {
-        // A route for GET is one for HEAD, too (RFC 9110, section 9.3.2).
-        let is_head = |listed: &Method| listed == Method::GET && method == Method::HEAD;
-        self.methods.is_empty() || self.methods.iter().any(|listed| listed == method || is_head(listed))
-    }
-
-    fn matches_path(&self, path: &str) -> bool {
-        let mut given = path.split('/').skip(1);
-        let each = self.segments.iter().all(|segment| match (segment, given.next()) {
-            (Segment::Literal(literal), Some(given)) => literal == given,
-            (Segment::Any, Some(given)) => !given.is_empty(),
-            (_, None) => false,
-        });
-        each && (self.has_rest || given.next().is_none())
-    }
-}
-
 /// Returns whether every server reads this path as the same segments. The upstream could take another resource than the
 /// one that the permission was checked for, when a path has empty or dot segments, parameters (`;…`), which some servers
 /// cut off, or a backslash; and when a slash, a NUL, or a character that needs no encoding is encoded (RFC 3986, section
 /// 2.3).
 fn is_plain(path: &str) -> bool {
-    !path.contains("//")
-        && !path.contains(['\\', ';'])
-        && !path.split('/').any(|segment| matches!(segment, "." | ".."))
-        && !path.match_indices('%').any(|(at, _)| is_bad_escape(&path.as_bytes()[at + 1..]))
+    let bytes = path.as_bytes();
+    let mut segment = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'\\' | b';' => return false,
+            b'%' if is_bad_escape(&bytes[at + 1..]) => return false,
+            b'/' if bytes[..at].ends_with(b"/") || is_dot_segment(&bytes[segment..at]) => return false,
+            b'/' => segment = at + 1,
+            _ => {}
+        }
+    }
+    !is_dot_segment(&bytes[segment..])
+}
+
+fn is_dot_segment(segment: &[u8]) -> bool {
+    matches!(segment, b"." | b"..")
 }
 
 /// Returns whether the two digits after a `%` encode a character that should not be encoded, or are no digits.
@@ -165,7 +135,8 @@ fn is_bad_escape(rest: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use http::{Method, Request};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -231,6 +202,21 @@ mod tests {
             assert_eq!(found(&routes, "GET", path), None, "{path}");
         }
         assert_eq!(found(&routes, "GET", "/files/a%20b%25%C3%A4/.hidden"), Some("files"));
+    }
+
+    /// The rules one by one: the model of the single pass over the path.
+    fn is_plain_by_the_rules(path: &str) -> bool {
+        !path.contains("//")
+            && !path.contains(['\\', ';'])
+            && !path.split('/').any(|segment| matches!(segment, "." | ".."))
+            && !path.match_indices('%').any(|(at, _)| is_bad_escape(&path.as_bytes()[at + 1..]))
+    }
+
+    proptest! {
+        #[test]
+        fn plain_paths_are_those_of_the_rules(path in r"([/.]{0,3}|[a\\;%/]|%[0-9a-g]{0,2}){0,8}") {
+            prop_assert_eq!(is_plain(&path), is_plain_by_the_rules(&path), "{}", path);
+        }
     }
 
     #[test]

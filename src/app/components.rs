@@ -1,6 +1,5 @@
 //! Components of a gateway that its threads share: opened once at the start, handed to each thread.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -26,7 +25,7 @@ use crate::config::Config;
 use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
-use crate::transport::ConnectionLimiter;
+use crate::transport::{ConnectionLimiter, WorkerListener};
 use crate::upstream::Endpoints;
 
 /// Components that the threads of a gateway share.
@@ -83,7 +82,7 @@ impl Components {
     /// Starts one worker for each set of listeners.
     pub(super) fn start_workers(
         &self,
-        listeners: Vec<Vec<TcpListener>>,
+        listeners: Vec<Vec<WorkerListener>>,
         snapshot: &ConfigSnapshot,
         phase: &watch::Receiver<Phase>,
         ended: &mpsc::Sender<ShutdownEvent>,

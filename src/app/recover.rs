@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::audit::{Journal, UsedBy};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::state::embedded::{JournaledUse, UsedKey};
+use crate::state::embedded::{JournalProgress, JournaledUse, UsedKey};
 use crate::state::{self, Embedded, Redis, State};
 
 /// Time before the state's last write-back from which the journal is replayed. The write-back notes its time when it
@@ -28,6 +28,7 @@ pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Res
             let state = Embedded::open(settings).context("cannot open the state")?;
             let journal = journal()?;
             replay_journal(&state, &journal)?;
+            follow_journal(&state, &journal);
             state.set_bounds(config.bounds);
             Ok((Arc::new(State::Embedded(state)), journal))
         }
@@ -58,4 +59,13 @@ pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Res
         tracing::info!(replayed, "replayed uses from the audit journal that the state had not written back");
     }
     Ok(())
+}
+
+/// Has the state write usage back at checkpoints: what lies between them is in the journal.
+fn follow_journal(state: &Embedded, journal: &Journal) {
+    let position = journal.position_probe();
+    state.follow_journal(move || {
+        let position = position()?;
+        Some(JournalProgress { segment: position.segment, lines: position.line, lost: position.lost })
+    });
 }

@@ -5,7 +5,6 @@
 //!   the slots.
 
 use std::convert::Infallible;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,12 +24,12 @@ use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
 use super::worker_pool::WorkerCommand;
 use crate::gateway::Connection;
 use crate::state::State;
-use crate::transport;
+use crate::transport::{self, WorkerListener};
 
 /// A worker that is to be started.
 pub(super) struct Worker {
     /// Its own listeners, in the order of the configuration.
-    pub(super) listeners: Vec<TcpListener>,
+    pub(super) listeners: Vec<WorkerListener>,
     pub(super) snapshot: ConfigSnapshot,
     pub(super) commands: commands::Receiver<WorkerCommand>,
     pub(super) handles: SharedHandles,
@@ -142,7 +141,7 @@ async fn join_listeners(listeners: Vec<task::JoinHandle<std::io::Result<()>>>) {
 }
 
 async fn serve_listener(
-    listener: TcpListener,
+    listener: WorkerListener,
     index: usize,
     phase: watch::Receiver<Phase>,
     active_config: ActiveConfig,

@@ -46,3 +46,4 @@ pub use read::stop::StopSignal;
 pub use read::verify::{Defect, VerifyReport};
 pub use settings::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
 pub use write::journal::{AuditEntry, Journal};
+pub use write::position::JournalPosition;

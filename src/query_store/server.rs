@@ -66,7 +66,7 @@ pub async fn serve(
     let options = Rc::new(transport_options());
     let connections = Rc::clone(&service);
     let serving = transport::serve(
-        listener,
+        transport::WorkerListener::alone(listener),
         || Rc::clone(&options),
         std::future::pending(),
         async {

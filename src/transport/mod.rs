@@ -1,10 +1,10 @@
 //! The downstream side: listeners, connections, their sizes and time-outs, and how they end.
 //!
 //! [`serve`] accepts connections on one listener and runs each as a task of the calling thread's `LocalRuntime`: a
-//! request is served where it was accepted. Upper layers import lower ones:
+//! request is served by the worker that its connection was given to. Upper layers import lower ones:
 //!
 //! ```text
-//! accept              accept loop, backlog, connection set-up: PROXY header, TLS handshake, protocol selection
+//! accept              accept loop, backlog, balance between workers, connection set-up: PROXY header, TLS handshake, protocol selection
 //! http1               strict scanners of heads and chunked bodies, the gate that they guard, one connection's driver
 //! http2               scanner of frames, write stalls of streams, one connection's driver
 //! ------------------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ mod gauge_guard;
 mod serving;
 mod settings;
 
-pub use accept::{bind, proxy_protocol, serve};
+pub use accept::{WorkerListener, WorkerLoads, bind, proxy_protocol, serve};
 pub use connection_handle::ConnectionHandle;
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;

@@ -24,6 +24,7 @@ fn twenty_kills_under_load_lose_no_record() {
     let gateway = setup.start();
     let explained = setup.ok(&["explain", &key[8..17], "--json"]);
     gateway.stop();
+    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
 
     let seen: Vec<String> =
         upstream.received().iter().map(|request| request.header("x-request-id").unwrap().to_owned()).collect();
@@ -31,13 +32,19 @@ fn twenty_kills_under_load_lose_no_record() {
     assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
     let mut recorded: HashMap<String, usize> = HashMap::new();
     let mut outcomes: HashMap<String, usize> = HashMap::new();
+    let mut last_time: Option<String> = None;
     for line in setup.ok(&["audit", "export"]).lines() {
         let record: serde_json::Value = serde_json::from_str(line).unwrap();
         if record["auth_method"] == "api-key" {
             *recorded.entry(record["id"].as_str().unwrap().to_owned()).or_default() += 1;
+            // Times of this form sort as text.
+            last_time = last_time.max(record["time"].as_str().map(str::to_owned));
             *outcomes.entry(record["outcome"].as_str().unwrap().to_owned()).or_default() += 1;
         }
     }
+    // Last Used is that of the last use before a kill, to the microsecond, although no checkpoint had it.
+    let last_used = find(&explained, "last_used").and_then(serde_json::Value::as_str).unwrap().to_owned();
+    assert_eq!(Some(last_used), last_time);
     let missing: Vec<_> = seen.iter().filter(|id| !recorded.contains_key(*id)).collect();
     assert!(missing.is_empty(), "{} of {} requests have no record", missing.len(), seen.len());
     assert!(recorded.values().all(|count| *count == 1));
@@ -45,7 +52,6 @@ fn twenty_kills_under_load_lose_no_record() {
     assert!(outcomes["completed"] > 0, "{outcomes:?}");
     setup.ok(&["audit", "verify"]);
 
-    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
     let remaining =
         find(&explained, "remaining").and_then(serde_json::Value::as_u64).expect("explain says what is left");
     let remaining = usize::try_from(remaining).unwrap();

@@ -33,7 +33,7 @@ use crate::metrics::AuditMetrics;
 /// - Only one process writes a journal.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
 }
 
 /// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.

@@ -4,6 +4,7 @@
 //! - [`append`]: appending of lines by requests, and waiting until they are written.
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
 //!   of a batch for those who wait for it; [`turn`]: the requests that are ready together share one write.
+//! - [`position`]: how far the journal has come, for those who replay it.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
@@ -14,6 +15,7 @@
 
 pub(crate) mod journal;
 mod append;
+pub(crate) mod position;
 mod handle;
 mod open;
 mod recovery;

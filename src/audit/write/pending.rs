@@ -56,7 +56,7 @@ pub(crate) struct PendingLines {
     /// The number of the first pending line.
     first: u64,
     /// The number of the next line to be appended.
-    next: u64,
+    pub(crate) next: u64,
     pub(crate) events: i64,
     /// Attempts with unknown keys among the events. Nothing waits for them; they are counted when their batch completes.
     attempts: u64,

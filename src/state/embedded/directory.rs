@@ -4,34 +4,36 @@
 //! rest is for management.
 
 mod bounds;
+mod bulk;
 mod export;
 mod pages;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use dashmap::DashMap;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use dashmap::{DashMap, DashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::clock;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
-use crate::state::listing::KeyPosition;
-use crate::state::{Bounds, Change, Defaults, Key, Org, RevocationLog, User, session_quota_digest};
+use crate::state::{Bounds, Change, Defaults, Key, Org, RevocationLog, User};
 
 use super::entitlements::{Secrets, UserEntitlements};
+use super::key_index::{ByDigest, ById};
 use super::key_record::{DirtyKeys, KeyRecord};
-use super::listed_keys::ListedKeys;
 use super::org_record::OrgRecord;
+use super::owned_keys::OwnedKeys;
 use super::retired::RetiredKeys;
 use super::sessions::Sessions;
-use super::{JournaledUse, UsedKey};
+use super::stored_key::StoredKey;
 
 /// All records of the embedded state.
 pub(super) struct Directory {
-    /// Key records by every digest that a key has or had. Digests are uniform, so the fastest hash is good enough.
-    by_digest: DashMap<KeyDigest, Arc<KeyRecord>, FxBuildHasher>,
+    /// Keys by the digests of their records. Digests are uniform, so the fastest hash is good enough.
+    by_digest: DashSet<ByDigest, FxBuildHasher>,
+    /// Keys that were rotated, by the other digests that they have or had.
+    by_other_digest: DashMap<KeyDigest, Arc<KeyRecord>, FxBuildHasher>,
     /// The records as a tree, for management. Decisions never lock it.
     tree: RwLock<Tree>,
     /// The keys whose usage is to be written back.
@@ -56,7 +58,7 @@ struct Tree {
     user: FxHashMap<UserId, UserEntry>,
     /// The users with each email address, in all organizations, removed ones too; in the order of their creation.
     email: FxHashMap<String, Vec<UserId>>,
-    key: FxHashMap<KeyId, Arc<KeyRecord>>,
+    key: FxHashSet<ById>,
 }
 
 struct OrgEntry {
@@ -65,24 +67,13 @@ struct OrgEntry {
     record: Arc<OrgRecord>,
     /// In the order of their creation.
     users: Vec<UserId>,
-    /// In the order of their creation.
-    keys: BTreeMap<KeyPosition, Arc<KeyRecord>>,
-    listed: ListedKeys,
+    keys: OwnedKeys,
 }
 
 struct UserEntry {
     user: User,
-    entitlements: UserEntitlements,
-    keys: FxHashMap<KeyId, Arc<KeyRecord>>,
-    listed: ListedKeys,
-}
-
-/// A key as the state file has it.
-pub(super) struct StoredKey {
-    pub(super) key: Key,
-    pub(super) secrets: Secrets,
-    /// Its bucket, and the `per` in microseconds that the level is measured in; none when it was never written back.
-    pub(super) bucket: Option<(Bucket, u64)>,
+    entitlements: Arc<UserEntitlements>,
+    keys: OwnedKeys,
 }
 
 impl Directory {
@@ -94,10 +85,11 @@ impl Directory {
             org: FxHashMap::default(),
             user: FxHashMap::default(),
             email: FxHashMap::default(),
-            key: FxHashMap::with_capacity_and_hasher(keys, FxBuildHasher),
+            key: FxHashSet::with_capacity_and_hasher(keys, FxBuildHasher),
         };
         Self {
-            by_digest: DashMap::with_capacity_and_hasher(keys, FxBuildHasher),
+            by_digest: DashSet::with_capacity_and_hasher(keys, FxBuildHasher),
+            by_other_digest: DashMap::default(),
             tree: RwLock::new(tree),
             dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
@@ -121,19 +113,20 @@ impl Directory {
         tree.defaults = defaults;
         tree.org.values().for_each(|entry| entry.record.set_default_limit(defaults.concurrent));
         let now = clock::now();
-        for record in tree.key.values() {
+        for ById(record) in &tree.key {
             record.set_default_quota(defaults.quota, now, &self.dirty);
         }
     }
 
     /// The key that has, or had, this digest.
     pub(super) fn by_digest(&self, digest: &KeyDigest) -> Option<Arc<KeyRecord>> {
-        self.by_digest.get(digest).map(|record| Arc::clone(&record))
+        let record = self.by_digest.get(digest).map(|key| Arc::clone(&key.0));
+        record.or_else(|| self.by_other_digest.get(digest).map(|record| Arc::clone(&record)))
     }
 
     /// The key with this id.
     pub(super) fn key(&self, id: KeyId) -> Option<Arc<KeyRecord>> {
-        self.read().key.get(&id).cloned()
+        self.read().key.get(&id).map(|key| Arc::clone(&key.0))
     }
 
     pub(super) fn orgs(&self) -> Vec<Org> {
@@ -153,27 +146,18 @@ impl Directory {
 
     /// The keys of an organization, without session quota keys.
     pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        self.records(org).iter().filter(|record| !record.session_quota_key).map(|record| record.view()).collect()
+        let records: Vec<_> =
+            self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.listed().cloned().collect());
+        records.iter().map(|record| record.view()).collect()
     }
 
+    /// The keys of an organization, with session quota keys.
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
-        self.read().org.get(&org).map(|entry| entry.keys.values().cloned().collect()).unwrap_or_default()
+        self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.iter().cloned().collect())
     }
 
     pub(super) fn in_flight(&self) -> u64 {
         self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
-    }
-
-    /// Counts the uses, sorted by key and number, that the state file lacks; returns their number.
-    pub(super) fn replay(&self, uses: &[JournaledUse]) -> u64 {
-        let record = |key: UsedKey| match key {
-            UsedKey::Key(key) => self.key(key),
-            UsedKey::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
-        };
-        let counted = |replayed: &&JournaledUse| {
-            record(replayed.key).is_some_and(|record| record.replay(replayed.time, replayed.number, &self.dirty))
-        };
-        uses.iter().filter(counted).count() as u64
     }
 
     /// Makes a committed change effective. The records that it names exist: the commit has checked that.
@@ -186,17 +170,17 @@ impl Directory {
             Change::PermitUser { user, permissions, .. } => self.with_user(user, |user| user.permissions = permissions),
             Change::RemoveUser { user, at, .. } => self.with_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
-                self.add_key(StoredKey { key, secrets: Secrets::new(digest), bucket: None });
+                self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
             Change::RevokeKey { key, at } => self.with_key(key, |record| record.revoke(at)),
             Change::RotateKey { key, digest, at, previous_until } => self.with_key(key, |record| {
                 // Indexed first: from the moment that the new secret is valid, it is found.
-                self.by_digest.insert(digest, Arc::clone(record));
+                self.by_other_digest.insert(digest, Arc::clone(record));
                 record.rotate(digest, at, previous_until);
             }),
             Change::LimitKey { key, quota } => {
                 let tree = self.read();
-                if let Some(record) = tree.key.get(&key) {
+                if let Some(ById(record)) = tree.key.get(&key) {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
@@ -209,44 +193,37 @@ impl Directory {
         let mut tree = self.write();
         let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
         tree.orgs.push(org.id);
-        let (users, keys, listed) = (Vec::new(), BTreeMap::new(), ListedKeys::default());
-        tree.org.insert(org.id, OrgEntry { org, record, users, keys, listed });
+        let (users, keys) = (Vec::new(), OwnedKeys::default());
+        tree.org.insert(org.id, OrgEntry { org, record, users, keys });
     }
 
     pub(super) fn add_user(&self, user: User) {
         let mut tree = self.write();
         let Some(entry) = tree.org.get_mut(&user.org) else { return };
         entry.users.push(user.id);
-        let entitlements = UserEntitlements::new(user.id, &entry.record, &user.permissions, user.removed.is_some());
+        let (org, removed) = (Arc::clone(&entry.record), user.removed.is_some());
+        let entitlements = Arc::new(UserEntitlements::new(user.id, org, &user.permissions, removed));
         tree.email.entry(user.email.clone()).or_default().push(user.id);
-        let (keys, listed) = (FxHashMap::default(), ListedKeys::default());
-        tree.user.insert(user.id, UserEntry { user, entitlements, keys, listed });
+        tree.user.insert(user.id, UserEntry { user, entitlements, keys: OwnedKeys::default() });
     }
 
-    pub(super) fn add_key(&self, stored: StoredKey) {
-        let StoredKey { key, secrets, bucket } = stored;
+    fn add_key(&self, stored: StoredKey) {
         let mut guard = self.write();
         let tree = &mut *guard;
-        let (Some(org), Some(user)) = (tree.org.get_mut(&key.org), tree.user.get_mut(&key.user)) else { return };
-        let quota = tree.defaults.quota.in_force(key.quota);
-        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
-        let digest = secrets.current;
-        let record =
-            Arc::new(KeyRecord::new(&key, Arc::clone(&org.record), &user.entitlements, secrets, quota, bucket));
-        let position = KeyPosition::from(&key);
-        org.keys.insert(position, Arc::clone(&record));
-        user.keys.insert(key.id, Arc::clone(&record));
-        org.listed.add(position, &record);
-        user.listed.add(position, &record);
-        tree.key.insert(key.id, Arc::clone(&record));
-        self.by_digest.insert(digest, record);
+        let (org, user) = (stored.key.org, stored.key.user);
+        let Some(record) = tree.new_record(stored) else { return };
+        for keys in tree.owned_keys(org, user).into_iter().flatten() {
+            keys.add(Arc::clone(&record));
+        }
+        tree.key.insert(ById(Arc::clone(&record)));
+        self.by_digest.insert(ByDigest(record));
     }
 
     /// Adds a digest that the key had before its last rotation.
     pub(super) fn add_replaced_digest(&self, digest: KeyDigest, key: KeyId) {
         self.with_key(key, |record| {
             record.add_replaced_digest(digest);
-            self.by_digest.insert(digest, Arc::clone(record));
+            self.by_other_digest.insert(digest, Arc::clone(record));
         });
     }
 
@@ -264,8 +241,9 @@ impl Directory {
         let Some(org) = tree.org.get(&entry.user.org) else { return };
         change(&mut entry.user);
         let removed = entry.user.removed.is_some();
-        entry.entitlements = UserEntitlements::new(user, &org.record, &entry.user.permissions, removed);
-        for key in entry.keys.values() {
+        let org = Arc::clone(&org.record);
+        entry.entitlements = Arc::new(UserEntitlements::new(user, org, &entry.user.permissions, removed));
+        for key in entry.keys.iter() {
             key.apply_user(&entry.entitlements);
         }
     }
@@ -282,6 +260,23 @@ impl Directory {
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
         self.tree.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tree {
+    /// The record of a key, which is in no index yet; none when its user is not known.
+    fn new_record(&self, stored: StoredKey) -> Option<Arc<KeyRecord>> {
+        let entitlements = Arc::clone(&self.user.get(&stored.key.user)?.entitlements);
+        let quota = self.defaults.quota.in_force(stored.key.quota);
+        let full = || Bucket::full(quota, stored.key.created);
+        let bucket = stored.bucket.map_or_else(full, |(bucket, per)| bucket.convert(per, quota));
+        Some(Arc::new(KeyRecord::new(stored, entitlements, quota, bucket)))
+    }
+
+    /// The keys of an organization and those of a user.
+    fn owned_keys(&mut self, org: OrgId, user: UserId) -> [Option<&mut OwnedKeys>; 2] {
+        let of_org = self.org.get_mut(&org).map(|entry| &mut entry.keys);
+        [of_org, self.user.get_mut(&user).map(|entry| &mut entry.keys)]
     }
 }
 

@@ -23,9 +23,10 @@ pub(super) struct Secrets {
 }
 
 /// Entitlements of a user, which all keys of the user share.
-#[derive(Clone)]
 pub(super) struct UserEntitlements {
-    pub(super) permissions: Arc<[Permission]>,
+    pub(super) user: UserId,
+    pub(super) org: Arc<OrgRecord>,
+    pub(super) permissions: Box<[Permission]>,
     /// Header values that all keys of the user share.
     headers: PrincipalHeaders,
     pub(super) removed: bool,
@@ -37,9 +38,9 @@ impl Secrets {
         Self { current, replaced: Vec::new(), previous: None, rotated: None, previous_until: None }
     }
 
-    /// Returns true when a secret with this digest is valid at this time.
-    pub(super) fn accept(&self, digest: &KeyDigest, now: Micros) -> bool {
-        now < self.valid_until(digest)
+    /// Returns true when there ever was another digest than the current one.
+    pub(super) fn are_rotated(&self) -> bool {
+        self.rotated.is_some() || self.previous.is_some() || self.previous_until.is_some() || !self.replaced.is_empty()
     }
 
     /// The time until which a secret with this digest is valid; the epoch when it is not.
@@ -64,19 +65,16 @@ impl Secrets {
 }
 
 impl UserEntitlements {
-    pub(super) fn new(user: UserId, org: &OrgRecord, permissions: &[Permission], removed: bool) -> Self {
-        Self {
-            permissions: permissions.into(),
-            headers: PrincipalHeaders::new(user, org.id, None, permissions),
-            removed,
-        }
+    pub(super) fn new(user: UserId, org: Arc<OrgRecord>, permissions: &[Permission], removed: bool) -> Self {
+        let headers = PrincipalHeaders::new(user, org.id, None, permissions);
+        Self { user, org, permissions: permissions.into(), headers, removed }
     }
 
     /// The principal of requests with this key of the user; without a key, of requests of the user's sessions.
-    pub(super) fn principal(&self, key: Option<KeyId>, user: UserId, org: &OrgRecord) -> Arc<Principal> {
+    pub(super) fn principal(&self, key: Option<KeyId>) -> Principal {
         let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
         let headers = PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() };
         let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };
-        Arc::new(Principal { key_id: key, user_id: user, org_id: org.id, method, headers })
+        Principal { key_id: key, user_id: self.user, org_id: self.org.id, method, headers }
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::clock::Micros;
-use crate::identity::{Permission, Principal};
+use crate::identity::Principal;
+use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::refusal::Refusal;
-use crate::state::DecideRequest;
 use crate::state::bucket::Bucket;
+use crate::state::{DecideRequest, Validity};
 
-use super::entitlements::Secrets;
+use super::entitlements::{Secrets, UserEntitlements};
 
 /// Mutable part of a key.
 ///
@@ -17,13 +18,15 @@ use super::entitlements::Secrets;
 /// - `bucket` is measured in `quota`.
 /// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty keys, or with the writer.
 pub(super) struct KeyState {
-    pub(super) secrets: Secrets,
+    /// The digests of a key that was rotated; none: the record's digest is the only one.
+    pub(super) secrets: Option<Box<Secrets>>,
     pub(super) revoked: Option<Micros>,
-    pub(super) user_removed: bool,
-    pub(super) principal: Arc<Principal>,
-    pub(super) permissions: Arc<[Permission]>,
+    pub(super) entitlements: Arc<UserEntitlements>,
+    /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in use have it
+    /// in memory.
+    pub(super) principal: Option<Arc<Principal>>,
     /// The key's own quota, in place of the configured one.
-    pub(super) own_quota: Option<Quota>,
+    pub(super) own_quota: Option<Box<Quota>>,
     /// The quota in force.
     pub(super) quota: Quota,
     pub(super) bucket: Bucket,
@@ -33,6 +36,7 @@ pub(super) struct KeyState {
 }
 
 /// Usage of a key at one moment: the part that is written back to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) bucket: Bucket,
     /// The `per` that the bucket's level is measured in, in microseconds.
@@ -51,14 +55,26 @@ impl KeyState {
     }
 
     /// Authenticates the presented secret; returns the refusal when it does not stand for a user.
-    pub(super) fn authenticate(&self, request: DecideRequest<'_>) -> Option<Refusal> {
+    ///
+    /// `digest` is that of the record.
+    pub(super) fn authenticate(&self, request: DecideRequest<'_>, digest: &KeyDigest) -> Option<Refusal> {
         if self.revoked.is_some() {
             return Some(Refusal::Revoked);
         }
-        if !self.secrets.accept(request.digest, request.now) {
+        if request.now >= self.valid_until(request.digest, digest) {
             return Some(Refusal::Expired);
         }
-        self.user_removed.then_some(Refusal::UserRemoved)
+        self.entitlements.removed.then_some(Refusal::UserRemoved)
+    }
+
+    /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest` is that of the
+    /// record.
+    pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
+        match &self.secrets {
+            Some(secrets) => secrets.valid_until(presented),
+            None if presented == digest => Validity::FOREVER,
+            None => Micros(0),
+        }
     }
 
     /// Counts a use and all uses before it; returns false when they are counted already.

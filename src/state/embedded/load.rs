@@ -1,31 +1,28 @@
 //! Reads the state file whole, at start.
 
-use std::time::Duration;
+use std::path::Path;
 
 use rusqlite::{Connection, Row};
 
 use crate::clock::Micros;
-use crate::identity::Permission;
+use crate::identity::{OrgId, Permission};
 use crate::key::{KeyDigest, KeyId};
-use crate::quota::Quota;
-use crate::state::bucket::Bucket;
 use crate::state::cursor_secret::CursorSecret;
-use crate::state::{Defaults, Key, Org, User};
+use crate::state::{Defaults, Org, User};
 
-use super::directory::{Directory, StoredKey};
-use super::entitlements::Secrets;
-use super::sql::{count, for_each_row, invalid, micros, text, time};
-use super::{retired, session_rows};
+use super::directory::Directory;
+use super::sql::{Columns, for_each_row, invalid, micros, text, time};
+use super::stored_key::StoredKey;
+use super::{load_keys, retired, session_rows, usage_blocks};
 
 /// Reads the whole directory, with its sessions.
-pub(super) fn load(connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
-    let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
+pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
+    let keys: i64 = connection.query_row("SELECT count(*) FROM keys WHERE retired IS NULL", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
-    let users = "SELECT * FROM users ORDER BY rowid";
+    let users = "SELECT id, org, email, permissions, created, removed FROM users ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
-    let keys = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user WHERE keys.retired IS NULL";
-    for_each_row(connection, keys, |row| key(row).map(|key| directory.add_key(key)))?;
+    load_keys::load(path, connection, &directory)?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
@@ -56,19 +53,32 @@ pub(super) fn read_retired(
     connection: &Connection,
     id: Option<KeyId>,
 ) -> rusqlite::Result<Vec<(StoredKey, Vec<KeyDigest>)>> {
-    let query = "SELECT keys.*, users.org FROM keys JOIN users ON users.id = keys.user
-                 WHERE keys.retired IS NOT NULL AND (?1 IS NULL OR keys.id = ?1) ORDER BY keys.rowid";
-    let mut query = connection.prepare(query)?;
+    let query = format!(
+        "SELECT {}, users.org, usage.content FROM keys JOIN users ON users.id = keys.user
+           LEFT JOIN usage ON usage.block = keys.rowid / {}
+          WHERE keys.retired IS NOT NULL AND (?1 IS NULL OR keys.id = ?1) ORDER BY keys.rowid",
+        load_keys::COLUMNS,
+        usage_blocks::KEYS_PER_BLOCK
+    );
+    let mut query = connection.prepare(&query)?;
     let mut rows = query.query([id.map(|id| id.as_str().to_owned())])?;
     let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let stored = key(row)?;
+        let Some(stored) = retired_key(row)? else { continue };
         let digests = replaced.query_map([stored.key.id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
         let digests = digests.collect::<rusqlite::Result<_>>()?;
         found.push((stored, digests));
     }
     Ok(found)
+}
+
+fn retired_key(row: &Row<'_>) -> rusqlite::Result<Option<StoredKey>> {
+    let org: OrgId = text(row, "org")?;
+    let block: Option<Vec<u8>> = row.get("content")?;
+    let number = row.get(0)?;
+    let usage = block.and_then(|block| usage_blocks::read_entry(&block, number));
+    load_keys::key(row, usage, |_| Some(org))
 }
 
 fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
@@ -83,59 +93,16 @@ fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
 }
 
 fn user(row: &Row<'_>) -> rusqlite::Result<User> {
-    let permissions: String = row.get("permissions")?;
+    let mut columns = Columns::new(row);
+    let (id, org, email) = (columns.text()?, columns.text()?, columns.value()?);
+    let permissions: String = columns.value()?;
     let permissions = permissions.split(',').filter(|permission| !permission.is_empty()).map(str::parse::<Permission>);
     Ok(User {
-        id: text(row, "id")?,
-        org: text(row, "org")?,
-        email: row.get("email")?,
+        id,
+        org,
+        email,
         permissions: permissions.collect::<Result<_, _>>().map_err(|error| invalid(row, "permissions", error))?,
-        created: time(row, "created")?.unwrap_or_default(),
-        removed: time(row, "removed")?,
+        created: columns.time()?.unwrap_or_default(),
+        removed: columns.time()?,
     })
-}
-
-fn key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
-    let key = Key {
-        id: text(row, "id")?,
-        org: text(row, "org")?,
-        user: text(row, "user")?,
-        name: row.get("name")?,
-        imported: row.get("imported")?,
-        session_quota_key: row.get("seat")?,
-        created: time(row, "created")?.unwrap_or_default(),
-        rotated: time(row, "rotated")?,
-        previous_until: time(row, "previous_until")?,
-        revoked: time(row, "revoked")?,
-        quota: quota(row)?,
-        last_used: time(row, "last_used")?,
-        uses: count(row, "uses")?.unwrap_or_default(),
-    };
-    let secrets = secrets(row, &key)?;
-    Ok(StoredKey { key, secrets, bucket: bucket(row)? })
-}
-
-fn secrets(row: &Row<'_>, key: &Key) -> rusqlite::Result<Secrets> {
-    let previous: Option<[u8; 32]> = row.get("previous")?;
-    // An overlap that was over when the rotation began is none: the replaced secret never was valid beside the new one.
-    let until = key.previous_until.filter(|until| Some(*until) > key.rotated);
-    Ok(Secrets {
-        current: KeyDigest::from_bytes(row.get("digest")?),
-        replaced: Vec::new(),
-        previous: previous.map(KeyDigest::from_bytes).zip(until),
-        rotated: key.rotated,
-        previous_until: key.previous_until,
-    })
-}
-
-fn quota(row: &Row<'_>) -> rusqlite::Result<Option<Quota>> {
-    let Some(requests) = row.get("requests")? else { return Ok(None) };
-    let per = Duration::from_secs(count(row, "per")?.unwrap_or_default());
-    let quota = Quota { requests, per, burst: row.get("burst")?, strict: false };
-    quota.validate().map(Some).map_err(|error| invalid(row, "requests", error))
-}
-
-fn bucket(row: &Row<'_>) -> rusqlite::Result<Option<(Bucket, u64)>> {
-    let (level, at, per): (Option<i64>, _, _) = (row.get("level")?, time(row, "level_at")?, count(row, "level_per")?);
-    Ok(level.zip(at).zip(per).map(|((level, at), per)| (Bucket { level, at }, per)))
 }

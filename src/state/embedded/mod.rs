@@ -2,9 +2,9 @@
 //!
 //! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key_record`).
 //! - A change is committed to the file, then applied to memory, then acknowledged (`writer`).
-//! - The usage of a key (bucket, Last Used, number of uses) is written back each second and at the end. Uses that a crash
-//!   kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills a
-//!   bucket.
+//! - The usage of a key (bucket, Last Used, number of uses) is written back at checkpoints and at the end. Uses that a
+//!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills
+//!   a bucket. Until a journal is followed ([`Embedded::follow_journal`]), usage is written back each second.
 //! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
 //! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
 
@@ -22,9 +22,12 @@ use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, St
 
 mod org_record;
 mod entitlements;
+mod stored_key;
 mod key_state;
 mod key_record;
-mod listed_keys;
+mod key_views;
+mod key_index;
+mod owned_keys;
 mod sessions;
 mod directory;
 mod revocations;
@@ -34,13 +37,16 @@ mod state_file;
 mod file_reserve;
 mod tickets;
 mod session_rows;
-mod usage_rows;
+mod usage_blocks;
 mod key_creation;
 mod retired;
 mod changes;
+mod load_keys;
 mod load;
 mod operation;
 mod writer;
+mod checkpoint;
+mod checkpoint_schedule;
 mod write_back;
 
 use directory::Directory;
@@ -48,6 +54,7 @@ use file_reserve::FileReserve;
 use state_file::Lock;
 use writer::Writer;
 
+pub use checkpoint_schedule::JournalProgress;
 pub use open_error::OpenError;
 pub use org_record::Permit;
 
@@ -114,7 +121,7 @@ impl Embedded {
         let connection = state_file::open(path)?;
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
-        let directory = Arc::new(load::load(&connection, settings.defaults()).map_err(sqlite)?);
+        let directory = Arc::new(load::load(path, &connection, settings.defaults()).map_err(sqlite)?);
         let reserve = FileReserve::new(path, &connection);
         let writer = Writer::start(connection, reserve, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
@@ -137,6 +144,12 @@ impl Embedded {
         let mut uses = uses.to_vec();
         uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
         self.directory.replay(&uses)
+    }
+
+    /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress` returns
+    /// none. Call after the replay.
+    pub fn follow_journal(&self, progress: impl Fn() -> Option<JournalProgress> + Send + 'static) {
+        self.writer.follow_journal(Box::new(progress));
     }
 
     /// Decides one request: all or nothing. See [`super::State::decide`].
@@ -209,7 +222,7 @@ impl Embedded {
     /// The key that has, or had, this digest.
     pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
         let retired = || self.directory.retired.find(digest).map(|key| key.id);
-        self.directory.by_digest(digest).map(|record| record.id).or_else(retired)
+        self.directory.by_digest(digest).map(|record| record.id()).or_else(retired)
     }
 
     /// One key; a retired one is read from the file.

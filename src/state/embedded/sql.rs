@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
-use rusqlite::types::Type;
+use rusqlite::types::{FromSql, Type};
 use rusqlite::{Connection, Error, Params, Row};
 
 use crate::clock::Micros;
@@ -82,9 +82,42 @@ pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Micro
     Ok(row.get::<_, Option<i64>>(column)?.map(micros))
 }
 
-/// A column that holds a count.
-pub(super) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
-    Ok(time(row, column)?.map(|count| count.0))
+/// The columns of a row, read one after the other. A look-up by name would compare the names of all columns.
+pub(super) struct Columns<'a> {
+    row: &'a Row<'a>,
+    next: usize,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn new(row: &'a Row<'a>) -> Self {
+        Self { row, next: 0 }
+    }
+
+    /// The next column.
+    pub(super) fn value<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.next += 1;
+        self.row.get(self.next - 1)
+    }
+
+    /// The next column, which holds a time.
+    pub(super) fn time(&mut self) -> rusqlite::Result<Option<Micros>> {
+        Ok(self.value::<Option<i64>>()?.map(micros))
+    }
+
+    /// The next column, which holds a count.
+    pub(super) fn count(&mut self) -> rusqlite::Result<Option<u64>> {
+        Ok(self.time()?.map(|count| count.0))
+    }
+
+    /// The next column, which holds the text form of a type.
+    pub(super) fn text<T>(&mut self) -> rusqlite::Result<T>
+    where
+        T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+    {
+        let index = self.next;
+        self.next += 1;
+        parse_text(self.row, index)
+    }
 }
 
 /// A column that holds the text form of a type.
@@ -92,8 +125,15 @@ pub(super) fn text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<T
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
 {
-    let text = row.get_ref(column)?.as_str().map_err(|error| invalid(row, column, error))?;
-    text.parse().map_err(|error| invalid(row, column, error))
+    parse_text(row, row.as_ref().column_index(column)?)
+}
+
+fn parse_text<T>(row: &Row<'_>, index: usize) -> rusqlite::Result<T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    let text = row.get_ref(index)?.as_str().map_err(|error| invalid_at(index, error))?;
+    text.parse().map_err(|error| invalid_at(index, error))
 }
 
 /// The error for a column with a value that is not valid for its type.
@@ -102,7 +142,10 @@ pub(super) fn invalid(
     column: &str,
     error: impl std::error::Error + Send + Sync + 'static,
 ) -> rusqlite::Error {
-    let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
+    invalid_at(row.as_ref().column_index(column).unwrap_or(usize::MAX), error)
+}
+
+fn invalid_at(index: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
 }
 

@@ -16,7 +16,7 @@ use super::open_error::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 5] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS];
+const MIGRATIONS: [&str; 6] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS, USAGE];
 /// The version that all migrations lead to.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -83,6 +83,11 @@ CREATE INDEX replaced_key ON replaced (key);
 ALTER TABLE sessions ADD COLUMN email TEXT NOT NULL DEFAULT '';
 UPDATE sessions SET email = json_extract(record, '$.email');
 CREATE INDEX sessions_email ON sessions (email);
+";
+
+/// A block has the usage of keys with consecutive rows, in place of the columns of their rows (`usage_blocks`).
+const USAGE: &str = "
+CREATE TABLE usage (block INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
 ";
 
 /// The exclusive right to a state file, released on drop.

@@ -4,49 +4,83 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 
+use super::checkpoint::{Checkpoint, Round};
 use super::file_reserve::Demand;
-use super::writer::{Round, SESSION_INTERVAL, WriterThread};
-use super::{retired, session_rows, usage_rows};
+use super::writer::{SESSION_INTERVAL, WriterThread};
+use super::{checkpoint, retired, session_rows, usage_blocks};
 
 /// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
 /// the two for longer than this on a machine that still serves.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Keys written back in one transaction: changes wait for it, so it should take a fraction of a second.
-const KEYS_PER_ROUND: usize = 50_000;
 
 impl WriterThread {
-    /// Writes back the usage of dirty keys, [`KEYS_PER_ROUND`] at most.
-    pub(super) fn write_back(&mut self) -> Round {
-        if self.pending.is_empty() {
-            self.taken_at = clock::now();
-            self.pending = self.directory.dirty.take(std::mem::take(&mut self.pending));
+    /// Goes on with a checkpoint that is not complete, and begins the next one when it is due.
+    pub(super) fn write_back_due(&mut self) -> Round {
+        if !self.checkpoint.pending.is_empty() || self.schedule.begin_if_due(Instant::now()) {
+            self.write_back()
+        } else {
+            Round::Complete
         }
-        if self.pending.is_empty() {
+    }
+
+    /// Writes back the usage of dirty keys, of some blocks at most.
+    fn write_back(&mut self) -> Round {
+        if self.checkpoint.pending.is_empty() {
+            let emptied = std::mem::take(&mut self.checkpoint.pending);
+            self.checkpoint.taken_at = clock::now();
+            self.checkpoint.pending = self.directory.dirty.take(emptied);
+            self.checkpoint.is_sorted = false;
+        }
+        if self.checkpoint.pending.is_empty() {
             return Round::Complete;
         }
-        let rest = self.pending.len().saturating_sub(KEYS_PER_ROUND);
-        let used = self.pending[rest..].iter().map(|record| (record.id, record.take_usage()));
-        // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
-        // reads the clock before it marks its key dirty, hence the margin.
-        let counted_up_to = (rest == 0).then(|| self.taken_at.before(MARGIN));
-        let checked = self.reserve.check(&self.connection, Demand::Usage);
-        match checked.and_then(|()| usage_rows::write_back(&mut self.connection, used, counted_up_to)) {
-            Ok(()) => self.finish_round(rest),
+        match self.write_round() {
+            Ok(0) => self.finish_round(Round::Complete),
+            Ok(_) => self.finish_round(Round::More),
             Err(error) => self.fail_round(&error),
         }
     }
 
-    fn finish_round(&mut self, rest: usize) -> Round {
-        self.pending.truncate(rest);
-        if std::mem::take(&mut self.failing) {
+    /// Returns the number of keys that are left.
+    fn write_round(&mut self) -> rusqlite::Result<usize> {
+        self.reserve.check(&self.connection, Demand::Usage)?;
+        self.sort_pending()?;
+        let Checkpoint { pending, taken_at, .. } = &mut self.checkpoint;
+        let rest = checkpoint::round_start(pending);
+        let used: Vec<_> = pending[rest..].iter().rev().map(|record| (record.row(), record.take_usage())).collect();
+        // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
+        // reads the clock before it marks its key dirty, hence the margin.
+        let counted_up_to = (rest == 0).then(|| taken_at.before(MARGIN));
+        usage_blocks::write(&mut self.connection, &used, counted_up_to)?;
+        pending.truncate(rest);
+        Ok(rest)
+    }
+
+    /// Sorts the pending keys by their rows, which are looked up for keys that were created by this process.
+    fn sort_pending(&mut self) -> rusqlite::Result<()> {
+        let Checkpoint { pending, is_sorted, .. } = &mut self.checkpoint;
+        if !*is_sorted {
+            for record in pending.iter().filter(|record| record.row() == 0) {
+                record.set_row(usage_blocks::find_row(&self.connection, record.id().as_str())?.unwrap_or(0));
+            }
+            // Every key was committed before it could be used, so none is left out.
+            pending.retain(|record| record.row() != 0);
+            pending.sort_unstable_by_key(|record| std::cmp::Reverse(record.row()));
+            *is_sorted = true;
+        }
+        Ok(())
+    }
+
+    fn finish_round(&mut self, round: Round) -> Round {
+        if std::mem::take(&mut self.checkpoint.failing) {
             tracing::info!("usage of keys is written back to the state file again");
         }
-        if rest == 0 { Round::Complete } else { Round::More }
+        round
     }
 
     /// Leaves pending what was to be written, for the next round. Logs the first of a series of failures.
     fn fail_round(&mut self, error: &rusqlite::Error) -> Round {
-        if !std::mem::replace(&mut self.failing, true) {
+        if !std::mem::replace(&mut self.checkpoint.failing, true) {
             tracing::error!(%error, "cannot write usage back to the state file; retrying each second");
         }
         Round::Failed

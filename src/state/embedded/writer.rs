@@ -3,8 +3,8 @@
 //! - A change is answered after it was committed and applied to memory: it is durable, and effective.
 //! - All waiting operations are committed together (group commit), in the order of their arrival; one that fails does
 //!   not undo the others.
-//! - Each second, and at the end, the usage of dirty keys is written back; each minute, and at the end, uses and expiries
-//!   of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
+//! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each minute, and at
+//!   the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -21,13 +21,15 @@ use crate::key::{KeyDigest, KeyId};
 use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError, CreationBucket};
 
-use super::directory::{Directory, StoredKey};
+use super::checkpoint::{Checkpoint, Round};
+use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
+use super::directory::Directory;
 use super::file_reserve::{Demand, FileReserve};
-use super::key_record::KeyRecord;
 use super::operation::{Operation, Reply, Request, unavailable};
+use super::stored_key::StoredKey;
 use super::{changes, key_creation, load, tickets};
 
-/// Time between write-backs of usage: few uses must be replayed from the journal after a crash.
+/// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time that they may
 /// go unused.
@@ -44,6 +46,7 @@ pub(super) struct Writer {
 #[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
 enum Message {
     Request(Request),
+    FollowJournal(ProgressProbe),
     /// Retires keys now: the time for which revoked ones are listed was set.
     Retire,
     /// Answered with retired keys: the one with this id, or all of them.
@@ -70,22 +73,11 @@ pub(super) struct WriterThread {
     pub(super) reserve: FileReserve,
     pub(super) directory: Arc<Directory>,
     receiver: Receiver<Message>,
-    /// Dirty keys taken from the directory's list and not yet written back.
-    pub(super) pending: Vec<Arc<KeyRecord>>,
-    /// Time at which `pending` was taken. Every use that marked its key dirty before is in it or written.
-    pub(super) taken_at: Micros,
-    /// The last write-back failed, and was logged.
-    pub(super) failing: bool,
+    /// The checkpoint that is being written.
+    pub(super) checkpoint: Checkpoint,
+    pub(super) schedule: CheckpointSchedule,
     /// Time of the next look for keys to retire.
     pub(super) retire_due: Instant,
-}
-
-/// Result of one round of writing back.
-#[derive(PartialEq)]
-pub(super) enum Round {
-    Complete,
-    More,
-    Failed,
 }
 
 impl Writer {
@@ -95,9 +87,9 @@ impl Writer {
         directory: Arc<Directory>,
     ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
-        let (pending, taken_at, failing) = (Vec::new(), Micros::default(), false);
+        let (checkpoint, schedule) = (Checkpoint::default(), CheckpointSchedule::new(Box::new(|| None)));
         let retire_due = Instant::now() + SESSION_INTERVAL;
-        let state = WriterThread { connection, reserve, directory, receiver, pending, taken_at, failing, retire_due };
+        let state = WriterThread { connection, reserve, directory, receiver, checkpoint, schedule, retire_due };
         let thread = thread::Builder::new().name("state-writer".into()).spawn(|| state.run())?;
         Ok(Self { sender, thread: Mutex::new(Some(thread)) })
     }
@@ -110,6 +102,12 @@ impl Writer {
     /// Removes a ticket and returns its content.
     pub(super) async fn take_ticket(&self, digest: TokenDigest, now: Micros) -> Reply {
         self.submit(Operation::TakeTicket(digest, now)).await
+    }
+
+    /// Writes usage back at checkpoints from now on, by the progress of the journal.
+    pub(super) fn follow_journal(&self, progress: ProgressProbe) {
+        // An error says that the thread has ended: there is nothing to write to any more.
+        let _ = self.sender.send(Message::FollowJournal(progress));
     }
 
     /// Retires the keys whose time is over, before the changes that are submitted later.
@@ -181,7 +179,7 @@ impl WriterThread {
             if Instant::now() >= write_back_due {
                 clock::follow_wall();
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
-                let pause = if self.write_back() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
+                let pause = if self.write_back_due() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
                 write_back_due = Instant::now() + pause;
             }
             if Instant::now() >= self.retire_due {
@@ -206,6 +204,7 @@ impl WriterThread {
         loop {
             match next {
                 Ok(Message::Request(request)) => requests.push(request),
+                Ok(Message::FollowJournal(progress)) => self.schedule = CheckpointSchedule::new(progress),
                 Ok(Message::Retire) => {
                     // At once: what was submitted before is committed first, what follows sees the keys retired.
                     self.retire_due = Instant::now();

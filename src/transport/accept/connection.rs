@@ -11,10 +11,10 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::net::TcpStream;
 
+use super::balancer::ConnectionGuards;
 use super::handshake::{self, Established, HandshakeError};
 use crate::identity::Peer;
 use crate::transport::connection_handle::ConnectionHandle;
-use crate::transport::connection_limiter::ConnectionPermit;
 use crate::transport::drain::Registration;
 use crate::transport::gauge_guard::GaugeGuard;
 use crate::transport::serving::ServeOptions;
@@ -30,7 +30,7 @@ pub(super) async fn run<S, B>(
     options: Rc<ServeOptions>,
     registration: Registration,
     service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S,
-    _held: (GaugeGuard, ConnectionPermit),
+    _held: (ConnectionGuards, GaugeGuard),
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,

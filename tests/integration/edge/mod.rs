@@ -5,6 +5,7 @@ mod pipelining;
 mod timeouts;
 mod connections;
 mod parking;
+mod balance;
 mod frames;
 mod http2_hostile;
 mod http2_requests;

@@ -1,13 +1,14 @@
 //! Embedded state: restarts, crashes, replay, and the state file.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keygate::clock::{self, Micros};
 use keygate::key::KeyId;
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
-use keygate::state::embedded::{JournaledUse, OpenError, Settings, UsedKey};
+use keygate::state::embedded::{JournalProgress, JournaledUse, OpenError, Settings, UsedKey};
 use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, revoke, rotate};
@@ -139,6 +140,80 @@ fn uses_are_written_back_while_it_runs() {
     block_on(admit(&state, &key, now));
     let written = || record(&open(crashed(dir.path()).path()), key.id).uses == 1;
     eventually("the use is written back", written);
+}
+
+#[test]
+fn checkpoint_follows_a_closed_segment_of_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (_, key) = block_on(fixture_with_key(&state));
+    let segment = Arc::new(Mutex::new(1));
+    let current = Arc::clone(&segment);
+    let progress = move || Some(JournalProgress { segment: *current.lock().unwrap(), lines: 1, lost: 0 });
+    as_embedded(&state).follow_journal(progress);
+    let written = || record(&open(crashed(dir.path()).path()), key.id).uses;
+    block_on(admit(&state, &key, clock::now()));
+    eventually("the first checkpoint has the use", || written() == 1);
+    block_on(admit(&state, &key, clock::now()));
+    assert_eq!(written(), 1, "between two checkpoints");
+    *segment.lock().unwrap() = 2;
+    eventually("the next checkpoint has the use", || written() == 2);
+}
+
+#[test]
+fn usage_of_many_keys_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = clock::now();
+    let keys: Vec<HeldKey> = block_on(async {
+        let state = open(dir.path());
+        let (fixture, first) = fixture_with_key(&state).await;
+        let mut keys = vec![first];
+        for _ in 1..250 {
+            keys.push(fixture.key(&state).await);
+        }
+        keys
+    });
+    let all = |state: &State| -> Vec<_> {
+        keys.iter().map(|key| (record(state, key.id), rate_limit_status(state, key.id, now))).collect()
+    };
+    // Of all keys in a first round, later of some keys of a block.
+    for step in [1, 2, 70] {
+        let state = open(dir.path());
+        let uses = |number: usize| number.is_multiple_of(step).then_some(1 + number % 2).unwrap_or_default();
+        for (number, key) in keys.iter().enumerate() {
+            (0..uses(number)).for_each(|_| drop(block_on(decide(&state, &key.digest, now))));
+        }
+        let before = all(&state);
+        drop(state);
+        assert_eq!(all(&open(dir.path())), before);
+    }
+}
+
+#[test]
+fn usage_of_an_older_version_is_read_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = clock::now();
+    let state = open(dir.path());
+    let (_, key) = block_on(fixture_with_key(&state));
+    block_on(admit(&state, &key, now));
+    let before = (record(&state, key.id), rate_limit_status(&state, key.id, now));
+    drop(state);
+    // Version 5 has the usage in the columns of the row.
+    let file = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
+    let (row, block): (u32, Vec<u8>) = file
+        .query_row("SELECT keys.rowid, content FROM keys, usage", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let number = |index: usize| i64::from_le_bytes(block[row as usize * 40 + index * 8..][..8].try_into().unwrap());
+    let columns = [0, 1, 2, 3, 4].map(number);
+    file.execute("UPDATE keys SET level = ?1, level_at = ?2, level_per = ?3, last_used = ?4, uses = ?5", columns)
+        .unwrap();
+    file.execute_batch("DROP TABLE usage; PRAGMA user_version = 5").unwrap();
+    drop(file);
+    let state = open(dir.path());
+    assert_eq!((record(&state, key.id), rate_limit_status(&state, key.id, now)), before);
+    assert_eq!(block_on(admit(&state, &key, now)).number, 2);
+    drop(state);
+    assert_eq!(record(&open(dir.path()), key.id).uses, 2);
 }
 
 #[test]
@@ -276,7 +351,7 @@ fn file_of_a_newer_version_is_refused_untouched() {
     };
     version(Some(99));
     let error = Embedded::open(&settings(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 5, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 6, .. }), "{error:?}");
     assert_eq!(version(None), 99);
 }
 

@@ -7,8 +7,8 @@ use super::{Directory, OrgEntry};
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 use crate::state::embedded::Embedded;
+use crate::state::embedded::key_index::ById;
 use crate::state::embedded::retired::RetiredKey;
-use crate::state::listing::KeyPosition;
 use crate::state::{Bounds, Org, User};
 
 impl Embedded {
@@ -63,21 +63,20 @@ impl Directory {
     pub(in crate::state::embedded) fn retire(&self, id: KeyId) {
         let mut guard = self.write();
         let tree = &mut *guard;
-        let Some(record) = tree.key.remove(&id) else { return };
+        let Some(ById(record)) = tree.key.take(&id) else { return };
         let key = record.view();
         if let Some(org) = tree.org.get_mut(&key.org) {
-            org.keys.remove(&KeyPosition::from(&key));
-            org.listed.remove(KeyPosition::from(&key));
+            org.keys.remove(&record);
         }
         if let Some(user) = tree.user.get_mut(&key.user) {
-            user.keys.remove(&id);
-            user.listed.remove(KeyPosition::from(&key));
+            user.keys.remove(&record);
         }
         drop(guard);
         for digest in record.digests() {
             // Known as retired before it leaves the index: a request in between is refused either way.
             self.retired.add(digest, RetiredKey { id, user: key.user, org: key.org });
             self.by_digest.remove(&digest);
+            self.by_other_digest.remove(&digest);
         }
     }
 

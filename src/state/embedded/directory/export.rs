@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use super::{Directory, StoredKey};
+use super::Directory;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
+use crate::state::embedded::stored_key::StoredKey;
 use crate::state::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
 
 impl Directory {
@@ -39,7 +40,7 @@ impl Directory {
 impl StoredKey {
     /// The whole key; `digests` are those that it had before its rotations.
     fn export(self, digests: Vec<KeyDigest>, quota: Quota) -> KeyExport {
-        let Self { key, secrets, bucket } = self;
+        let Self { key, secrets, bucket, .. } = self;
         let previous = secrets.previous.map(|(previous, _)| previous);
         let replaced = digests.into_iter().filter(|digest| Some(*digest) != previous).collect();
         let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));

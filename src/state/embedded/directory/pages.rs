@@ -45,11 +45,11 @@ impl Directory {
     /// At most `count` keys of a list behind a position.
     fn listed_keys(&self, list: KeyList, after: Option<KeyPosition>, count: usize) -> Vec<Arc<KeyRecord>> {
         let tree = self.read();
-        let listed = match list.owner {
-            Some(owner) => tree.user.get(&owner).filter(|entry| entry.user.org == list.org).map(|entry| &entry.listed),
-            None => tree.org.get(&list.org).map(|entry| &entry.listed),
+        let keys = match list.owner {
+            Some(owner) => tree.user.get(&owner).filter(|entry| entry.user.org == list.org).map(|entry| &entry.keys),
+            None => tree.org.get(&list.org).map(|entry| &entry.keys),
         };
-        listed.map(|listed| listed.read(list.newest_first, after, count)).unwrap_or_default()
+        keys.map(|keys| keys.read(list.newest_first, after, count)).unwrap_or_default()
     }
 }
 

@@ -1,0 +1,96 @@
+//! State files of any number of keys.
+
+use std::sync::Arc;
+
+use keygate::clock;
+use keygate::identity::{OrgId, UserId};
+use keygate::key::{KeyId, OrgTag, PlainKey};
+use keygate::quota::Quota;
+use keygate::state::{Change, Embedded, Key, Org, User, embedded};
+
+/// Changes handed over at once: the state commits what waits together.
+const BATCH: usize = 10_000;
+/// Keys of one user.
+const KEYS_PER_USER: usize = 100;
+
+/// A state file with keys of one organization.
+pub(crate) struct StateFile {
+    pub(crate) dir: tempfile::TempDir,
+    /// The text of each key.
+    pub(crate) keys: Vec<String>,
+    strings: usize,
+}
+
+impl StateFile {
+    pub(crate) fn new(count: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.db");
+        let settings = embedded::Settings { path, quota: Quota::DEFAULT, concurrent: 100 };
+        let state = Arc::new(Embedded::open(&settings).unwrap());
+        let tag = OrgTag::generate().unwrap();
+        let (id, created) = (OrgId::generate(), clock::now());
+        let org = Org { id, tag, name: "bench".into(), created, suspended: false, concurrent: None };
+        let mut changes = vec![Change::CreateOrg(org)];
+        let mut file = Self { dir, keys: Vec::with_capacity(count), strings: 0 };
+        let mut user = UserId::generate();
+        for number in 0..count {
+            if number % KEYS_PER_USER == 0 {
+                user = UserId::generate();
+                changes.push(Change::CreateUser(new_user(id, user)));
+            }
+            let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+            let key = new_key(plain.id(), id, user, number);
+            file.strings += key.name.len();
+            file.keys.push(plain.expose().expose().to_owned());
+            changes.push(Change::CreateKey { key, digest: plain.digest() });
+            if changes.len() >= BATCH || number + 1 == count {
+                make(&state, std::mem::take(&mut changes));
+            }
+        }
+        file
+    }
+
+    pub(crate) fn string_bytes_per_key(&self) -> f64 {
+        self.strings as f64 / self.keys.len() as f64
+    }
+}
+
+/// Makes changes, handing over all of them before the first is waited for.
+fn make(state: &Arc<Embedded>, changes: Vec<Change>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let made: Vec<_> = changes
+        .into_iter()
+        .map(|change| {
+            let state = Arc::clone(state);
+            runtime.spawn(async move { state.change(change).await })
+        })
+        .collect();
+    runtime.block_on(async {
+        for made in made {
+            made.await.unwrap().unwrap();
+        }
+    });
+}
+
+fn new_user(org: OrgId, id: UserId) -> User {
+    let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
+    User { id, org, email: id.to_string(), permissions, created: clock::now(), removed: None }
+}
+
+fn new_key(id: KeyId, org: OrgId, user: UserId, number: usize) -> Key {
+    Key {
+        id,
+        org,
+        user,
+        name: format!("key {number}"),
+        imported: false,
+        session_quota_key: false,
+        created: clock::now(),
+        rotated: None,
+        previous_until: None,
+        revoked: None,
+        quota: None,
+        last_used: None,
+        uses: 0,
+    }
+}

@@ -1,0 +1,135 @@
+//! Growth: what a start, a key in memory and a request cost as keys, routes and connections become more.
+//!
+//! `cargo bench --bench growth` measures the real binary; the instructions need valgrind. `KEYGATE_BINARY` names another
+//! build. Without `--bench`, as under `cargo test`, a small directory is tried out, without valgrind.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
+#![allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
+
+#[path = "../../tests/support/ports.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
+mod ports;
+
+mod clients;
+mod counting;
+mod directory;
+mod gateway;
+mod upstream;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use directory::StateFile;
+use gateway::Gateway;
+
+/// Sizes of a run.
+struct Sizes {
+    keys: &'static [usize],
+    routes: &'static [usize],
+    /// Requests whose instructions are counted; none: valgrind is left out.
+    counted: Option<usize>,
+    /// Rounds of each number of connections, and how long each takes.
+    rounds: (usize, Duration),
+}
+
+fn main() {
+    let sizes = match std::env::args().any(|argument| argument == "--bench") {
+        true => Sizes {
+            keys: &[10, 100_000, 1_000_000],
+            routes: &[10, 100, 1000],
+            counted: Some(3_000),
+            rounds: (10, Duration::from_secs(1)),
+        },
+        false => Sizes { keys: &[10, 300], routes: &[2, 5], counted: None, rounds: (1, Duration::from_millis(20)) },
+    };
+    let sections: &[(&str, fn(&Sizes))] = &[("keys", of_keys), ("routes", of_routes), ("connections", of_connections)];
+    // `-- routes` runs this section alone.
+    let chosen = |name: &str| std::env::args().any(|argument| argument == name);
+    let all = !sections.iter().any(|(name, _)| chosen(name));
+    sections.iter().filter(|(name, _)| all || chosen(name)).for_each(|(_, run)| run(&sizes));
+}
+
+/// Start, memory and instructions by the number of keys.
+fn of_keys(sizes: &Sizes) {
+    println!("keys       start s  resident MiB  bytes per key  of it strings  after each was used once");
+    let mut base = 0.0;
+    for keys in sizes.keys {
+        let file = StateFile::new(*keys);
+        let began = Instant::now();
+        let gateway = Gateway::start(&file, &config(1, 1), &[]);
+        let start = began.elapsed().as_secs_f64();
+        let resident = gateway.resident();
+        clients::send_each(gateway.address, file.keys.iter().take(100_000.min(*keys)));
+        let used = gateway.resident();
+        if base == 0.0 {
+            base = resident;
+        }
+        let per_key = |resident: f64| (resident - base) / *keys as f64;
+        println!(
+            "{keys:<10} {start:>7.2}  {:>12.1}  {:>13.0}  {:>13.0}  {:>24.0}",
+            resident / 1048576.0,
+            per_key(resident),
+            file.string_bytes_per_key(),
+            per_key(used),
+        );
+        drop(gateway);
+        if let Some(requests) = sizes.counted {
+            counted(&format!("{keys} keys, each request another"), &file, &config(1, 1), requests, true);
+            counted(&format!("{keys} keys, one of them used"), &file, &config(1, 1), requests, false);
+        }
+    }
+}
+
+/// Instructions by the number of routes. The request matches the last of them.
+fn of_routes(sizes: &Sizes) {
+    let file = StateFile::new(10);
+    for routes in sizes.routes {
+        match sizes.counted {
+            Some(requests) => counted(&format!("{routes} routes"), &file, &config(1, *routes), requests, false),
+            None => clients::send_each(Gateway::start(&file, &config(1, *routes), &[]).address, file.keys.iter()),
+        }
+    }
+}
+
+fn counted(name: &str, file: &StateFile, config: &str, requests: usize, each_another: bool) {
+    let counts = counting::count(file, config, requests, each_another);
+    let total: f64 = counts.iter().map(|(_, count)| count).sum();
+    let writer = counts.iter().find(|(name, _)| name == "state-writer").map_or(0.0, |(_, count)| *count);
+    println!("{name}: {total:.0} instructions a request, {writer:.0} of them of the state's writer");
+}
+
+/// Balance of two workers by the number of connections.
+fn of_connections(sizes: &Sizes) {
+    let file = StateFile::new(10);
+    let gateway = Gateway::start(&file, &config(2, 1), &[]);
+    let (rounds, time) = sizes.rounds;
+    for connections in [2, 4, 8] {
+        // The part of the busier worker in the CPU time of both: a half is best.
+        let shares: Vec<f64> = (0..rounds)
+            .map(|_| {
+                let before = gateway.worker_seconds();
+                clients::send_for(gateway.address, &file.keys[0], connections, time);
+                let after = gateway.worker_seconds();
+                let spent: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+                spent.iter().copied().fold(0.0, f64::max) / spent.iter().sum::<f64>()
+            })
+            .collect();
+        let line = shares.iter().fold(String::new(), |mut line, share| {
+            write!(line, " {:.0}", share * 100.0).unwrap();
+            line
+        });
+        println!("{connections} connections, two workers: per cent at the busier one, by round:{line}");
+    }
+}
+
+/// The configuration, but for the addresses and the paths.
+fn config(workers: usize, routes: usize) -> String {
+    let mut text =
+        format!("workers: {workers}\nlimits: {{ key: {{ requests: 1000000, per: 1s, burst: 1000000 }} }}\nroutes:\n");
+    for number in 1..routes {
+        let path = format!("/api/area{}/kind{number}/{{id}}/part", number % 7);
+        writeln!(text, "  - {{ name: route{number}, methods: [GET], path: '{path}', permission: 'queries:read' }}")
+            .unwrap();
+    }
+    text + "  - { name: queries.list, methods: [GET], path: /api/queries, permission: 'queries:read' }\n"
+}
