@@ -1,5 +1,6 @@
 //! State files of any number of keys.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use keygate::clock;
@@ -32,13 +33,18 @@ impl StateFile {
         let org = Org { id, tag, name: "bench".into(), created, suspended: false, concurrent: None };
         let mut changes = vec![Change::CreateOrg(org)];
         let mut file = Self { dir, keys: Vec::with_capacity(count), strings: 0 };
-        let mut user = UserId::generate();
+        let (mut user, mut ids) = (UserId::generate(), HashSet::with_capacity(count));
         for number in 0..count {
             if number % KEYS_PER_USER == 0 {
                 user = UserId::generate();
                 changes.push(Change::CreateUser(new_user(id, user)));
             }
-            let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+            // Of a million random ids under one tag, some are equal.
+            let mut key_id = KeyId::generate(tag).unwrap();
+            while !ids.insert(key_id) {
+                key_id = KeyId::generate(tag).unwrap();
+            }
+            let plain = PlainKey::generate(key_id).unwrap();
             let key = new_key(plain.id(), id, user, number);
             file.strings += key.name.len();
             file.keys.push(plain.expose().expose().to_owned());

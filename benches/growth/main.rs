@@ -94,8 +94,9 @@ fn of_routes(sizes: &Sizes) {
 fn counted(name: &str, file: &StateFile, config: &str, requests: usize, each_another: bool) {
     let counts = counting::count(file, config, requests, each_another);
     let total: f64 = counts.iter().map(|(_, count)| count).sum();
-    let writer = counts.iter().find(|(name, _)| name == "state-writer").map_or(0.0, |(_, count)| *count);
-    println!("{name}: {total:.0} instructions a request, {writer:.0} of them of the state's writer");
+    let thread = |start: &str| counts.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, count)| count).sum();
+    let (worker, writer): (f64, f64) = (thread("worker-"), thread("state-writer"));
+    println!("{name}: {total:.0} instructions a request; the worker {worker:.0}, the state's writer {writer:.0}");
 }
 
 /// Balance of two workers by the number of connections.
@@ -107,6 +108,8 @@ fn of_connections(sizes: &Sizes) {
         // The part of the busier worker in the CPU time of both: a half is best.
         let shares: Vec<f64> = (0..rounds)
             .map(|_| {
+                // The connections of the round before are closed by then.
+                std::thread::sleep(Duration::from_millis(200));
                 let before = gateway.worker_seconds();
                 clients::send_for(gateway.address, &file.keys[0], connections, time);
                 let after = gateway.worker_seconds();
