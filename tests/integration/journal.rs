@@ -8,6 +8,7 @@ mod request_text;
 mod segments;
 mod removal;
 mod integrity;
+mod compression;
 mod earlier_version;
 mod full_disk;
 mod reading;

@@ -118,7 +118,7 @@ fn json_tail(crc: u32) -> [u8; CRC_LENGTH] {
     tail
 }
 
-fn compact_tail(crc: u32) -> [u8; COMPACT_CRC_LENGTH] {
+pub(crate) fn compact_tail(crc: u32) -> [u8; COMPACT_CRC_LENGTH] {
     let mut tail = *b"\t........";
     tail[1..].copy_from_slice(&hexadecimal(crc));
     tail

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::segment::{self, BLOCK, Block, Point};
+use super::segment::{BLOCK, Block, Point};
+use super::source::{self, Piece};
 
 /// Reader of single lines. It keeps the last block: lines that are asked for in the order of the journal are read once.
 #[derive(Debug)]
@@ -12,12 +13,12 @@ pub(crate) struct LinesAt {
     block: Option<Block>,
     /// Offset of the first line in `piece`.
     start: u64,
-    piece: Vec<u8>,
+    piece: Piece,
 }
 
 impl LinesAt {
     pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, block: None, start: 0, piece: Vec::new() }
+        Self { directory, block: None, start: 0, piece: Piece::default() }
     }
 
     /// The line that begins at a point, without its newline; `None` when it is no longer there.
@@ -26,7 +27,7 @@ impl LinesAt {
         let block = Block { segment: at.segment, start, end: start + BLOCK };
         if self.block != Some(block) {
             self.block = None;
-            self.start = segment::read_block(&self.directory, block, &mut self.piece)?;
+            self.start = source::read_block(&self.directory, block, &mut self.piece)?;
             self.block = Some(block);
         }
         let from = at.offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());

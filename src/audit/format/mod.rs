@@ -3,7 +3,8 @@
 //! Every part of the journal reads and writes through these modules; their format is fixed, since old journals must
 //! stay readable.
 //!
-//! - [`segment`]: segment files: names, listing, and reading in blocks.
+//! - [`segment`]: segment files: names, listing, and blocks; [`source`]: reading them, plain or compressed ([`compressed`],
+//!   [`pack`]).
 //! - [`line`]: the lines of a segment; the kind and the id of a line without parsing it.
 //! - [`frame`]: the number and the checksum around each event.
 //! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them, in whatever form.
@@ -28,6 +29,9 @@ pub(crate) mod decode;
 pub(crate) mod segment_event;
 pub(crate) mod open_uses;
 pub(crate) mod segment;
+pub(crate) mod pack;
+pub(crate) mod compressed;
+pub(crate) mod source;
 pub(crate) mod seal;
 pub(crate) mod pieces;
 pub(crate) mod lines_at;

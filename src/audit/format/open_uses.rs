@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::event::OpenUse;
 use super::segment::{self, Block};
 use super::segment_event::SegmentHeader;
+use super::source::{self, Piece};
 use super::{frame, line};
 
 /// The uses that are open where a segment begins. Headers are applied in the order of the journal.
@@ -49,8 +50,11 @@ impl OpenUses {
 
 /// Reads the header of a segment; `None` when the segment is missing, empty, or begins with a damaged line.
 pub(crate) fn read_header(directory: &Path, number: u64) -> io::Result<Option<SegmentHeader<'static>>> {
-    let mut piece = Vec::new();
-    segment::read_block(directory, Block::header_of(number), &mut piece)?;
+    let mut piece = Piece::default();
+    match source::read_block(directory, Block::header_of(number), &mut piece) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+        read => read?,
+    };
     Ok(line::split_lines(&piece).next().and_then(|(_, line)| parse_header(line)))
 }
 

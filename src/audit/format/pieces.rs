@@ -10,15 +10,18 @@ use super::segment::BLOCK;
 /// segment; a longer one is damaged.
 const MAX_LINE: usize = 64 << 20;
 
-/// Calls `each` with every whole line of a file, without its newline, and with its offset. Lines longer than [`MAX_LINE`]
-/// are left out. Returns the length of the file, and whether there is a whole line in it.
-pub(crate) fn for_each_line(file: &File, mut each: impl FnMut(u64, &[u8])) -> io::Result<(u64, bool)> {
+/// Calls `each` with every whole line of a segment that `read_at` reads, without its newline, and with its offset. Lines
+/// longer than [`MAX_LINE`] are left out. Returns the length of the segment, and whether there is a whole line in it.
+pub(crate) fn for_each_line(
+    mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    mut each: impl FnMut(u64, &[u8]),
+) -> io::Result<(u64, bool)> {
     let mut piece = vec![0; BLOCK as usize];
     // The beginning of a line whose end is not read yet, and its offset.
     let (mut line, mut line_at) = (Vec::new(), 0_u64);
     let (mut at, mut whole, mut too_long) = (0, false, false);
     loop {
-        let read = match file.read_at(&mut piece, at) {
+        let read = match read_at(&mut piece, at) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,
         };
@@ -77,7 +80,7 @@ mod tests {
         }
         file.write_all(b"torn").unwrap();
         let mut found = Vec::new();
-        let read = for_each_line(&file, |at, line| found.push((at, line.len()))).unwrap();
+        let read = for_each_line(|out, at| file.read_at(out, at), |at, line| found.push((at, line.len()))).unwrap();
         assert_eq!((found, read), (expected, (at + 4, true)));
         assert_eq!(read_line(&file, 0, 3).unwrap(), b"xxx");
     }
@@ -87,7 +90,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         // A hole, as a crashed file system may leave one.
         file.set_len(MAX_LINE as u64 + 1000).unwrap();
-        let read = for_each_line(&file, |_, _| panic!("there is no line"));
+        let read = for_each_line(|out, at| file.read_at(out, at), |_, _| panic!("there is no line"));
         assert_eq!(read.unwrap(), (MAX_LINE as u64 + 1000, false));
     }
 }

@@ -1,4 +1,4 @@
-//! The digest of a closed segment.
+//! The digest of a closed segment: of its file, plain or compressed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,24 +9,58 @@ use sha2::{Digest as _, Sha256};
 use super::line::EventKind;
 use super::segment;
 use super::segment_event::Seal;
+use super::source::SegmentSource;
 
-/// Reads a segment and computes its seal; `None` when retention has removed the segment.
-pub(crate) fn compute(directory: &Path, number: u64) -> io::Result<Option<Seal<'static>>> {
-    let mut file = match File::open(segment::path(directory, number)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
+/// Bytes that are read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// Reads a segment and computes its seal; `None` when retention has removed the segment. The lines of a compressed one are
+/// counted unless their number is given.
+pub(crate) fn compute(directory: &Path, number: u64, lines: Option<u64>) -> io::Result<Option<Seal<'static>>> {
+    let open = |path| match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some),
     };
+    let (file, compressed) = match open(segment::path(directory, number))? {
+        Some(file) => (Some(file), false),
+        None => (open(segment::compressed_path(directory, number))?, true),
+    };
+    let Some(mut file) = file else { return Ok(None) };
+    let (sha256, newlines) = digest(&mut file)?;
+    let lines = match lines {
+        _ if !compressed => newlines,
+        Some(lines) => lines,
+        None => count_lines(directory, number)?,
+    };
+    Ok(Some(Seal { e: EventKind::Seal, segment: number, lines, sha256: sha256.into(), compressed }))
+}
+
+/// The digest of a file, and the number of newlines in it.
+fn digest(file: &mut File) -> io::Result<(String, u64)> {
     let mut digest = Sha256::new();
-    let mut lines = 0;
-    let mut piece = vec![0; 64 * 1024];
+    let mut newlines = 0;
+    let mut piece = vec![0; PIECE];
     loop {
         let read = file.read(&mut piece)?;
         if read == 0 {
             break;
         }
         digest.update(&piece[..read]);
-        lines += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+        newlines += memchr::memchr_iter(b'\n', &piece[..read]).count() as u64;
     }
-    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-    Ok(Some(Seal { e: EventKind::Seal, segment: number, lines, sha256 }))
+    Ok((digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), newlines))
+}
+
+fn count_lines(directory: &Path, number: u64) -> io::Result<u64> {
+    let Some(mut source) = SegmentSource::open(directory, number)? else { return Ok(0) };
+    let (mut lines, mut at, mut piece) = (0, 0, vec![0; PIECE]);
+    loop {
+        match source.read_at(&mut piece, at)? {
+            0 => return Ok(lines),
+            read => {
+                lines += memchr::memchr_iter(b'\n', &piece[..read]).count() as u64;
+                at += read as u64;
+            }
+        }
+    }
 }

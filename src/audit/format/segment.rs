@@ -1,13 +1,17 @@
-//! Segment files of a journal: names, listing, and reading in blocks.
+//! Segment files of a journal: names, listing, and blocks.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::compressed::CompressedSegment;
+
 /// Bytes of a block, the unit of the index and of reading: about a thousand records.
 pub(crate) const BLOCK: u64 = 256 * 1024;
+/// Segments in a row that one listing may miss.
+const MAX_GAP: u64 = 16;
 /// Name of the file that the writing process locks.
 pub(crate) const LOCK: &str = "lock";
 
@@ -15,9 +19,18 @@ pub(crate) const LOCK: &str = "lock";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
-    /// Bytes at the time of listing.
+    /// Bytes of its lines at the time of listing.
     pub(crate) length: u64,
-    /// Time of the last write.
+}
+
+/// The file of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) number: u64,
+    pub(crate) is_compressed: bool,
+    /// Bytes on the disk.
+    pub(crate) size: u64,
+    /// Time of the last write of a line.
     pub(crate) modified: SystemTime,
 }
 
@@ -60,6 +73,20 @@ pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:010}.jsonl"))
 }
 
+/// Path of a compressed segment.
+pub(crate) fn compressed_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:010}.jsonl.zst"))
+}
+
+/// Removes the file of a segment, plain or compressed.
+pub(crate) fn remove(directory: &Path, number: u64) -> io::Result<()> {
+    let paths = [path(directory, number), compressed_path(directory, number)];
+    for path in paths.iter().filter(|path| path.exists()) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
 /// Creates a segment, mode 0600. Empties one that a failed creation has left behind.
 pub(crate) fn create(directory: &Path, number: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -68,68 +95,72 @@ pub(crate) fn create(directory: &Path, number: u64) -> io::Result<File> {
 
 /// Lists the segments of a journal, oldest first.
 pub(crate) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
-    let mut segments = Vec::new();
+    list_from(directory, 0)
+}
+
+/// Lists the segments of a journal from this number on, oldest first.
+pub(crate) fn list_from(directory: &Path, first: u64) -> io::Result<Vec<Segment>> {
+    let files = list_files(directory)?.into_iter().filter(|file| file.number >= first);
+    let lengths = files.map(|file| {
+        let length = if file.is_compressed { compressed_length(directory, file.number)? } else { Some(file.size) };
+        Ok(length.map(|length| Segment { number: file.number, length }))
+    });
+    lengths.filter_map(io::Result::transpose).collect()
+}
+
+/// The length of a compressed segment; `None` when retention has removed it meanwhile.
+fn compressed_length(directory: &Path, number: u64) -> io::Result<Option<u64>> {
+    match CompressedSegment::open(&compressed_path(directory, number)) {
+        Ok(found) => Ok(found.map(|segment| segment.length())),
+        // It has lines, which cannot be read: whoever reads it learns so.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(1)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Lists the files of the segments of a journal, oldest first, without opening them.
+pub(crate) fn list_files(directory: &Path) -> io::Result<Vec<SegmentFile>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) else { continue };
+        let Some((number, extension)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
         let (Ok(number), Ok(metadata)) = (number.parse(), entry.metadata()) else { continue };
-        segments.push(Segment { number, length: metadata.len(), modified: metadata.modified()? });
+        if matches!(extension, "jsonl" | "jsonl.zst") {
+            let (is_compressed, size) = (extension != "jsonl", metadata.len());
+            files.push(SegmentFile { number, is_compressed, size, modified: metadata.modified()? });
+        }
     }
-    segments.sort_unstable_by_key(|segment| segment.number);
-    Ok(segments)
+    // The plain file comes first where both are there, for a moment: they have the same lines.
+    files.sort_unstable_by_key(|file| (file.number, file.is_compressed));
+    files.dedup_by_key(|file| file.number);
+    add_missed(directory, &mut files);
+    Ok(files)
+}
+
+/// Adds segments that were compressed while the directory was read: it may have shown neither file of them.
+fn add_missed(directory: &Path, files: &mut Vec<SegmentFile>) {
+    let Some(first) = files.first().map(|file| file.number) else { return };
+    let gaps = files.windows(2).map(|pair| pair[0].number + 1..pair[1].number);
+    // A longer gap has another reason.
+    let gaps = gaps.filter(|gap| gap.end - gap.start <= MAX_GAP);
+    let missed: Vec<SegmentFile> =
+        gaps.flatten().chain(first.checked_sub(1)).filter_map(|number| find_file(directory, number)).collect();
+    files.extend(missed);
+    files.sort_unstable_by_key(|file| file.number);
+}
+
+fn find_file(directory: &Path, number: u64) -> Option<SegmentFile> {
+    let paths = [(path(directory, number), false), (compressed_path(directory, number), true)];
+    paths.into_iter().find_map(|(path, is_compressed)| {
+        let metadata = fs::metadata(path).ok()?;
+        Some(SegmentFile { number, is_compressed, size: metadata.len(), modified: metadata.modified().ok()? })
+    })
 }
 
 /// Syncs the directory itself, so that the name of a new segment survives the death of the machine.
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
-}
-
-/// Reads the whole lines of a block into `piece`, and returns the offset of the first one. A segment that retention has
-/// removed reads as empty.
-pub(crate) fn read_block(directory: &Path, block: Block, piece: &mut Vec<u8>) -> io::Result<u64> {
-    piece.clear();
-    let file = match File::open(path(directory, block.segment)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(block.start),
-        file => file?,
-    };
-    // The byte before the block tells whether the block begins with a line or inside one.
-    let from = block.start.saturating_sub(1);
-    append_from_file(&file, from, block.end.saturating_sub(from), piece)?;
-    // The last line that begins in the block may end behind it: read on up to its newline.
-    while piece.last().is_some_and(|byte| *byte != b'\n')
-        && append_from_file(&file, from + piece.len() as u64, BLOCK, piece)?
-    {
-        let end = usize::try_from(block.end.saturating_sub(from)).unwrap_or(usize::MAX).saturating_sub(1);
-        if let Some(newline) = piece.iter().skip(end).position(|byte| *byte == b'\n') {
-            piece.truncate(end + newline + 1);
-        }
-    }
-    if block.start > 0 {
-        // A line that began before the block belongs to the block before it.
-        let first = piece.iter().position(|byte| *byte == b'\n').map_or(piece.len(), |newline| newline + 1);
-        piece.drain(..first);
-        return Ok(from + first as u64);
-    }
-    Ok(0)
-}
-
-/// Appends up to `length` bytes of a file to `piece`. Returns false at the end of the file.
-fn append_from_file(file: &File, from: u64, length: u64, piece: &mut Vec<u8>) -> io::Result<bool> {
-    let before = piece.len();
-    let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    piece.resize(before + length, 0);
-    let mut filled = before;
-    while filled < piece.len() {
-        match file.read_at(&mut piece[filled..], from + (filled - before) as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    piece.truncate(filled);
-    Ok(filled > before)
 }
 
 /// True when a journal with these segments reaches a point, or has reached it in a segment that retention has removed.

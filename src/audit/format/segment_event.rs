@@ -47,6 +47,9 @@ pub(crate) struct Seal<'a> {
     pub(crate) segment: u64,
     pub(crate) lines: u64,
     pub(crate) sha256: Cow<'a, str>,
+    /// The digest is that of the compressed file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) compressed: bool,
 }
 
 /// The removal of a segment by retention. It is written before the segment is removed, so that a missing segment without

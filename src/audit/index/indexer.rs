@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
@@ -69,7 +68,7 @@ impl Indexer {
             left.counts.open_uses = open_uses;
             return Ok(left);
         }
-        let segment = Segment { number: end.segment, length: end.offset, modified: SystemTime::UNIX_EPOCH };
+        let segment = Segment { number: end.segment, length: end.offset };
         let built = SegmentIndex::build(&self.directory, &segment, (self.part, counted_from), || true)?;
         Ok(built.unwrap_or_else(|| SegmentIndex::new(end.segment, self.part, open_uses)))
     }
@@ -135,7 +134,8 @@ impl Indexer {
         for segment in segments.iter().filter(|segment| unchecked.contains(&segment.number)) {
             let indexed = self.index_segment(live, segment, &proceed).unwrap_or_else(|error| {
                 tracing::debug!(%error, segment = segment.number, "cannot index a closed audit segment yet");
-                false
+                // A damaged segment stays without an index; readers report the damage.
+                error.kind() == io::ErrorKind::InvalidData
             });
             if !indexed {
                 return;

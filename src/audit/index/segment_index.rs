@@ -12,6 +12,7 @@ use crate::audit::format::event::OpenUse;
 use crate::audit::format::line;
 use crate::audit::format::open_uses::{self, OpenUses};
 use crate::audit::format::segment::{self, Point, Segment};
+use crate::audit::format::source::{self, Piece};
 
 /// The index of one segment, up to `length`.
 #[derive(Debug)]
@@ -54,12 +55,12 @@ impl SegmentIndex {
         let open = header.map(|header| OpenUses::at(directory, &header)).transpose()?.unwrap_or_default();
         let mut index = Self::new(segment.number, part, owners(open.uses.values()));
         index.counted_from = counted_from;
-        let mut piece = Vec::new();
+        let mut piece = Piece::default();
         for block in segment::blocks(segment.number, 0, segment.length) {
             if !proceed() {
                 return Ok(None);
             }
-            let start = segment::read_block(directory, block, &mut piece)?;
+            let start = source::read_block(directory, block, &mut piece)?;
             for (at, line) in line::split_lines(&piece) {
                 if let Some(event) = IndexedEvent::from_line(line) {
                     index.add(&event, start + at as u64);

@@ -2,6 +2,7 @@
 
 use super::indexed_use::KeyOwner;
 use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LateOutcome, LineRef, UsageCounts};
+use crate::audit::format::pack::{self, put};
 use crate::audit::format::segment::Point;
 use crate::identity::OrgId;
 use crate::key::KeyId;
@@ -55,14 +56,6 @@ pub(crate) fn decode(bytes: &[u8], segment: u64, select: impl Fn(&KeyOwner) -> b
     Some(counts)
 }
 
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 fn put_owner(out: &mut Vec<u8>, (org, key): &KeyOwner) {
     out.extend_from_slice(org.as_bytes());
     out.extend_from_slice(key.as_bytes());
@@ -94,15 +87,10 @@ impl Input<'_> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.bytes()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        let mut rest = pack::Input(self.rest);
+        let number = rest.number()?;
+        self.rest = rest.0;
+        Some(number)
     }
 
     fn id(&mut self) -> Option<u128> {

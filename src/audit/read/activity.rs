@@ -20,6 +20,7 @@ use crate::audit::format::line;
 use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::audit::format::source::{self, Piece};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
 use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
 use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
@@ -138,7 +139,7 @@ fn count_usage(
     let (mut counts, covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
     let parts = indexed_parts(directory, live, &segments, covered, requested)?;
     check_unindexed(parts.iter().map(|(segment, _, end)| segment.length.saturating_sub(*end)).sum())?;
-    let mut piece = Vec::new();
+    let mut piece = Piece::default();
     for (segment, part, end) in parts {
         part.into_iter().for_each(|part| counts.extend(part));
         counts.open_uses = counts.open_last_uses();
@@ -203,10 +204,10 @@ fn count_block(
     directory: &Path,
     block: Block,
     requested: &RequestedKeys,
-    piece: &mut Vec<u8>,
+    piece: &mut Piece,
     counts: &mut UsageCounts,
 ) -> io::Result<()> {
-    let start = segment::read_block(directory, block, piece)?;
+    let start = source::read_block(directory, block, piece)?;
     for (at, line) in line::split_lines(piece) {
         let is_requested = |event: &IndexedEvent| match event {
             IndexedEvent::Use(used) => requested.contains(used),

@@ -11,6 +11,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, open_uses};
 
 /// Follower of a growing journal: a position in it, and the uses that are open there.
@@ -31,7 +32,7 @@ pub struct Follower {
 impl Follower {
     /// Begins at the present end of a journal.
     pub(crate) fn at_end(directory: PathBuf, filter: Filter) -> io::Result<Self> {
-        let last = segment::list(&directory)?.last().map_or(0, |segment| segment.number);
+        let last = segment::list_files(&directory)?.last().map_or(0, |segment| segment.number);
         // Reading begins where the oldest open use did, so that its outcome finds it.
         let from = oldest_open_segment(&directory, last)?;
         let mut follower = Self {
@@ -63,10 +64,9 @@ impl Follower {
     }
 
     fn read_new_lines(&mut self, each: &mut dyn FnMut(Record)) -> io::Result<()> {
-        let segments = segment::list(&self.directory)?;
-        let mut piece = Vec::new();
-        let behind = segments.partition_point(|segment| segment.number < self.at.segment);
-        for segment in &segments[behind..] {
+        let segments = segment::list_from(&self.directory, self.at.segment)?;
+        let mut piece = Piece::default();
+        for segment in &segments {
             if segment.number > self.at.segment {
                 self.at = Point { segment: segment.number, offset: 0 };
             }
@@ -75,13 +75,13 @@ impl Follower {
         Ok(())
     }
 
-    fn read_segment(&mut self, segment: &Segment, piece: &mut Vec<u8>, each: &mut dyn FnMut(Record)) -> io::Result<()> {
+    fn read_segment(&mut self, segment: &Segment, piece: &mut Piece, each: &mut dyn FnMut(Record)) -> io::Result<()> {
         // The writer cuts off lines that a failed write left behind; what replaces them begins where the file ended.
         self.at.offset = self.at.offset.min(segment.length);
         while self.at.offset < segment.length {
             let end = segment.length.min(self.at.offset + segment::BLOCK);
             let block = Block { segment: segment.number, start: self.at.offset, end };
-            segment::read_block(&self.directory, block, piece)?;
+            source::read_block(&self.directory, block, piece)?;
             let whole = line::whole_length(piece);
             // Only a line that is still being written is left: the next poll reads it.
             if whole == 0 {

@@ -20,6 +20,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, open_uses};
 
 /// Scanner over the segments of a journal as they were listed.
@@ -29,7 +30,7 @@ pub(crate) struct RecordScanner {
     segments: Vec<Segment>,
     /// Headers that were read, by segment.
     headers: FxHashMap<u64, Rc<HeaderInfo>>,
-    piece: Vec<u8>,
+    piece: Piece,
     stop: StopSignal,
     /// Bytes read so far.
     pub(crate) bytes: u64,
@@ -80,7 +81,7 @@ struct FoundUse {
 
 impl RecordScanner {
     pub(crate) fn new(directory: PathBuf, segments: Vec<Segment>, stop: StopSignal) -> Self {
-        Self { directory, segments, headers: FxHashMap::default(), piece: Vec::new(), stop, bytes: 0 }
+        Self { directory, segments, headers: FxHashMap::default(), piece: Piece::default(), stop, bytes: 0 }
     }
 
     /// Reads the matching records whose uses are in a block, oldest first, with their positions.
@@ -171,7 +172,7 @@ impl RecordScanner {
 
     fn read_block(&mut self, block: Block) -> io::Result<u64> {
         self.stop.check()?;
-        let start = segment::read_block(&self.directory, block, &mut self.piece)?;
+        let start = source::read_block(&self.directory, block, &mut self.piece)?;
         self.bytes += self.piece.len() as u64;
         Ok(start)
     }

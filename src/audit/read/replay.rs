@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, open_uses, segment};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, UserId};
@@ -33,7 +34,7 @@ pub struct ReplayEntry {
 pub(crate) fn numbered_uses_since(directory: &Path, since: Micros) -> io::Result<Vec<ReplayEntry>> {
     let segments = segment::list(directory)?;
     let mut entries = Vec::new();
-    let mut piece = Vec::new();
+    let mut piece = Piece::default();
     for (i, segment) in segments.iter().enumerate() {
         // Everything in a segment was written before the next one was created, so an old segment is skipped whole.
         let next = segments.get(i + 1).map(|next| created_at(directory, next.number)).transpose()?.flatten();
@@ -41,7 +42,10 @@ pub(crate) fn numbered_uses_since(directory: &Path, since: Micros) -> io::Result
             continue;
         }
         for block in segment::blocks(segment.number, 0, segment.length) {
-            segment::read_block(directory, block, &mut piece)?;
+            if let Err(error) = source::read_block(directory, block, &mut piece) {
+                skip_damage(segment.number, error)?;
+                continue;
+            }
             let numbered = line::split_lines(&piece).filter_map(|(_, line)| parse_numbered_use(line));
             entries.extend(numbered.filter(|entry| entry.time >= since));
         }
@@ -59,6 +63,15 @@ fn parse_numbered_use(line: &[u8]) -> Option<ReplayEntry> {
         AuthMethod::AdminSocket => return None,
     };
     Some(ReplayEntry { by, time: begun.time, number: begun.number? })
+}
+
+/// Passes over lines of a compressed segment that cannot be read; the gateway starts without them, as without damaged lines.
+fn skip_damage(segment: u64, error: io::Error) -> io::Result<()> {
+    if error.kind() != io::ErrorKind::InvalidData {
+        return Err(error);
+    }
+    tracing::warn!(%error, segment, "uses in a damaged audit segment are not counted; run `keygate audit verify`");
+    Ok(())
 }
 
 /// The time at which a segment was created, by its header.

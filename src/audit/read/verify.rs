@@ -20,6 +20,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHeader};
+use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, frame, seal};
 use crate::audit::index::database;
 use crate::clock::Micros;
@@ -116,10 +117,13 @@ impl Verifier {
     fn check_segment(&mut self, directory: &Path, segment: &Segment, last: bool) -> io::Result<()> {
         (self.segment, self.line) = (segment.number, 0);
         self.report.segments += 1;
-        let mut piece = Vec::new();
+        let mut piece = Piece::default();
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
-            segment::read_block(directory, block, &mut piece)?;
+            if let Err(error) = source::read_block(directory, block, &mut piece) {
+                self.report_damage(segment.number, error)?;
+                continue;
+            }
             for (_, line) in line::split_lines(&piece) {
                 self.line += 1;
                 self.check_line(line);
@@ -130,6 +134,17 @@ impl Verifier {
         if (self.line == 0 && segment.length == 0 || torn > 0) && !(last && self.in_use) {
             self.report_at(segment.number, self.line + 1, "the last line is torn");
         }
+        Ok(())
+    }
+
+    /// Reports the lines of a compressed segment that cannot be read; fails with every other error.
+    fn report_damage(&mut self, segment: u64, error: io::Error) -> io::Result<()> {
+        if error.kind() != io::ErrorKind::InvalidData {
+            return Err(error);
+        }
+        // It is not known how many lines are lost.
+        self.next = None;
+        self.report_at(segment, self.line + 1, "the compressed segment is damaged, and lines cannot be read");
         Ok(())
     }
 
@@ -242,9 +257,12 @@ impl Verifier {
 
     fn check_seals(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
         for (segment, line, written) in std::mem::take(&mut self.seals) {
-            let present = segments.iter().any(|segment| segment.number == written.segment);
-            if present && seal::compute(directory, written.segment)?.is_some_and(|computed| computed != written) {
-                self.report_at(segment, line, "the sealed segment was changed");
+            if segments.iter().any(|segment| segment.number == written.segment) {
+                match seal::compute(directory, written.segment, None) {
+                    Ok(computed) if computed.as_ref().is_none_or(|computed| *computed == written) => {}
+                    Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
+                    _ => self.report_at(segment, line, "the sealed segment was changed"),
+                }
             }
         }
         Ok(())

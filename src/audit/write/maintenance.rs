@@ -1,6 +1,6 @@
 //! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
-//! It closes a segment that has become too old, seals and indexes closed segments, and removes what retention no longer
+//! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what retention no longer
 //! keeps. While writing fails, it tests for free space, so that the gateway becomes ready again without traffic.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::active_segment::ActiveSegment;
 use super::writer::JournalWriter;
-use super::{free_space, retention};
+use super::{compression, free_space, retention};
 use crate::audit::format::segment::{self, Point};
 use crate::audit::format::segment_event::Seal;
 use crate::audit::format::{frame, seal};
@@ -42,8 +42,9 @@ fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) 
             .unwrap_or_else(|error| tracing::debug!(%error, "the audit journal still cannot be written"));
         Point { segment: segment.number, offset: segment.length }
     };
-    seal_closed_segments(writer, end.segment);
-    index_closed_segments(writer, indexer, end, stop)
+    let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
+    seal_closed_segments(writer, end.segment, &proceed);
+    index_closed_segments(writer, indexer, end, &proceed)
         .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
     let space = free_space::check(writer);
     if let Err(error) = retention::remove_expired(writer, end, space, indexer) {
@@ -55,13 +56,13 @@ fn index_closed_segments(
     writer: &JournalWriter,
     indexer: &mut Indexer,
     end: Point,
-    stop: &Receiver<()>,
+    proceed: &impl Fn() -> bool,
 ) -> io::Result<()> {
     if !indexer.has_unindexed(end) {
         return Ok(());
     }
     let segments = segment::list(&writer.settings.path)?;
-    indexer.index_closed(&writer.live_index, &segments, end, || stop.try_recv() == Err(TryRecvError::Empty));
+    indexer.index_closed(&writer.live_index, &segments, end, proceed);
     indexer.add_up(&segments, end, None, clock::now());
     Ok(())
 }
@@ -87,18 +88,40 @@ fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::R
     Ok(())
 }
 
-/// Computes and appends the seals of the segments that were closed.
-fn seal_closed_segments(writer: &JournalWriter, current: u64) {
+/// Compresses and seals the segments that were closed.
+fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn() -> bool) {
     // Segments from `current` on may still be written: a header is pending before its segment is the active one.
     let closed: Vec<u64> = writer.lock_pending().unsealed.iter().copied().filter(|number| *number < current).collect();
     for number in closed {
-        match seal::compute(&writer.settings.path, number) {
-            Ok(seal) => append_seal(writer, number, seal.as_ref()),
+        match compress_and_digest(writer, number, proceed) {
+            Ok(Some(seal)) => append_seal(writer, number, seal.as_ref()),
+            Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, segment = number, "cannot read a closed audit segment to seal it; trying again");
             }
         }
     }
+}
+
+/// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when there was no time.
+fn compress_and_digest(
+    writer: &JournalWriter,
+    number: u64,
+    proceed: &impl Fn() -> bool,
+) -> io::Result<Option<Option<Seal<'static>>>> {
+    let directory = &writer.settings.path;
+    let lines = match compression::compress_segment(directory, number, proceed) {
+        Ok(Some(lines)) => Some(lines),
+        Ok(None) => return Ok(None),
+        // It was compressed before the last gateway ended, or was removed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // It stays as it is.
+        Err(error) => {
+            tracing::warn!(%error, segment = number, "cannot compress a closed audit segment; it stays uncompressed");
+            None
+        }
+    };
+    seal::compute(directory, number, lines).map(Some)
 }
 
 /// Appends the seal of a segment, or forgets a segment that was removed.

@@ -9,8 +9,8 @@
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
 //! - [`refusals`]: refusals of known keys, which are coalesced.
-//! - [`maintenance`]: the thread that rotates by age, seals, indexes, watches the [`free_space`] and, by [`retention`],
-//!   removes segments.
+//! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
+//!   the [`free_space`] and, by [`retention`], removes segments.
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
@@ -26,6 +26,7 @@ mod allocation;
 mod active_segment;
 mod writer;
 mod committer;
+mod compression;
 mod maintenance;
 mod retention;
 mod free_space;

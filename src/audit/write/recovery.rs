@@ -7,12 +7,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::active_segment::RecoveredSegment;
+use super::compression;
 use crate::audit::format::event::OpenUse;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::{self, OpenUses};
@@ -40,8 +42,11 @@ pub(crate) struct RecoveredJournal {
 
 /// Finds the end of the journal in a directory, and cuts off a torn tail.
 pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
-    let segments = segment::list(directory)?;
+    compression::remove_leftovers(directory)?;
+    let segments = segment::list_files(directory)?;
     for last in segments.iter().rev() {
+        // It is compressed only when later segments are lost, as after a power failure.
+        compression::expand_segment(directory, last.number)?;
         let path = segment::path(directory, last.number);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
         // A crash while a segment was created may leave one without a good line: the one before it is the last.
@@ -83,24 +88,27 @@ fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(Recov
     }
     // Most uses have ended by the end of the segment: of the others, the lines are read again and parsed.
     let mut begun: FxHashMap<u128, (u64, usize)> = FxHashMap::default();
-    let (length, has_line) = pieces::for_each_line(file, |at, line| {
-        // Damaged lines are skipped; a good line after them proves that they are no torn tail.
-        let Some(n) = frame::verify_line(line) else { return };
-        found.next = n + 1;
-        found.segment.length = at + line.len() as u64 + 1;
-        found.segment.has_events |= at > 0;
-        match (line::event_kind(line), line::event_id(line)) {
-            (Some(EventKind::Use | EventKind::Carried), Some(id)) => drop(begun.insert(id, (at, line.len()))),
-            (Some(EventKind::Outcome), Some(id)) => {
-                begun.remove(&id);
-                found.ended.extend(found.open.remove(&id).map(|open| open.id));
+    let (length, has_line) = pieces::for_each_line(
+        |out, at| file.read_at(out, at),
+        |at, line| {
+            // Damaged lines are skipped; a good line after them proves that they are no torn tail.
+            let Some(n) = frame::verify_line(line) else { return };
+            found.next = n + 1;
+            found.segment.length = at + line.len() as u64 + 1;
+            found.segment.has_events |= at > 0;
+            match (line::event_kind(line), line::event_id(line)) {
+                (Some(EventKind::Use | EventKind::Carried), Some(id)) => drop(begun.insert(id, (at, line.len()))),
+                (Some(EventKind::Outcome), Some(id)) => {
+                    begun.remove(&id);
+                    found.ended.extend(found.open.remove(&id).map(|open| open.id));
+                }
+                (Some(EventKind::Header), _) => found.segment.header_length = found.segment.length,
+                (Some(EventKind::Seal), _) => found.apply_seal(line),
+                (Some(EventKind::Expired), _) => found.apply_expired(line),
+                _ => {}
             }
-            (Some(EventKind::Header), _) => found.segment.header_length = found.segment.length,
-            (Some(EventKind::Seal), _) => found.apply_seal(line),
-            (Some(EventKind::Expired), _) => found.apply_expired(line),
-            _ => {}
-        }
-    })?;
+        },
+    )?;
     for (id, (at, length)) in begun {
         let line = pieces::read_line(file, at, length)?;
         if let Some(begun) = decode::use_event(&line) {

@@ -1,5 +1,6 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
+//! - Sizes are those of the files, of compressed segments that of the compressed file.
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
 //! - A segment stays until it is sealed. An open use keeps none: its beginning is written again, to the active segment.
 //! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on disk by
@@ -18,8 +19,9 @@ use super::pending::PendingLines;
 use super::writer::JournalWriter;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::segment::{self, Point, Segment};
+use crate::audit::format::segment::{self, Point, SegmentFile};
 use crate::audit::format::segment_event::{Expired, ExpiryReason};
+use crate::audit::format::source::SegmentSource;
 use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
 use crate::clock;
@@ -40,7 +42,7 @@ pub(crate) fn remove_expired(
     indexer: &mut Indexer,
 ) -> io::Result<()> {
     let current = end.segment;
-    let segments = segment::list(&writer.settings.path)?;
+    let segments = segment::list_files(&writer.settings.path)?;
     let required = oldest_unsealed(writer).min(current);
     let limits = RetentionLimits::new(writer, &segments, space);
     let first = writer.lock_pending().first_segment;
@@ -48,7 +50,7 @@ pub(crate) fn remove_expired(
     for (segment, reason) in select_expired(&segments, required, limits) {
         if segment.number >= first && bytes < BYTES_PER_ROUND {
             record_removal(writer, segment.number, reason)?;
-            bytes += segment.length;
+            bytes += segment.size;
         }
     }
     remove_recorded(writer, &segments, required.min(end.segment), (end, indexer))
@@ -61,21 +63,25 @@ fn oldest_unsealed(writer: &JournalWriter) -> u64 {
 
 /// Appends the record of a removal, and the beginnings of the uses that are open and begin in the segment.
 fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> io::Result<()> {
-    let path = segment::path(&writer.settings.path, number);
+    let directory = &writer.settings.path;
+    let mut source = SegmentSource::open(directory, number)?.ok_or(io::ErrorKind::NotFound)?;
     let open: FxHashSet<u128> = {
         let pending = writer.lock_pending();
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
     };
-    let mut next = None;
-    pieces::for_each_line(&File::open(&path)?, |_, line| {
+    let (mut next, mut lines) = (None, 0);
+    let each = |_, line: &[u8]| {
+        lines += 1;
         let begins = matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Carried));
         // Every number is read, because the last line's is wanted; a removal is rare.
         next = frame::verify_line(line).map(|n| n + 1).or(next);
         if line::event_id(line).is_some_and(|id| begins && open.contains(&id)) {
             carry_use(writer, line, number);
         }
-    })?;
-    let digest = seal::compute(&writer.settings.path, number)?;
+    };
+    let read = pieces::for_each_line(|out, at| source.read_at(out, at), each).map(drop);
+    read.or_else(|error| if error.kind() == io::ErrorKind::InvalidData { Ok(()) } else { Err(error) })?;
+    let digest = seal::compute(directory, number, Some(lines))?;
     let mut pending = writer.lock_pending();
     let before = pending.events;
     // Segments before this one that are neither there nor recorded were removed by something else.
@@ -111,7 +117,7 @@ fn append_expired(pending: &mut PendingLines, expired: &Expired<'_>) {
 /// among them.
 fn remove_recorded(
     writer: &JournalWriter,
-    segments: &[Segment],
+    segments: &[SegmentFile],
     required: u64,
     (end, indexer): (Point, &mut Indexer),
 ) -> io::Result<()> {
@@ -120,11 +126,11 @@ fn remove_recorded(
     let Some(last) = recorded.last() else { return Ok(()) };
     write_records(writer)?;
     // The usage of keys outlives the segments. If it cannot be stored, as on a full disk, making room goes first.
-    if !indexer.add_up(segments, end, Some(*last), clock::now()) {
+    if !indexer.add_up(&segment::list(&writer.settings.path)?, end, Some(*last), clock::now()) {
         tracing::debug!(segment = last, "removing audit segments whose usage could not be stored");
     }
     for number in recorded {
-        std::fs::remove_file(segment::path(&writer.settings.path, number))?;
+        segment::remove(&writer.settings.path, number)?;
         indexer.remove_segment(number);
     }
     Ok(())
@@ -157,9 +163,9 @@ struct RetentionLimits {
 }
 
 impl RetentionLimits {
-    fn new(writer: &JournalWriter, segments: &[Segment], space: Option<VolumeSpace>) -> Self {
+    fn new(writer: &JournalWriter, segments: &[SegmentFile], space: Option<VolumeSpace>) -> Self {
         let settings = &writer.settings;
-        let journal = segments.iter().map(|segment| segment.length).sum();
+        let journal = segments.iter().map(|segment| segment.size).sum();
         let by_volume = space.filter(|_| settings.retention_by_volume);
         let limit =
             by_volume.map(|space| free_space::default_limit(space, journal, settings.low_water.bytes(space.total)));
@@ -174,8 +180,12 @@ impl RetentionLimits {
 
 /// Selects the segments to remove, with the reasons. `segments` are all segments, oldest first; `required` is the oldest one
 /// that must stay.
-fn select_expired(segments: &[Segment], required: u64, limits: RetentionLimits) -> Vec<(Segment, ExpiryReason)> {
-    let mut total: u64 = segments.iter().map(|segment| segment.length).sum();
+fn select_expired(
+    segments: &[SegmentFile],
+    required: u64,
+    limits: RetentionLimits,
+) -> Vec<(SegmentFile, ExpiryReason)> {
+    let mut total: u64 = segments.iter().map(|segment| segment.size).sum();
     let mut expired = Vec::new();
     for segment in segments.iter().take_while(|segment| segment.number < required) {
         let age = limits.now.duration_since(segment.modified).unwrap_or_default();
@@ -185,7 +195,7 @@ fn select_expired(segments: &[Segment], required: u64, limits: RetentionLimits) 
         if !too_old && !too_large {
             break;
         }
-        total -= segment.length;
+        total -= segment.size;
         expired.push((*segment, if too_old { ExpiryReason::Age } else { limits.size_reason }));
     }
     expired
@@ -199,10 +209,10 @@ mod tests {
     fn oldest_segments_are_removed_first_and_required_ones_stay() {
         let now = SystemTime::now();
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let of = |number, age| Segment { number, length: 10, modified: now - hours(age) };
+        let of = |number, age| SegmentFile { number, is_compressed: false, size: 10, modified: now - hours(age) };
         let segments = [of(1, 9), of(2, 8), of(3, 2), of(4, 1)];
         let limits = |age, size| RetentionLimits { age, size, size_reason: ExpiryReason::Size, now };
-        let select_expired = |segments: &[Segment], required, limits| -> Vec<u64> {
+        let select_expired = |segments: &[SegmentFile], required, limits| -> Vec<u64> {
             select_expired(segments, required, limits).into_iter().map(|(segment, _)| segment.number).collect()
         };
         assert_eq!(select_expired(&segments, 4, limits(Some(hours(5)), None)), [1, 2]);

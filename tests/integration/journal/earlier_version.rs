@@ -134,7 +134,7 @@ fn has_json_use(path: &Path) -> bool {
 /// Every reader gives the same from the lines of an earlier version, with an index and without one.
 #[test]
 fn journal_of_an_earlier_version_is_read_like_any_other() {
-    let mixed = MixedJournal::complete();
+    let mixed = MixedJournal::complete_plain();
     let settings = &mixed.settings;
     let filters = || {
         let key = mixed.caller[2].key;

@@ -6,7 +6,7 @@ use keygate::audit::{Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses,
+    all_records, assert_intact, block_on, keep_plain, open_journal, open_reader, segment_files, settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -90,6 +90,7 @@ fn deleted_swapped_and_duplicated_lines_are_detected() {
 fn changed_or_missing_sealed_segment_is_detected() {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 2_000, ..settings(directory.path()) };
+    keep_plain(&settings);
     write_uses(&settings, 100);
     // Seals that this gateway did not write are written by the next one.
     let journal = open_journal(&settings);

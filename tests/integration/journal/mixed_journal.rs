@@ -13,7 +13,9 @@ use keygate::key::KeyId;
 use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
-use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, settings, wait_until_indexed};
+use super::support::{
+    Caller, END, block_on, export_records, keep_plain, open_journal, open_reader, settings, wait_until_indexed,
+};
 
 pub const HOUR: u64 = 3_600_000_000;
 
@@ -88,7 +90,18 @@ impl MixedJournal {
 
     /// Writes all 6000 uses and closes the journal.
     pub fn complete() -> Self {
-        let mut mixed = Self::new();
+        Self::new().write_all()
+    }
+
+    /// The same in segments that stay uncompressed.
+    pub fn complete_plain() -> Self {
+        let mixed = Self::new();
+        keep_plain(&mixed.settings);
+        mixed.write_all()
+    }
+
+    fn write_all(self) -> Self {
+        let mut mixed = self;
         let journal = open_journal(&mixed.settings);
         block_on(async {
             drop(mixed.write(&journal, 6000).await);

@@ -8,11 +8,16 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::earlier_version::rewrite_as_earlier_version;
-use super::support::{assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses};
+use super::support::{
+    assert_intact, block_on, keep_plain, open_journal, open_reader, segment_files, settings, write_uses,
+};
 use crate::support::eventually;
 
+/// Small segments that stay uncompressed, so that their sizes are known.
 fn small_segments(directory: &Path) -> Settings {
-    Settings { segment_size: 2_000, ..settings(directory) }
+    let settings = Settings { segment_size: 2_000, ..settings(directory) };
+    keep_plain(&settings);
+    settings
 }
 
 fn verify(settings: &Settings) -> VerifyReport {

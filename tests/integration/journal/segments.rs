@@ -8,8 +8,8 @@ use keygate::audit::{Filter, Journal, Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, export_records, open_journal, segment_files, settings,
-    write_uses,
+    Caller, END, all_records, assert_intact, block_on, export_records, keep_plain, open_journal, segment_files,
+    settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -17,6 +17,7 @@ use crate::support::eventually;
 fn segments_close_by_size_and_age_and_old_ones_are_removed() {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 10_000, retention_size: Some(30_000), ..settings(directory.path()) };
+    keep_plain(&settings);
     let journal = open_journal(&settings);
     block_on(async {
         for _ in 0..200 {
@@ -101,6 +102,7 @@ fn open_use_pins_no_segment_and_its_record_is_complete() {
 fn headers_do_not_repeat_open_uses_and_close_no_segment() {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 50_000, ..settings(directory.path()) };
+    keep_plain(&settings);
     let journal = open_journal(&settings);
     let open: Vec<_> = block_on(async {
         let mut open = Vec::new();

@@ -107,9 +107,34 @@ pub fn assert_intact(settings: &Settings) -> VerifyReport {
 
 pub fn segment_files(settings: &Settings) -> Vec<PathBuf> {
     let files = fs::read_dir(&settings.path).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
+    let is_segment = |path: &PathBuf| [".jsonl", ".jsonl.zst"].iter().any(|end| path.to_str().unwrap().ends_with(end));
+    let mut files: Vec<PathBuf> = files.filter(is_segment).collect();
     files.sort();
+    // Both are there for a moment.
+    files.dedup_by_key(|path| segment_number(path));
     files
+}
+
+/// The number of the segment in a file.
+pub fn segment_number(path: &Path) -> u64 {
+    path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse().unwrap()
+}
+
+/// Keeps segments from being compressed, as versions before left them.
+pub fn keep_plain(settings: &Settings) {
+    fs::create_dir_all(&settings.path).unwrap();
+    for number in 1..200 {
+        // A directory has the name of the file.
+        fs::create_dir(settings.path.join(format!("{number:010}.jsonl.zst.tmp"))).unwrap();
+    }
+}
+
+/// Waits until a running gateway has compressed all closed segments.
+pub fn wait_until_compressed(settings: &Settings) {
+    let is_plain = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "jsonl");
+    crate::support::eventually("all closed segments are compressed", || {
+        segment_files(settings).iter().filter(is_plain).count() <= 1
+    });
 }
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 use super::group::RefusalGroup;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{frame, segment};
 use crate::audit::index::IndexedUse;
 use crate::audit::write::completion::BatchResult;
@@ -81,11 +82,11 @@ fn find_written(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> std::io
     let directory = &writer.settings.path;
     let sought: FxHashSet<u128> = groups.iter().map(|group| group.event.id.as_u128()).collect();
     let first = groups.iter().map(|group| group.first()).min().unwrap_or_default();
-    let (mut found, mut piece) = (FxHashSet::default(), Vec::new());
+    let (mut found, mut piece) = (FxHashSet::default(), Piece::default());
     for segment in segment::list(directory)?.iter().rev() {
         let mut created = None;
         for block in segment::blocks(segment.number, 0, segment.length) {
-            segment::read_block(directory, block, &mut piece)?;
+            source::read_block(directory, block, &mut piece)?;
             if block.start == 0 {
                 created = created_at(&piece);
             }
