@@ -87,8 +87,8 @@ enum Pause {
 }
 
 impl Driver<'_> {
-    /// Drives the connection to its end.
-    pub(super) async fn run<S, B>(mut self, mut parked: Parked<S>) -> End
+    /// Drives a connection to its end. While it is served, `parked` is empty.
+    pub(super) async fn run<S, B>(&mut self, parked: &mut Option<Parked<S>>) -> End
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
         B: Body<Data = Bytes> + 'static,
@@ -98,9 +98,10 @@ impl Driver<'_> {
             if let Some(expired) = self.wait().await {
                 return End::Expired(expired);
             }
+            let Some(idle) = parked.take() else { return End::Closed };
             // On the heap, so that a parked connection has no room for it.
-            match Box::pin(self.serve(parked)).await {
-                ControlFlow::Continue(silent) => parked = silent,
+            match Box::pin(self.serve(idle)).await {
+                ControlFlow::Continue(silent) => *parked = Some(silent),
                 ControlFlow::Break(end) => return end,
             }
         }

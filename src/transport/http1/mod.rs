@@ -27,7 +27,7 @@ mod state;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -75,10 +75,11 @@ pub(super) async fn run<S, B>(
     let gate = HeadGate::new(Rc::clone(&state), head_limits(settings));
     let (exchange_state, exchange_slot) = (Rc::clone(&state), upgrade_slot.clone());
     let begin = move |version: Version| Http1Exchange::begin(&exchange_state, &exchange_slot, version);
-    let parked = Parked { io: InspectedStream::new(stream.clone(), gate), service: TrackedService { service, begin } };
+    let mut parked =
+        Some(Parked { io: InspectedStream::new(stream.clone(), gate), service: TrackedService { service, begin } });
     let watchdog = Watchdog::new(settings);
-    let driver = Driver { stream: &stream, state: &state, registration, options, upgrade_slot, watchdog };
-    let expired = match until_reset(&state, driver.run(parked)).await {
+    let mut driver = Driver { stream: &stream, state: &state, registration, options, upgrade_slot, watchdog };
+    let expired = match until_reset(&state, pin!(driver.run(&mut parked))).await {
         End::Upgraded(hook, prefix) if !state.is_reset() => {
             hook(upgraded(prefix, stream.clone())).await;
             return if state.is_reset() {
@@ -91,13 +92,12 @@ pub(super) async fn run<S, B>(
     if let Some(expired) = expired {
         expired.count(&options.timeouts);
     }
-    // The library's half is gone before the last bytes are written. On the heap, because few connections have any.
+    // On the heap, because few connections have last bytes. Before they are written, the library's half is gone.
     Box::pin(end(stream, options, &state, expired)).await;
 }
 
 /// Polls a driven connection until it ends, or until the service asks for a reset.
-async fn until_reset(state: &Http1State, driven: impl Future<Output = End>) -> End {
-    let mut driven = pin!(driven);
+async fn until_reset(state: &Http1State, mut driven: Pin<&mut impl Future<Output = End>>) -> End {
     poll_fn(|cx| state.set_task(cx)).await;
     // Nothing more is read or written after a reset, whatever is ready.
     poll_fn(|cx| if state.is_reset() { Poll::Ready(End::Closed) } else { driven.as_mut().poll(cx) }).await

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::Response;
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::state::{Http2State, StreamState};
 use crate::transport::reset::ResetHandle;
@@ -31,7 +32,9 @@ impl Http2Exchange {
 
 impl ExchangeGuard for Http2Exchange {
     /// GOAWAY announces the end of a connection, not the response's head.
-    fn inspect_response<B>(&self, _response: &mut Response<B>) {}
+    fn inspect_response<B>(&self, response: &mut Response<B>) {
+        copy_values(response.headers_mut());
+    }
 
     /// The HTTP library polls the body only when the stream's flow-control window has room.
     fn poll_room(&self, _cx: &mut Context<'_>) -> Poll<()> {
@@ -49,5 +52,49 @@ impl ExchangeGuard for Http2Exchange {
 impl Drop for Http2Exchange {
     fn drop(&mut self) {
         self.state.activity.end_exchange();
+    }
+}
+
+/// Copies the values of a head into one buffer of its own.
+///
+/// The HTTP library's table of sent fields (RFC 7541, section 2.3.2) keeps values as long as the connection lasts. Those
+/// of an upstream are slices of the buffer that its response was read into: 8 KiB, which each of them would keep, too.
+fn copy_values(headers: &mut HeaderMap) {
+    let mut buffer = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    for value in headers.values_mut() {
+        buffer.extend_from_slice(value.as_bytes());
+        // The bytes of a value are valid as a value.
+        if let Ok(mut copy) = HeaderValue::from_maybe_shared(buffer.split().freeze()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::header::{CONTENT_TYPE, SET_COOKIE};
+
+    use super::*;
+
+    #[test]
+    fn copied_values_are_equal_and_keep_no_buffer_of_the_upstream() {
+        let read = Bytes::from(b"text/plaina=1b=2".to_vec());
+        let mut secret = HeaderValue::from_maybe_shared(read.slice(13..)).unwrap();
+        secret.set_sensitive(true);
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_maybe_shared(read.slice(..10)).unwrap());
+        headers.append(SET_COOKIE, HeaderValue::from_maybe_shared(read.slice(10..13)).unwrap());
+        headers.append(SET_COOKIE, secret);
+        let before = headers.clone();
+        copy_values(&mut headers);
+        assert_eq!(headers, before);
+        assert_eq!(
+            headers.get_all(SET_COOKIE).iter().map(HeaderValue::is_sensitive).collect::<Vec<_>>(),
+            [false, true]
+        );
+        drop(before);
+        assert!(read.is_unique(), "no value refers to the buffer");
     }
 }
