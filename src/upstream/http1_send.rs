@@ -26,6 +26,7 @@ pub(super) struct PooledRequest {
 }
 
 /// Result of sending a request over a pooled connection.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum PooledResult {
     /// The exchange has a response, or has failed.
     Ended(Result<UpstreamResponse, SendError>),
@@ -58,12 +59,12 @@ impl Pool {
     }
 
     /// Waits for the response to a request that was given to a pooled connection.
+    #[allow(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     pub(super) fn receive_pooled(
         &self,
         mut pooled: PooledRequest,
         options: SendOptions,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
-        // A block and not an `async fn`, which has room for its arguments twice.
         async move {
             let received = pooled.sent.wait(&pooled.deadlines, &options.upload).await;
             // Awaited behind the match, whose value would else be held meanwhile.
