@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test strict lint doc deny dist bench peers cost bench-peers counted cost-check cost-baseline fuzz screenshots check
+.PHONY: setup test strict lint doc deny dist bench peers cost bench-peers cost-check cost-baseline fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -36,12 +36,9 @@ dist:
 bench:
 	cargo bench --locked
 
-# The peers of the benchmarks, of which none may start as a service.
-PEERS = haproxy nginx libnginx-mod-http-ndk libnginx-mod-http-lua lua-resty-core lua-resty-lrucache lua-nginx-redis
-
-peers: setup
-	@missing=""; for package in $(PEERS); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
-	  [ -z "$$missing" ] || env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $$missing
+# The programs that benchmarks compare the gateway with.
+peers:
+	@sh deploy/setup.sh peers
 
 # Counts instructions, system calls, allocations and bytes for each request, of the gateway and its peers.
 cost: peers
@@ -51,21 +48,18 @@ cost: peers
 bench-peers: peers
 	cargo bench --locked --bench end_to_end -- --out $(CURDIR)/benches/figures
 
-# A build to count, for which only this crate is compiled again: optimized, with the libraries of the tests' build.
+# The build that is counted is one of its own, for which only this crate is compiled again: optimized, with the libraries of
+# the tests' build.
 COUNTED = $(foreach setting,opt-level=2 debug=false debug-assertions=false overflow-checks=false incremental=false \
   codegen-units=16,--config profile.dev.package.keygate.$(setting))
 
-counted:
-	cargo build --locked $(COUNTED) --bin keygate
-	mkdir -p target/counted && cp target/debug/keygate target/counted/keygate
-
 # Fails when a request costs more than benches/cost/baseline.json says.
-cost-check: setup counted
-	KEYGATE_BINARY=$(CURDIR)/target/counted/keygate cargo test --locked --bench cost -- --baseline
+cost-check: setup
+	cargo test --locked $(COUNTED) --bench cost -- --baseline
 
 # Writes that file, after a change that is meant to cost more, or that costs less.
-cost-baseline: setup counted
-	KEYGATE_BINARY=$(CURDIR)/target/counted/keygate cargo test --locked --bench cost -- --baseline --write
+cost-baseline: setup
+	cargo test --locked $(COUNTED) --bench cost -- --baseline --write
 
 # Takes the screenshots of the documentation: the pages of a demo, in Chromium.
 screenshots: setup
@@ -83,4 +77,4 @@ fuzz:
 	    -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
 	done
 
-check: lint doc test deny
+check: lint doc test deny cost-check

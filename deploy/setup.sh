@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the missing prerequisites of the build and the tests: on Debian as packages; elsewhere it lists them.
+# Installs the missing prerequisites of the build and the tests: on Debian as packages; elsewhere it lists them. With the
+# argument `peers`, also the programs that benchmarks compare the gateway with.
 set -eu
 
 missing=""
@@ -15,6 +16,13 @@ need chromium chromium
 need chromedriver chromium-driver
 need valgrind valgrind
 need strace strace
+if [ "${1:-}" = peers ]; then
+    need haproxy haproxy
+    need nginx nginx
+    [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
+    [ -e /usr/share/lua/5.1/resty/core.lua ] || missing="$missing lua-resty-core lua-resty-lrucache"
+    [ -e /usr/share/lua/5.1/nginx/redis.lua ] || missing="$missing lua-nginx-redis"
+fi
 # Debian packages virtual environments separately.
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 
@@ -29,7 +37,7 @@ if [ -n "$missing" ]; then
         sudo="sudo"
     fi
     $sudo apt-get update -qq
-    # RUNLEVEL=1 keeps the package from starting its Redis service: the tests start their own servers. (Under systemd, a
+    # RUNLEVEL=1 keeps packages from starting their services: the tests start their own servers. (Under systemd, a
     # policy-rc.d does this.)
     # shellcheck disable=SC2086 # one word a package
     $sudo env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing libc6-dev

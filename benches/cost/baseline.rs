@@ -16,7 +16,9 @@ use crate::{KEYS, callgrind, load, strace};
 
 /// Requests of each count.
 const REQUESTS: usize = 4_000;
-/// Rise above the baseline that fails. Counts repeat within a per cent.
+/// Counts of which the lowest of each figure is taken: what disturbs a count, such as a timer on a busy machine, raises it.
+const COUNTS: usize = 3;
+/// Rise above the baseline that fails. The lowest counts repeat within a per cent.
 const MOST_RISE: f64 = 1.03;
 /// Fall below the baseline after which it should be counted anew, so that what was won is not lost unnoticed.
 const NOTABLE_FALL: f64 = 0.97;
@@ -57,22 +59,29 @@ pub(crate) fn check(write: bool) -> bool {
 
 fn count() -> Baseline {
     let job = Job::new(KEYS, load::upstream());
-    let proxy = Proxy::start(Peer::Keygate, &job, &Setup::default());
-    let [one, many] = strace::count_both(&proxy, &job.keys[0], REQUESTS).map(|calls| calls.total());
-    drop(proxy);
-    let instructions = callgrind::count(Peer::Keygate, &job, REQUESTS);
-    let is_worker = |name: &str| name.starts_with("worker");
-    let background = instructions.threads.iter().filter(|(name, _)| !is_worker(name)).map(|(_, count)| count).sum();
+    let counts: Vec<[f64; 4]> = (0..COUNTS).map(|_| count_once(&job)).collect();
+    let lowest = |figure: usize| counts.iter().map(|figures| figures[figure]).fold(f64::INFINITY, f64::min);
     Baseline {
         about: "Counts for each request of the build that `make cost-check` counts; `make cost-baseline` writes this file. \
                 They are higher than those of the build that is deployed (`make cost`), which takes too long to build for \
                 each change."
             .to_owned(),
-        instructions: instructions.total().round(),
-        background_instructions: f64::round(background),
-        system_calls_1_connection: hundredths(one),
-        system_calls_64_connections: hundredths(many),
+        instructions: lowest(0).round(),
+        background_instructions: lowest(1).round(),
+        system_calls_1_connection: hundredths(lowest(2)),
+        system_calls_64_connections: hundredths(lowest(3)),
     }
+}
+
+/// The figures of the file, in its order.
+fn count_once(job: &Job) -> [f64; 4] {
+    let proxy = Proxy::start(Peer::Keygate, job, &Setup::default());
+    let [one, many] = strace::count_both(&proxy, &job.keys[0], REQUESTS).map(|calls| calls.total());
+    drop(proxy);
+    let instructions = callgrind::count(Peer::Keygate, job, REQUESTS);
+    let is_worker = |name: &str| name.starts_with("worker");
+    let background = instructions.threads.iter().filter(|(name, _)| !is_worker(name)).map(|(_, count)| count).sum();
+    [instructions.total(), background, one, many]
 }
 
 /// Prints all figures; returns whether none has risen too far.

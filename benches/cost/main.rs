@@ -22,6 +22,9 @@ mod load;
 #[path = "../peers/mod.rs"]
 #[allow(dead_code, reason = "the other benchmarks need more of it")]
 mod peers;
+#[path = "../../tests/support/ports.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
+mod ports;
 
 mod baseline;
 mod callgrind;

@@ -40,13 +40,17 @@ fn count(proxy: &Proxy, key: &str, connections: usize, requests: usize) -> Syste
         .spawn()
         .expect("strace is installed");
     // It says so when it has attached to all threads.
-    let mut line = String::new();
-    BufReader::new(strace.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("attached"), "{line}");
+    let (mut line, mut messages) = (String::new(), BufReader::new(strace.stderr.take().unwrap()));
+    messages.read_line(&mut line).unwrap();
+    assert!(line.contains("attached"), "strace cannot count: {line}");
     load::run_many(proxy.address, key, connections, requests);
     let interrupted = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
-    assert!(interrupted.unwrap().success() && strace.wait().is_ok());
+    assert!(interrupted.unwrap().success());
+    // Until then its messages can be written: a closed pipe would end it before it writes the counts.
+    strace.wait().unwrap();
+    drop(messages);
     let kinds = calls(&std::fs::read_to_string(&out).unwrap());
+    assert!(!kinds.is_empty(), "strace has counted nothing");
     #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
     let kinds = kinds.into_iter().map(|(kind, calls)| (kind, calls / requests as f64)).collect();
     SystemCalls { kinds }

@@ -25,6 +25,8 @@ pub(crate) struct PeerFigures {
     pub(crate) ratio: Vec<f64>,
     /// Milliseconds within which 99 of 100 requests were answered.
     pub(crate) p99: Vec<f64>,
+    /// The same, to the reference in the same round.
+    pub(crate) p99_ratio: Vec<f64>,
 }
 
 /// Starts the peers, checks them, and measures them by turns.
@@ -95,7 +97,7 @@ fn load<'a>(scenario: &Scenario, job: &'a Job, requests: usize) -> Load<'a> {
 
 impl PeerFigures {
     fn new(peer: Peer) -> Self {
-        Self { peer, cpu: Vec::new(), ratio: Vec::new(), p99: Vec::new() }
+        Self { peer, cpu: Vec::new(), ratio: Vec::new(), p99: Vec::new(), p99_ratio: Vec::new() }
     }
 
     fn round(&mut self, proxy: &Proxy, load: &Load<'_>) {
@@ -109,12 +111,12 @@ impl PeerFigures {
 
 /// Sets the ratios of all, where the reference was measured.
 fn set_ratios(peers: &mut [PeerFigures], reference: Peer) {
-    let Some(reference) = peers.iter().find(|figures| figures.peer == reference).map(|figures| figures.cpu.clone())
-    else {
-        return;
-    };
+    let Some(reference) = peers.iter().find(|figures| figures.peer == reference) else { return };
+    let (cpu, p99) = (reference.cpu.clone(), reference.p99.clone());
+    let ratios = |own: &[f64], reference: &[f64]| own.iter().zip(reference).map(|(own, other)| own / other).collect();
     for figures in peers {
-        figures.ratio = figures.cpu.iter().zip(&reference).map(|(own, reference)| own / reference).collect();
+        figures.ratio = ratios(&figures.cpu, &cpu);
+        figures.p99_ratio = ratios(&figures.p99, &p99);
     }
 }
 

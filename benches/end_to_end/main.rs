@@ -36,6 +36,7 @@ use std::time::Instant;
 use figures::Figures;
 use peers::job::Job;
 use scenario::SCENARIOS;
+use support::ports;
 
 /// Keys in the directory.
 const KEYS: usize = 10_000;

@@ -55,13 +55,13 @@ fn group(out: &mut String, figures: &Figures, top: f64) -> f64 {
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#1f2328\">{}</text>\
              <rect x=\"{NAMES}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"{color}\"/>\
              <line x1=\"{from:.1}\" y1=\"{middle}\" x2=\"{to:.1}\" y2=\"{middle}\" stroke=\"#1f2328\"/>\
-             <text x=\"{:.1}\" y=\"{}\" fill=\"#1f2328\">{median:.2} ({least:.2} to {most:.2})</text>",
+             <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#1f2328\">{median:.2} ({least:.2} to {most:.2})</text>",
             NAMES - 8.0,
             middle + 4.0,
             peer.peer.name(),
             end - NAMES,
             BAR - 3.0,
-            to.max(end) + 6.0,
+            WIDTH - 10.0,
             middle + 4.0,
         );
         y += BAR + 2.0;

@@ -10,16 +10,21 @@ use crate::figures::{Figures, PeerFigures};
 pub(crate) fn text(all: &[Figures]) -> String {
     let mut out = String::new();
     for figures in all {
-        let reference = figures.scenario.reference.name();
-        let columns = ["CPU s per 100k requests", &format!("to {reference}"), "p99, ms"];
-        writeln!(out, "{:46}{:>26}{:>26}{:>26}", figures.scenario.name, columns[0], columns[1], columns[2]).unwrap();
+        let reference = format!("to {}", figures.scenario.reference.name());
+        let columns = ["CPU s per 100k requests", &reference, "p99, ms", &reference];
+        row(&mut out, figures.scenario.name, columns.map(str::to_owned));
         for peer in &figures.peers {
-            let [cpu, ratio, p99] = [&peer.cpu, &peer.ratio, &peer.p99].map(|values| spread(values));
-            writeln!(out, "  {:44}{cpu:>26}{ratio:>26}{p99:>26}", peer.peer.name()).unwrap();
+            let values = [&peer.cpu, &peer.ratio, &peer.p99, &peer.p99_ratio];
+            row(&mut out, &format!("  {}", peer.peer.name()), values.map(|values| spread(values)));
         }
         writeln!(out).unwrap();
     }
     out
+}
+
+fn row(out: &mut String, name: &str, columns: [String; 4]) {
+    let columns: String = columns.iter().map(|column| format!("{column:>26}")).collect();
+    writeln!(out, "{name:44}{columns}").unwrap();
 }
 
 pub(crate) fn json(all: &[Figures], size: &Size) -> Value {
@@ -41,14 +46,17 @@ pub(crate) fn json(all: &[Figures], size: &Size) -> Value {
 
 fn peer(figures: &PeerFigures) -> Value {
     let summary = |values: &[f64]| {
-        let [median, least, most] = median_and_range(values)?;
-        Some(json!({ "median": median, "min": least, "max": most, "rounds": values }))
+        let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
+        let [median, least, most] = median_and_range(values)?.map(rounded);
+        let rounds: Vec<f64> = values.iter().copied().map(rounded).collect();
+        Some(json!({ "median": median, "min": least, "max": most, "rounds": rounds }))
     };
     json!({
         "name": figures.peer.name(),
         "cpu_seconds_per_100k": summary(&figures.cpu),
         "cpu_to_reference": summary(&figures.ratio),
         "p99_ms": summary(&figures.p99),
+        "p99_to_reference": summary(&figures.p99_ratio),
     })
 }
 

@@ -59,6 +59,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         requests: 4_000,
         ..LOCAL
     },
+    Scenario {
+        name: "smallest proxies, one request in flight",
+        peers: &[Peer::Direct, Peer::Hyper],
+        reference: Peer::Hyper,
+        ..LOCAL
+    },
     Scenario { name: "a new connection for each request", shape: Shape::NewConnections, requests: 10_000, ..LOCAL },
     Scenario { name: "bodies of 1 MiB, both ways", shape: Shape::Large, requests: 500, ..LOCAL },
     Scenario {

@@ -9,6 +9,7 @@ mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -117,6 +118,7 @@ async fn connection(proxy: SocketAddr, key: String, protocol: Protocol, shape: S
     };
     let mut times = Vec::with_capacity(requests);
     for _ in 0..connections {
+        let begun = Instant::now();
         match &protocol {
             Protocol::Http1 => http1::requests(&mut connect(proxy).await, &key, shape, each, &mut times).await,
             Protocol::Tls(trust) => {
@@ -126,6 +128,10 @@ async fn connection(proxy: SocketAddr, key: String, protocol: Protocol, shape: S
                 let mut connection = http2::Connection::open(connect(proxy).await, &key).await;
                 connection.requests(each, *streams, &mut times).await;
             }
+        }
+        if let (Shape::NewConnections, Some(time)) = (shape, times.last_mut()) {
+            // The time of the request includes that of its connection.
+            *time = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
         }
     }
     times

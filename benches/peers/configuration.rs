@@ -8,8 +8,12 @@ use std::process::Command;
 use super::job::{CONCURRENT, Job, NO_LIMIT};
 use super::{Frontend, Peer, Setup, minimal};
 
-/// Where Debian has nginx's module for Lua.
-pub(crate) const LUA_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_lua_module.so";
+/// Where Debian has what nginx needs for Lua and for Redis.
+pub(crate) const LUA_MODULES: [&str; 3] = [
+    "/usr/lib/nginx/modules/ngx_http_lua_module.so",
+    "/usr/share/lua/5.1/resty/core.lua",
+    "/usr/share/lua/5.1/nginx/redis.lua",
+];
 
 /// The command, and the directory of the journal or the log.
 pub(crate) fn command(
@@ -55,7 +59,7 @@ fn keygate(
     let Setup { workers, segment, .. } = setup;
     // As many an hour as the peers would be exact no longer.
     let (limit, per) = if setup.limit == NO_LIMIT { (1_000_000, "1s") } else { (setup.limit, "1h") };
-    let (admin, upstream) = (super::ports::free_address(), job.upstream);
+    let (admin, upstream) = (crate::ports::free_address(), job.upstream);
     let text = format!(
         "listen: [{{ address: '{address}'{listen} }}]\nworkers: {workers}\n\
          admin: {{ socket: admin.sock, address: '{admin}' }}\n\

@@ -6,9 +6,6 @@ pub(crate) mod check;
 mod configuration;
 pub(crate) mod job;
 pub(crate) mod minimal;
-#[path = "../../tests/support/ports.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
-mod ports;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -52,7 +49,9 @@ impl Peer {
         match self {
             Self::Haproxy => runs("haproxy").is_ok(),
             Self::NginxPure => runs("nginx").is_ok(),
-            Self::NginxLua => runs("nginx").is_ok() && Path::new(configuration::LUA_MODULE).exists(),
+            Self::NginxLua => {
+                runs("nginx").is_ok() && configuration::LUA_MODULES.iter().all(|file| Path::new(file).exists())
+            }
             Self::Keygate | Self::KeygateSynced | Self::Hyper | Self::Direct => true,
         }
     }
@@ -108,7 +107,7 @@ impl Proxy {
     /// Starts it, and waits until it accepts connections.
     pub(crate) fn start(peer: Peer, job: &Job, setup: &Setup<'_>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let address = ports::free_address();
+        let address = crate::ports::free_address();
         let (mut command, journal) = configuration::command(peer, job, setup, dir.path(), address);
         let errors = dir.path().join("stderr");
         let child = command.stdin(Stdio::null()).stderr(std::fs::File::create(&errors).unwrap()).spawn();
