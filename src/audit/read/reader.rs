@@ -174,6 +174,7 @@ impl Reader {
 
     /// The blocks to read for a filter, oldest first: the candidates of the index, and everything that it does not cover.
     fn plan_scan(&self, filter: &Filter) -> io::Result<(RecordScanner, Vec<Block>)> {
+        self.stop.check()?;
         let segments = segment::list(&self.directory)?;
         let blocks = lookup::candidate_blocks(&self.directory, self.live.as_deref(), &segments, filter);
         Ok((RecordScanner::new(self.directory.clone(), segments, self.stop.clone()), blocks))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Signal to stop a read. Clones are the same signal.
 ///
-/// - A read checks it before each block, so it stops within the time of reading 256 KiB.
+/// - A read checks it when it begins and before each block, so it stops within the time of reading 256 KiB.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal(Arc<AtomicBool>);
 
