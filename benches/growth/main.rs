@@ -42,7 +42,8 @@ fn main() {
         },
         false => Sizes { keys: &[10, 300], routes: &[2, 5], counted: None, rounds: (1, Duration::from_millis(20)) },
     };
-    let sections: &[(&str, fn(&Sizes))] = &[("keys", of_keys), ("routes", of_routes), ("connections", of_connections)];
+    type Section = (&'static str, fn(&Sizes));
+    let sections: &[Section] = &[("keys", of_keys), ("routes", of_routes), ("connections", of_connections)];
     // `-- routes` runs this section alone.
     let chosen = |name: &str| std::env::args().any(|argument| argument == name);
     let all = !sections.iter().any(|(name, _)| chosen(name));

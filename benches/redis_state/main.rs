@@ -47,9 +47,10 @@ fn main() {
 /// Decisions per second and the server's microseconds for each, of everything in every round.
 fn throughput(server: &Redis, directory: &Directory, size: &Size) {
     type Run<'a> = Box<dyn Fn() -> f64 + 'a>;
+    /// Name, load, decisions of one call of the script; and what was measured in each round.
+    type Measured<'a> = (&'a str, Run<'a>, usize, Vec<f64>, Vec<f64>);
     let few = size.decisions / 10;
-    let mut runs: Vec<(&str, Run<'_>, usize, Vec<f64>, Vec<f64>)> = Vec::new();
-    // With the decisions of one call of the script.
+    let mut runs: Vec<Measured<'_>> = Vec::new();
     let mut add = |name, run: Run<'static>, of_call| runs.push((name, run, of_call, Vec::new(), Vec::new()));
     let one = |at_once, count| {
         let directory = directory.clone();

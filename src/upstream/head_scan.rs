@@ -175,7 +175,7 @@ mod tests {
     fn fields_are_those_of_the_final_head() {
         let fields = |pieces: &[&str]| {
             let mut scan = HeadScan::default();
-            let ended = pieces.iter().fold(Ok(false), |_, piece| scan.advance(piece.as_bytes()));
+            let ended = pieces.iter().try_fold(false, |_, piece| scan.advance(piece.as_bytes()));
             assert_eq!(ended, Ok(true));
             scan.fields()
         };

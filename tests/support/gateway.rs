@@ -13,7 +13,7 @@ use keygate::clock::{self, Micros};
 use keygate::config::Config;
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
-use keygate::management::Management;
+use keygate::management::{Management, ManagementError};
 use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually};
@@ -39,7 +39,12 @@ pub struct Operator(Arc<Management>);
 
 impl Operator {
     pub fn perform(&self, operation: Operation) -> Reply {
-        block_on(admin::perform(&self.0, operation, clock::now())).unwrap()
+        self.try_perform(operation).unwrap()
+    }
+
+    /// The same, which may fail.
+    pub fn try_perform(&self, operation: Operation) -> Result<Reply, ManagementError> {
+        block_on(admin::perform(&self.0, operation, clock::now()))
     }
 }
 

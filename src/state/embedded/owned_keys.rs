@@ -34,6 +34,7 @@ impl OwnedKeys {
         self.set_of(record).remove(&record.position);
     }
 
+    #[allow(clippy::mutable_key_type, reason = "the order is that of positions, which never change")]
     fn set_of(&mut self, record: &KeyRecord) -> &mut BTreeSet<ByPosition> {
         if record.session_quota_key { &mut self.session_quota_keys } else { &mut self.listed }
     }

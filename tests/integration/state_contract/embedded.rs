@@ -179,7 +179,7 @@ fn usage_of_many_keys_is_read_back() {
     // Of all keys in a first round, later of some keys of a block.
     for step in [1, 2, 70] {
         let state = open(dir.path());
-        let uses = |number: usize| number.is_multiple_of(step).then_some(1 + number % 2).unwrap_or_default();
+        let uses = |number: usize| if number.is_multiple_of(step) { 1 + number % 2 } else { 0 };
         for (number, key) in keys.iter().enumerate() {
             (0..uses(number)).for_each(|_| drop(block_on(decide(&state, &key.digest, now))));
         }
