@@ -4,7 +4,7 @@
 //! feed as the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx). It could
 //! report those (`on_informational`), but only by a callback that is allocated with every request and cannot end the
 //! exchange. A scan of the bytes is exact, costs one search for each line of a head and nothing for a body, and allocates
-//! nothing. It notes the fields on which somebody acts, so that the head need not be searched for others.
+//! nothing. It notes the fields that are acted on, so that the head need not be searched for others.
 //!
 //! The sizes of response heads are defined here, for HTTP/1.1 and HTTP/2.
 
@@ -85,7 +85,7 @@ impl HeadScan {
         Ok(false)
     }
 
-    /// Fields of the last head on which somebody acts; none when some of them may have been missed.
+    /// Fields of the last head that are acted on; none when some of them may have been missed.
     pub(super) fn fields(&self) -> Option<FieldSet> {
         (!self.has_unread_line).then_some(self.fields)
     }

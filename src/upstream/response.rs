@@ -16,7 +16,7 @@ use crate::head_fields::FieldSet;
 pub struct UpstreamResponse {
     /// Head, as the upstream sent it.
     pub head: Parts,
-    /// Fields of the head on which somebody acts.
+    /// Fields of the head that are acted on.
     pub fields: FieldSet,
     body: Incoming,
     guard: ConnectionGuard,

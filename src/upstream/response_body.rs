@@ -51,7 +51,7 @@ impl ConnectionGuard {
         self.in_flight.endpoint()
     }
 
-    /// Fields of the response's head on which somebody acts; none when the head was not scanned, as on HTTP/2.
+    /// Fields of the response's head that are acted on; none when the head was not scanned, as on HTTP/2.
     pub(super) fn fields(&self) -> Option<FieldSet> {
         match &self.carrier {
             Carrier::Http1 { connection, .. } => connection.state.fields(),

@@ -87,7 +87,7 @@ impl ConnectionState {
         self.received.get()
     }
 
-    /// Fields of the response's head on which somebody acts; none when some of them may have been missed.
+    /// Fields of the response's head that are acted on; none when some of them may have been missed.
     pub(super) fn fields(&self) -> Option<FieldSet> {
         self.fields.get()
     }

@@ -112,7 +112,7 @@ pub(crate) fn list_from(directory: &Path, first: u64) -> io::Result<Vec<Segment>
 fn compressed_length(directory: &Path, number: u64) -> io::Result<Option<u64>> {
     match CompressedSegment::open(&compressed_path(directory, number)) {
         Ok(found) => Ok(found.map(|segment| segment.length())),
-        // It has lines, which cannot be read: whoever reads it learns so.
+        // It has lines, which cannot be read: a reader must fail rather than skip them.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(1)),
         Err(error) => Err(error),
     }

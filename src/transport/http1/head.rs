@@ -41,7 +41,7 @@ pub struct ScannedHead {
     pub length: usize,
     /// Framing of the body.
     pub framing: BodyFraming,
-    /// Fields that somebody acts on.
+    /// Fields that are acted on.
     pub fields: FieldSet,
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_somebody_acts_on_are_found() {
+    fn fields_that_are_acted_on_are_found() {
         let found = |fields: &str| {
             let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
             HeadScanner::default().scan(head.as_bytes(), &LIMITS).unwrap().unwrap().fields

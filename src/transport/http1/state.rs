@@ -23,7 +23,7 @@ pub(super) struct Http1State {
     awaits_head: Cell<bool>,
     /// True if a head was passed to the HTTP library whose exchange has not ended.
     head_passed: Cell<bool>,
-    /// Fields of that head that somebody acts on.
+    /// Fields of that head that are acted on.
     fields: Cell<FieldSet>,
     /// The task that reads, while it waits for the exchange to end.
     reader: RefCell<Option<Waker>>,

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::audit::format::id_text;
 
-    /// Fields as they are, and as nobody writes them.
+    /// Fields as they are written, and in forms that the gateway never writes.
     fn field() -> impl Strategy<Value = String> {
         prop_oneof![
             Just(String::new()),
