@@ -233,8 +233,13 @@ fn low_water_mark_is_logged_once_and_retention_goes_by_the_volume() {
     eventually("the metric has the free space", || (free() - disk.free() as f64).abs() < 1.0);
     let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
     assert!(!log().contains("almost full"), "{}", log());
-    disk.fill();
-    eventually("the mark is crossed", || log().contains("almost full"));
+    eventually("the mark is crossed", || {
+        // Retention may be removing the last segment that is too many, which makes room again.
+        if disk.free() >= 1 << 20 {
+            disk.fill();
+        }
+        log().contains("almost full")
+    });
     disk.make_room();
     eventually("the mark is crossed again", || log().contains("has free space again"));
     assert_eq!((log().matches("almost full").count(), log().matches("has free space again").count()), (1, 1));
