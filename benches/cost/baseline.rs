@@ -26,7 +26,7 @@ const NOTABLE_FALL: f64 = 0.97;
 /// Counts for each request.
 #[derive(Serialize, Deserialize)]
 struct Baseline {
-    /// How to count, and on which build.
+    /// Explanation of the counts, for people.
     about: String,
     /// Instructions in user space of all threads, one connection.
     instructions: f64,

@@ -45,9 +45,9 @@ const KEYS: usize = 10_000;
 struct Size {
     keys: usize,
     rounds: usize,
-    /// What the number of requests is divided by.
+    /// Divisor of the number of requests.
     share: usize,
-    /// Whether processes have cores of their own; without, figures mean nothing.
+    /// True when processes have cores of their own; without, figures mean nothing.
     pinned: bool,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Scenario {
     pub(crate) cores: Cores,
     pub(crate) workers: usize,
     pub(crate) frontend: Frontend,
-    /// Whether the rate is counted in a Redis, by one script call for each request.
+    /// True when the rate is counted in a Redis, by one script call for each request.
     pub(crate) redis: bool,
     pub(crate) shape: Shape,
     pub(crate) connections: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Scenario {
     pub(crate) requests: usize,
 }
 
-/// Where the processes run.
+/// Cores of the processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Proxy, load, upstream and Redis share one core.
@@ -33,7 +33,7 @@ pub(crate) enum Cores {
     Two,
 }
 
-/// What most scenarios have.
+/// Values of most scenarios.
 const LOCAL: Scenario = Scenario {
     name: "one request in flight",
     peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper, Peer::Haproxy],

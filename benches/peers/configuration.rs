@@ -8,7 +8,7 @@ use std::process::Command;
 use super::job::{CONCURRENT, Job, NO_LIMIT};
 use super::{Frontend, Peer, Setup, minimal};
 
-/// Where Debian has what nginx needs for Lua and for Redis.
+/// Files of the modules that nginx needs for Lua and for Redis, as Debian installs them.
 pub(crate) const LUA_MODULES: [&str; 3] = [
     "/usr/lib/nginx/modules/ngx_http_lua_module.so",
     "/usr/share/lua/5.1/resty/core.lua",

@@ -43,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// Whether its programs are installed.
+    /// True when its programs are installed.
     pub(crate) fn is_installed(self) -> bool {
         let runs = |program: &str| Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
         match self {
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Whether it refuses and limits; the others only forward.
+    /// True when it refuses and limits; the others only forward.
     pub(crate) fn does_the_job(self) -> bool {
         self != Self::NginxPure
     }

@@ -22,7 +22,7 @@ use crate::http_syntax::{self, MAX_METHOD};
 #[derive(Debug)]
 pub struct ValidatedHead {
     head: Box<Parts>,
-    /// Fields of the head that somebody acts on.
+    /// Fields of the head that are acted on.
     fields: FieldSet,
 }
 
@@ -66,7 +66,7 @@ impl ValidatedHead {
         Ok(Self { head: Box::new(head), fields })
     }
 
-    /// Fields of the head that somebody acts on.
+    /// Fields of the head that are acted on.
     pub fn fields(&self) -> FieldSet {
         self.fields
     }

@@ -65,7 +65,7 @@ impl ExchangeHandle {
         *self.slot.0.hook.borrow_mut() = Some(Box::new(move |upgraded| Box::pin(hook(upgraded))));
     }
 
-    /// Fields of the request's head that somebody acts on; none when the head was not scanned strictly, as on HTTP/2.
+    /// Fields of the request's head that are acted on; none when the head was not scanned strictly, as on HTTP/2.
     pub fn fields(&self) -> Option<FieldSet> {
         self.fields
     }

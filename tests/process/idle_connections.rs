@@ -24,7 +24,7 @@ http: { max_connections_per_address: 10000 }
 /// Opens connections with one request each. Returns them, and the bytes by which each has raised the gateway's peak of
 /// memory: also the buffers that they had at first must be few.
 fn idle_connections<S>(setup: &Setup, gateway: &Running, count: usize, open: impl Fn() -> S) -> (Vec<S>, u64) {
-    // What the first exchanges allocate for good is no connection's.
+    // Memory that the first exchanges allocate for good belongs to no connection.
     drop((0..10).map(|_| open()).collect::<Vec<S>>());
     let before = gateway.peak_memory();
     let held: Vec<S> = (0..count).map(|_| open()).collect();

@@ -73,7 +73,7 @@ fn put_line(out: &mut Vec<u8>, line: Option<&LineRef>) {
     );
 }
 
-/// What is left to decode.
+/// Bytes that are not decoded yet.
 struct Input<'a> {
     rest: &'a [u8],
     segment: u64,

@@ -33,7 +33,7 @@ impl JournalWriter {
                 pending.sync_requested = true;
                 self.wake.notify_one();
             }
-            // Who waits for others may be dropped meanwhile: then the committer writes the line.
+            // A future that waits for others may be dropped meanwhile: then the committer writes the line.
             Durability::Written if !is_alone => self.wake_committer(&mut pending),
             _ => {}
         }

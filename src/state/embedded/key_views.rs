@@ -1,4 +1,4 @@
-//! What is read of a key record beside decisions: for management, revocations and exports.
+//! Views of a key record beside decisions: for management, revocations and exports.
 
 use super::key_record::KeyRecord;
 use crate::key::KeyDigest;

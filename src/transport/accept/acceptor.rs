@@ -82,7 +82,7 @@ impl Acceptor {
                 start(balancer.keep(stream, address, permit));
             }
         });
-        // What other workers hand over from now on comes back to them.
+        // Connections that other workers hand over from now on come back to them.
         inbox.close();
         while let Some(handed) = inbox.recv().await {
             registered(handed.arrive()).into_iter().for_each(&start);

@@ -60,7 +60,7 @@ pub(super) struct HandedConnection {
     guards: ConnectionGuards,
 }
 
-/// What counts a connection while it is open.
+/// Guard that counts a connection while it is open.
 #[derive(Debug)]
 pub(super) struct ConnectionGuards {
     _permit: ConnectionPermit,

@@ -53,7 +53,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// worker serves at low latency, and that many buffers are about 2 MiB.
 const MAX_WARM: usize = 128;
 
-/// What a connection needs to serve the next request.
+/// State of a connection that is enough to serve its next request.
 pub(super) struct Parked<S> {
     pub(super) io: InspectedStream<SharedStream, HeadGate>,
     pub(super) service: S,
@@ -69,7 +69,7 @@ pub(super) struct Driver<'c> {
     pub(super) watchdog: Watchdog,
 }
 
-/// How a connection ends.
+/// End of a connection.
 pub(super) enum End {
     /// The client, the HTTP library or the service has ended it.
     Closed,
@@ -142,7 +142,7 @@ impl Driver<'_> {
             }
             Pause::Ended => ControlFlow::Break(self.upgrade_slot.take().map_or(End::Closed, |hook| {
                 let parts = connection.into_parts();
-                // What came behind the request: some of it in the library's buffer, the rest held at the gate.
+                // Bytes that came behind the request: some of them in the library's buffer, the rest held at the gate.
                 let mut prefix = BytesMut::from(parts.read_buf);
                 prefix.unsplit(parts.io.into_inner().into_inspector().into_held());
                 End::Upgraded(hook, prefix)

@@ -1,4 +1,4 @@
-//! What the start puts into the directory: many keys at once, and journaled uses.
+//! Bulk loading of the directory at start: many keys at once, and journaled uses.
 
 use std::sync::Arc;
 

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reply_that_nobody_awaits_is_skipped() {
+    async fn reply_of_a_dropped_call_is_skipped() {
         let (connection, mut server) = connect(1 << 16);
         drop(connection.send(&ping()));
         let reply = connection.send(&ping());

@@ -4,7 +4,7 @@ use std::io;
 
 use redis::{Cmd, RedisError, Value, parse_redis_value};
 
-/// A command in its form on the wire: packed once, whoever it is sent to.
+/// A command in its form on the wire: packed once, for every server that it is sent to.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedCommand(Vec<u8>);
 

@@ -54,8 +54,8 @@ pub(super) enum CallOutcome {
 /// Result of a decide call.
 pub(super) type CallResult = Result<CallOutcome, DecideError>;
 
-/// What a call asks and reports.
-pub(super) struct Question {
+/// Request and slot report of a call.
+pub(super) struct DecideInput {
     pub(super) evaluation: Evaluation,
     pub(super) now: Micros,
     /// Releases; and the slot, which the call may acquire. `None` for a refused request, which needs no valid lease.
@@ -68,10 +68,10 @@ pub(super) struct Question {
 pub(super) fn complete(
     shared: &DeciderShared,
     key: &CachedKey,
-    question: Question,
+    input: DecideInput,
     reply: Result<Value, CommandError>,
 ) -> CallResult {
-    let Question { now, report, uses, .. } = question;
+    let DecideInput { now, report, uses, .. } = input;
     let reply = match reply.and_then(DecideReply::decode) {
         Ok(reply) => reply,
         Err(error) => {

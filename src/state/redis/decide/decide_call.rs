@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::call_outcome::{CallOutcome, CallResult, DecideError, Question, complete};
-use super::call_words::CallWords;
+use super::call_arguments::CallArguments;
+use super::call_outcome::{CallOutcome, CallResult, DecideError, DecideInput, complete};
 use super::decide_codec::Evaluation;
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
@@ -33,7 +33,7 @@ pub(super) struct DecideCall<'a> {
     stage: Stage,
 }
 
-/// How far a call is.
+/// Progress of a call.
 #[allow(clippy::large_enum_variant, reason = "nearly every call is sent; a box would be an allocation for each")]
 enum Stage {
     /// Its reply is awaited.
@@ -48,7 +48,7 @@ enum Stage {
 /// A call that was sent, and what its reply is applied to.
 struct SentCall {
     command: SentCommand,
-    question: Question,
+    input: DecideInput,
 }
 
 impl<'a> DecideCall<'a> {
@@ -114,7 +114,7 @@ impl Future for DecideCall<'_> {
                 call.stage = Stage::Finishing(call.finishing(sent, Some(error)));
                 self.poll(cx)
             }
-            reply => Poll::Ready(complete(call.shared, call.key, sent.question, reply)),
+            reply => Poll::Ready(complete(call.shared, call.key, sent.input, reply)),
         }
     }
 }
@@ -152,12 +152,17 @@ fn send(
             None => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt)),
         },
     };
-    let question = Question { evaluation, now, report, uses: key.usage.unreported() };
-    let words = CallWords::new(shared, key, &question);
-    let (keys, arguments) = words.keys_and_arguments(shared, key);
-    match client.begin(key.lease.hash_slot, &shared.scripts.decide, &keys[..words.keys], &arguments[..words.keys - 1]) {
-        Ok(command) => Stage::Sent(SentCall { command, question }),
-        Err(error) => Stage::NotSent(complete(shared, key, question, Err(error))),
+    let input = DecideInput { evaluation, now, report, uses: key.usage.unreported() };
+    let prepared = CallArguments::new(shared, key, &input);
+    let (keys, arguments) = prepared.keys_and_arguments(shared, key);
+    match client.begin(
+        key.lease.hash_slot,
+        &shared.scripts.decide,
+        &keys[..prepared.keys],
+        &arguments[..prepared.keys - 1],
+    ) {
+        Ok(command) => Stage::Sent(SentCall { command, input }),
+        Err(error) => Stage::NotSent(complete(shared, key, input, Err(error))),
     }
 }
 
@@ -170,7 +175,7 @@ async fn finish(
     sent: SentCall,
     first: Option<CommandError>,
 ) -> CallResult {
-    let SentCall { command, question } = sent;
+    let SentCall { command, input } = sent;
     let link = Arc::clone(command.link());
     let reply = match first {
         Some(error) => Err(error),
@@ -178,12 +183,12 @@ async fn finish(
     };
     let reply = match reply {
         Err(error) if error.asks_for_another_attempt() => {
-            let words = CallWords::new(&shared, &key, &question);
-            let (keys, arguments) = words.keys_and_arguments(&shared, &key);
-            let (keys, arguments) = (&keys[..words.keys], &arguments[..words.keys - 1]);
+            let prepared = CallArguments::new(&shared, &key, &input);
+            let (keys, arguments) = prepared.keys_and_arguments(&shared, &key);
+            let (keys, arguments) = (&keys[..prepared.keys], &arguments[..prepared.keys - 1]);
             client.run_again(link, error, &shared.scripts.decide, keys, arguments).await
         }
         reply => reply,
     };
-    complete(&shared, &key, question, reply)
+    complete(&shared, &key, input, reply)
 }

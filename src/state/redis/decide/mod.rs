@@ -18,7 +18,7 @@ mod share_history;
 mod level_share;
 mod decider;
 mod decide_call;
-mod call_words;
+mod call_arguments;
 mod call_outcome;
 mod shared;
 mod decide_codec;

@@ -1,12 +1,12 @@
 //! The keys and arguments of a decide call.
 
-use super::call_outcome::Question;
+use super::call_outcome::DecideInput;
 use super::decide_codec::{REQUEST_LENGTH, encode_request};
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 
-/// The words of a call that have to be put together.
-pub(super) struct CallWords {
+/// Keys and arguments of a call that are encoded for it.
+pub(super) struct CallArguments {
     request: [u8; REQUEST_LENGTH],
     /// Name of the record of reported uses, and the name of the uses; empty without uses to report.
     reported_uses: String,
@@ -15,9 +15,9 @@ pub(super) struct CallWords {
     pub(super) keys: usize,
 }
 
-impl CallWords {
-    pub(super) fn new(shared: &DeciderShared, key: &CachedKey, question: &Question) -> Self {
-        let Question { evaluation, now, report, uses } = question;
+impl CallArguments {
+    pub(super) fn new(shared: &DeciderShared, key: &CachedKey, input: &DecideInput) -> Self {
+        let DecideInput { evaluation, now, report, uses } = input;
         let total = uses.map_or(0, |uses| uses.total);
         Self {
             request: encode_request(&shared.settings, key, *evaluation, total, report.as_ref(), *now),
