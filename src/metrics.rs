@@ -9,13 +9,13 @@ mod decision;
 mod edge;
 mod audit;
 mod termination;
+mod upstream;
 
 use std::sync::Arc;
 use std::sync::OnceLock;
 
 use prometheus::{
-    Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    TextEncoder,
+    Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
 use registration::{
@@ -26,6 +26,7 @@ pub use audit::AuditMetrics;
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use termination::TerminationMetrics;
+pub use upstream::{EndpointMetrics, UpstreamMetrics};
 
 /// All metrics of a gateway.
 #[derive(Clone, Debug)]
@@ -33,9 +34,8 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
-    upstream_requests: IntCounterVec,
-    upstream_up: IntGaugeVec,
-    upstream_retries: IntCounter,
+    /// The upstream as a whole.
+    pub upstream: UpstreamMetrics,
     /// Expired time-outs of the upstream side.
     pub upstream_timeouts: UpstreamTimeouts,
     /// Seconds from the arrival of a request's head to its forwarding, with admission and audit.
@@ -84,26 +84,8 @@ pub struct RouteMetrics {
     pub duration: Histogram,
 }
 
-/// Metrics of one upstream endpoint.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct EndpointMetrics {
-    pub ok: IntCounter,
-    pub connect_failed: IntCounter,
-    pub bad_response: IntCounter,
-    pub timed_out: IntCounter,
-    /// 1 when the last connection attempt succeeded, else 0.
-    pub up: IntGauge,
-    /// Requests that were sent again because a pooled connection closed without a response; of all endpoints together.
-    pub retries: IntCounter,
-    /// Expired time-outs, of all endpoints together.
-    pub timeouts: UpstreamTimeouts,
-}
-
 // Help texts that do not fit their lines.
 const REQUEST_DURATION: &str = "Time from the request's head to the response's last byte";
-const ENDPOINT_UP: &str = "1 when the last connection attempt to the endpoint succeeded, else 0";
-const UPSTREAM_RETRIES: &str = "Requests sent again because a pooled connection closed without a response";
 const OVERHEAD: &str = "Time from the arrival of a request's head to its forwarding";
 const ATTEMPTS_REFUSED: &str = "Attempts with invalid credentials refused because their address made too many";
 const DASHBOARD_LIMITED: &str = "Requests to the dashboard refused because their person had sent too many";
@@ -121,9 +103,7 @@ impl Metrics {
         Self {
             requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
             durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
-            upstream_requests: counters(r, "upstream_requests_total", "Requests forwarded", &["endpoint", "result"]),
-            upstream_up: gauges(r, "upstream_endpoint_up", ENDPOINT_UP, "endpoint"),
-            upstream_retries: counter(r, "upstream_retries_total", UPSTREAM_RETRIES),
+            upstream: UpstreamMetrics::new(r),
             upstream_timeouts: UpstreamTimeouts::new(&timeouts),
             overhead: histogram(r, "gateway_overhead_seconds", OVERHEAD, OVERHEAD_BUCKETS),
             auth: AuthMetrics::new(r),
@@ -158,23 +138,12 @@ impl Metrics {
 
     /// The metrics of an endpoint.
     pub fn endpoint(&self, name: &str) -> EndpointMetrics {
-        let result = |result| self.upstream_requests.with_label_values(&[name, result]);
-        EndpointMetrics {
-            ok: result("ok"),
-            connect_failed: result("connect_failed"),
-            bad_response: result("bad_response"),
-            timed_out: result("timed_out"),
-            up: self.upstream_up.with_label_values(&[name]),
-            retries: self.upstream_retries.clone(),
-            timeouts: self.upstream_timeouts.clone(),
-        }
+        self.upstream.endpoint(name, &self.upstream_timeouts)
     }
 
-    /// Removes the gauge of an endpoint that is no longer configured. Its counters stay, as counters must not fall.
+    /// Removes the gauges of an endpoint that is no longer configured. Its counters stay, as counters must not fall.
     pub fn remove_endpoint(&self, name: &str) {
-        if let Err(error) = self.upstream_up.remove_label_values(&[name]) {
-            tracing::debug!(%error, name, "the removed endpoint had no metric");
-        }
+        self.upstream.remove_endpoint(name);
     }
 
     /// Renders all metrics in the text exposition format, version 0.0.4.

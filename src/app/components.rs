@@ -68,6 +68,7 @@ impl Components {
         &self,
         socket: tokio::net::UnixListener,
         http: tokio::net::TcpListener,
+        snapshot: &Arc<ArcSwap<ConfigSnapshot>>,
     ) -> ControlPlane {
         ControlPlane {
             socket,
@@ -76,6 +77,7 @@ impl Components {
             config: Arc::clone(&self.status),
             metrics: self.handles.metrics.clone(),
             readiness: Arc::clone(&self.readiness),
+            snapshot: Arc::clone(snapshot),
         }
     }
 

@@ -1,15 +1,18 @@
-//! Control plane thread: serves the admin socket and the admin listener.
+//! Control plane thread: serves the admin socket and the admin listener, and maintains the endpoints of the upstream.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
 use crate::admin::{self, ConfigStatus, Readiness};
 use crate::management::Management;
 use crate::metrics::Metrics;
+use crate::upstream;
 
 /// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
 /// read its answer must not keep the process alive.
@@ -23,6 +26,8 @@ pub(super) struct ControlPlane {
     pub(super) config: Arc<ConfigStatus>,
     pub(super) metrics: Metrics,
     pub(super) readiness: Arc<Readiness>,
+    /// The snapshot in force, whose endpoints are maintained.
+    pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
 }
 
 impl ControlPlane {
@@ -47,7 +52,10 @@ impl ControlPlane {
         let operations = admin::serve_socket(self.socket, self.management, self.config, ended);
         let observation =
             admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
+        let snapshot = self.snapshot;
         tokio::select! {
+            // Never completes.
+            () = upstream::maintain(move || snapshot.load().endpoints.clone()) => {}
             () = async { tokio::join!(operations, observation); } => {}
             () = timed_out => {}
         }

@@ -110,13 +110,14 @@ impl App {
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
         let snapshot = ConfigSnapshot::new(config, endpoints);
-        let control = components.control_plane(listeners.socket, listeners.admin).start(runtime.0, phases.clone())?;
+        let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
+        let control = components.control_plane(listeners.socket, listeners.admin, &active);
+        let control = control.start(runtime.0, phases.clone())?;
         let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
-        let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let (reload, requests) = mpsc::channel();
-        let reloader = components.reloader(Arc::clone(&snapshot), workers, process.clone()).start(requests)?;
+        let reloader = components.reloader(Arc::clone(&active), workers, process.clone()).start(requests)?;
         threads.extend([control, reloader]);
         process.notifier.notify_ready("serving");
         Ok(Self {
@@ -129,7 +130,7 @@ impl App {
             state: components.handles.state,
             journal: components.handles.journal,
             process,
-            snapshot,
+            snapshot: active,
             phase,
             threads,
             drain_wait,

@@ -42,11 +42,15 @@ impl Timeouts {
     }
 
     /// The upstream's settings: these time-outs, and the block `upstream`.
-    pub(super) fn with_upstream(&self, Upstream { endpoints, protocol, tls, .. }: Upstream) -> upstream::Settings {
+    pub(super) fn with_upstream(
+        &self,
+        Upstream { endpoints, protocol, tls, outlier, .. }: Upstream,
+    ) -> upstream::Settings {
         upstream::Settings {
             endpoints,
             protocol,
             tls,
+            outlier,
             timeouts: upstream::Timeouts {
                 connect: self.connect,
                 response: self.response,

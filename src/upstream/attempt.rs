@@ -40,6 +40,8 @@ pub(super) enum Attempt {
 /// Deadlines of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
+    /// Time at which the request was given to a connection.
+    pub(super) sent: Instant,
     /// Time of the last byte of the response; none for a long-lived exchange.
     end: Option<Instant>,
     /// Time from the request being sent to the head of the response.
@@ -51,14 +53,21 @@ pub(super) struct Deadlines {
 impl Deadlines {
     /// Deadlines of an exchange that begins now. A long-lived one only has a time in which something must come.
     pub(super) fn from_now(timeouts: &Timeouts, long_lived: Option<Duration>) -> Self {
+        let sent = Instant::now();
         match long_lived {
-            Some(idle) => Self { end: None, response: idle, idle },
+            Some(idle) => Self { sent, end: None, response: idle, idle },
             None => Self {
-                end: Some(Instant::now() + timeouts.exchange),
+                sent,
+                end: Some(sent + timeouts.exchange),
                 response: timeouts.response,
                 idle: timeouts.response_idle,
             },
         }
+    }
+
+    /// The same for a request that is given to a connection only now.
+    pub(super) fn sent_now(self) -> Self {
+        Self { sent: Instant::now(), ..self }
     }
 
     /// The earlier deadline: of the next piece, or of the exchange as a whole.
@@ -110,7 +119,7 @@ pub(super) async fn wait_for_head<T>(
     deadlines: &Deadlines,
     upload: &UploadProgress,
 ) -> Result<T, TimeoutKind> {
-    let mut due = Instant::now() + deadlines.response;
+    let mut due = deadlines.sent + deadlines.response;
     let mut uploaded = upload.received_bytes();
     poll_fn(|cx| {
         loop {

@@ -10,7 +10,8 @@ use super::attempt::{Attempt, Deadlines, Received, SentRequest};
 use super::endpoint::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::http1_connection::{Connection, connect};
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish, record_connect_error};
+use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish};
+use super::record;
 use super::replay_body::{self, OutgoingBody};
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
@@ -151,12 +152,12 @@ impl Pool {
         let endpoint = in_flight.endpoint();
         match connect(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await {
             Ok(connection) => {
-                endpoint.mark_up();
+                record::record_connected(in_flight);
                 let mut sent = SentRequest::send(connection, request);
-                let received = sent.wait(deadlines, &options.upload).await;
+                let received = sent.wait(&deadlines.sent_now(), &options.upload).await;
                 Ok(sent.end(received))
             }
-            Err(error) => Err(Unsent { request, timed_out: record_connect_error(endpoint, &error) }),
+            Err(error) => Err(Unsent { request, timed_out: record::record_connect_error(in_flight, &error) }),
         }
     }
 

@@ -13,7 +13,8 @@ use super::attempt::{Deadlines, wait_for_head};
 use super::endpoint::InFlight;
 use super::error::SendError;
 use super::http2_connections::{self, Http2Stream};
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish, record_connect_error};
+use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish};
+use super::record;
 use super::replay_body::{ReplayHandle, copy_head};
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
@@ -73,9 +74,9 @@ impl Pool {
         let acquired =
             connections.acquire(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await;
         if acquired.as_ref().is_ok_and(|stream| stream.is_first) {
-            endpoint.mark_up();
+            record::record_connected(in_flight);
         }
-        acquired.map_err(|error| record_connect_error(endpoint, &error))
+        acquired.map_err(|error| record::record_connect_error(in_flight, &error))
     }
 }
 
@@ -92,7 +93,7 @@ async fn attempt_http2(
     let request = http2_connections::rewrite_head(copy_head(request), in_flight.endpoint()).map(|()| body);
     let mut sender = stream.sender();
     let response = pin!(sender.try_send_request(request));
-    match wait_for_head(response, &mut stream.timer, &deadlines, &options.upload).await {
+    match wait_for_head(response, &mut stream.timer, &deadlines.sent_now(), &options.upload).await {
         Ok(Ok(response)) => Attempt::Answered(stream, response),
         Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
             // The connection had no stream left after all, or was closed: nothing was sent.

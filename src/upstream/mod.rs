@@ -2,7 +2,9 @@
 //! checked before they are forwarded.
 //!
 //! - Every worker has its own [`Pool`], so that a connection is used by the thread that made it. The pools share the
-//!   numbers of requests in flight ([`Endpoints`]): a request goes to the endpoint with the fewest.
+//!   state of each endpoint ([`Endpoints`]).
+//! - A request goes to the better one of two endpoints that are drawn ([`balance`]); those that fail are set aside
+//!   ([`outlier`]), and [`maintain`] brings them back.
 //! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection that
 //!   was closed before anything was written to it is replaced in the same way.
 //! - An idempotent request without a body is sent again, once and on a new connection, when a pooled connection died
@@ -16,7 +18,14 @@
 //!   head ([`UpstreamResponse`]) and accepts or rejects it, before the body is read.
 
 mod settings;
+mod failure;
+mod balance;
+mod outlier;
 mod endpoint;
+mod selection;
+mod ejection;
+mod record;
+mod maintenance;
 mod pool;
 mod idle;
 mod http1_send;
@@ -35,6 +44,8 @@ mod error;
 
 pub use endpoint::Endpoints;
 pub use error::{ResponseError, SendError, TimeoutKind};
+pub use maintenance::maintain;
+pub use outlier::OutlierSettings;
 pub use pool::Pool;
 pub use response::UpstreamResponse;
 pub use response_body::ResponseBody;

@@ -11,8 +11,7 @@
 //! | REFUSED_STREAM (HTTP/2) | the request is sent again, once: see [`super::http2_send`] |
 //! | anything else | the error is returned: the upstream may have begun to process the request |
 
-use std::cell::{Cell, RefCell};
-use std::io;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +22,14 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::attempt::Deadlines;
+use super::balance::Random;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::error::{SendError, TimeoutKind};
+use super::failure::Failure;
 use super::head_scan::MAX_FIELDS;
 use super::http2_connections::Http2Connections;
 use super::idle::IdleConnections;
+use super::record;
 use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
 use super::response_body::{Carrier, ConnectionGuard};
@@ -43,8 +45,7 @@ struct PoolState {
     /// Connections in the order of the endpoints.
     connections: Vec<Connections>,
     protocol: Protocol,
-    /// Endpoint at which the search among equally busy ones begins. It moves on with every request.
-    start: Cell<usize>,
+    random: Random,
     timeouts: Timeouts,
 }
 
@@ -61,8 +62,6 @@ pub(super) struct SendOptions {
     pub(super) upload: UploadProgress,
     /// For an exchange without a time limit as a whole: the time in which something must come.
     pub(super) long_lived: Option<Duration>,
-    /// Endpoint at which the search among equally busy ones begins.
-    start: usize,
 }
 
 /// Request that is addressed to an endpoint, and of which nothing was sent.
@@ -90,7 +89,7 @@ impl Pool {
     /// close when this pool is dropped and their last requests have ended.
     #[must_use]
     pub fn changed(&self, endpoints: Endpoints, settings: &Settings) -> Self {
-        let ours = &self.0.endpoints.0;
+        let ours = &self.0.endpoints.list;
         Self::build(endpoints, settings, |endpoint| {
             let index = ours.iter().position(|ours| Arc::ptr_eq(ours, endpoint))?;
             Some(self.0.connections[index].clone())
@@ -102,9 +101,9 @@ impl Pool {
         settings: &Settings,
         existing: impl Fn(&Arc<EndpointState>) -> Option<Connections>,
     ) -> Self {
-        let connections = endpoints.0.iter().map(|endpoint| existing(endpoint).unwrap_or_default()).collect();
+        let connections = endpoints.list.iter().map(|endpoint| existing(endpoint).unwrap_or_default()).collect();
         let (protocol, timeouts) = (settings.protocol, settings.timeouts);
-        Self(Rc::new(PoolState { endpoints, connections, protocol, start: Cell::new(0), timeouts }))
+        Self(Rc::new(PoolState { endpoints, connections, protocol, random: Random::default(), timeouts }))
     }
 
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
@@ -120,19 +119,13 @@ impl Pool {
         request: Request<RequestBody>,
         long_lived: Option<Duration>,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
-        let options = SendOptions { upload: request.body().upload(), long_lived, start: self.next_start() };
+        let options = SendOptions { upload: request.body().upload(), long_lived };
         let request = Box::new(request.map(OutgoingBody::new));
-        let endpoint = self.0.endpoints.least_busy(options.start, &[]).expect("there is an endpoint");
+        let endpoint = self.0.endpoints.choose(&self.0.random, &[]).expect("there is an endpoint");
         match self.send_pooled(self.address(request, endpoint, &options)) {
             Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
             Err(unsent) => Either::Right(Box::pin(self.send_anew(unsent, options))),
         }
-    }
-
-    fn next_start(&self) -> usize {
-        let start = self.0.start.get();
-        self.0.start.set(start.wrapping_add(1) % self.0.endpoints.0.len());
-        start
     }
 
     /// Addresses a request to an endpoint, at which it counts as in flight from now on.
@@ -167,7 +160,7 @@ impl Pool {
                     unsent.request
                 }
             };
-            let Some(endpoint) = self.0.endpoints.least_busy(options.start, &tried) else { break };
+            let Some(endpoint) = self.0.endpoints.choose(&self.0.random, &tried) else { break };
             addressed = self.address(request, endpoint, &options);
         }
         // An endpoint that refuses connections is known to be down; one that does not answer may only be slow.
@@ -202,27 +195,16 @@ pub(super) fn finish(
         fields if fields > MAX_FIELDS => Err(SendError::TooManyFields),
         _ => Ok((carrier, response)),
     });
-    let metrics = &in_flight.endpoint().metrics;
-    match &answered {
-        Ok(_) => {}
-        Err(SendError::TimedOut(kind)) => {
-            metrics.timed_out.inc();
-            kind.count(&metrics.timeouts);
+    match answered {
+        Ok((carrier, response)) => {
+            let failure = Failure::of_status(response.status());
+            record::record_head(&in_flight, failure, deadlines.sent);
+            let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
+            Ok(UpstreamResponse::new(response, guard, deadlines))
         }
-        Err(_) => metrics.bad_response.inc(),
+        Err(error) => {
+            record::record_error(&in_flight, &error, deadlines.sent);
+            Err(error)
+        }
     }
-    answered.map(|(carrier, response)| {
-        let guard = ConnectionGuard::new(carrier, in_flight, response.version());
-        UpstreamResponse::new(response, guard, deadlines)
-    })
-}
-
-/// Counts and logs that an endpoint could not be connected to. Returns whether connecting timed out.
-pub(super) fn record_connect_error(endpoint: &EndpointState, error: &io::Error) -> bool {
-    endpoint.mark_down(error);
-    let timed_out = error.kind() == io::ErrorKind::TimedOut;
-    if timed_out {
-        TimeoutKind::Connection.count(&endpoint.metrics.timeouts);
-    }
-    timed_out
 }

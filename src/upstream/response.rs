@@ -5,6 +5,7 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::attempt::Deadlines;
+use super::failure::Failure;
 use super::response_body::{ConnectionGuard, ResponseBody};
 use crate::head_fields::FieldSet;
 
@@ -44,5 +45,6 @@ impl UpstreamResponse {
     /// Rejects the head, counts a bad response, and closes the connection.
     pub fn reject(self) {
         self.guard.endpoint().metrics.bad_response.inc();
+        self.guard.fail(Failure::GatewayError);
     }
 }

@@ -14,9 +14,11 @@ use tokio::time::Instant;
 use super::attempt::Deadlines;
 use super::endpoint::{EndpointState, InFlight};
 use super::error::{ResponseError, TimeoutKind};
+use super::failure::Failure;
 use super::http1_connection::Connection;
 use super::http2_connections::Http2Stream;
 use super::idle::IdleConnections;
+use super::record;
 use super::replay_body::ReplayHandle;
 use super::tunnel::Tunnel;
 use crate::head_fields::FieldSet;
@@ -30,6 +32,8 @@ pub(super) struct ConnectionGuard {
     carrier: Carrier,
     in_flight: InFlight,
     reusable: bool,
+    /// True when the outcome of the exchange was recorded: its status said that the endpoint has failed.
+    is_recorded: bool,
 }
 
 /// Connection or stream that carries an exchange.
@@ -42,9 +46,22 @@ pub(super) enum Carrier {
 
 impl ConnectionGuard {
     /// Guard of a connection that has brought the head of a response of this version.
-    pub(super) fn new(carrier: Carrier, in_flight: InFlight, version: Version) -> Self {
+    pub(super) fn new(carrier: Carrier, in_flight: InFlight, version: Version, is_recorded: bool) -> Self {
         // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
-        Self { carrier, in_flight, reusable: version != Version::HTTP_10 }
+        Self { carrier, in_flight, reusable: version != Version::HTTP_10, is_recorded }
+    }
+
+    /// Records that the endpoint has failed, unless its status has said so already, and closes the connection.
+    pub(super) fn fail(self, failure: Failure) {
+        if !self.is_recorded {
+            record::record_failure(&self.in_flight, failure);
+        }
+    }
+
+    fn succeed(&self) {
+        if !self.is_recorded {
+            record::record_success(&self.in_flight);
+        }
     }
 
     pub(super) fn endpoint(&self) -> &EndpointState {
@@ -68,6 +85,7 @@ impl ConnectionGuard {
 
     /// Turns a connection that has stopped speaking HTTP into a tunnel; none when it broke.
     async fn into_tunnel(self) -> Option<Tunnel> {
+        self.succeed();
         let Carrier::Http1 { connection: Connection { state, beyond, .. }, .. } = self.carrier else { return None };
         let ahead = beyond.await.ok()?;
         Some(Tunnel::new(ahead, state.stream(), self.in_flight))
@@ -75,6 +93,7 @@ impl ConnectionGuard {
 
     /// Gives the connection back after a whole response.
     fn release(self) {
+        self.succeed();
         match self.carrier {
             // The library is ready for the next request only when this request's body has gone whole, too.
             Carrier::Http1 { connection, idle } if self.reusable && connection.sender.is_ready() => {
@@ -134,7 +153,7 @@ impl ResponseBody {
             return Some(Err(self.time_out(TimeoutKind::Exchange)));
         }
         match &frame {
-            Some(Err(_)) => drop(self.guard.take()),
+            Some(Err(error)) => self.record_broken(error),
             // Trailers are the last frame (RFC 9110, section 6.5): nothing is polled after them.
             Some(Ok(frame)) if frame.is_trailers() => self.release(),
             Some(Ok(_)) => self.release_at_end(),
@@ -155,10 +174,19 @@ impl ResponseBody {
         }
     }
 
+    /// Closes a connection that broke. An error of this side, such as a request body that the client did not finish, says
+    /// nothing about the endpoint.
+    fn record_broken(&mut self, error: &hyper::Error) {
+        if let Some(guard) = self.guard.take().filter(|_| !error.is_user()) {
+            guard.fail(Failure::GatewayError);
+        }
+    }
+
     /// Closes the connection and counts the time-out.
     fn time_out(&mut self, kind: TimeoutKind) -> ResponseError {
         if let Some(guard) = self.guard.take() {
             kind.count(&guard.endpoint().metrics.timeouts);
+            guard.fail(Failure::Timeout);
         }
         ResponseError::TimedOut(kind)
     }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
+use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
 
 /// Settings of the upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Endpoints, at least one.
     pub endpoints: Vec<Endpoint>,
@@ -17,6 +18,8 @@ pub struct Settings {
     pub tls: ClientSettings,
     /// Time-outs.
     pub timeouts: Timeouts,
+    /// Outlier ejection.
+    pub outlier: OutlierSettings,
 }
 
 /// Protocol spoken to the upstream.

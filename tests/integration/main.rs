@@ -10,6 +10,7 @@ mod answers;
 mod forwarding;
 mod grpc;
 mod hostile_upstream;
+mod failing_upstreams;
 mod http2;
 mod limits;
 mod refusals;

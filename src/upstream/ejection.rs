@@ -1,0 +1,92 @@
+//! Ejection of endpoints: applies the decisions of [`super::outlier`] to their shared state, logs and counts each change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::balance::Random;
+use super::endpoint::{EndpointState, Endpoints};
+use super::failure::Failure;
+use super::outlier::{Change, Ejection, Phase};
+use crate::clock::{self, Micros};
+
+impl Endpoints {
+    /// Counts a failure of an endpoint, and sets it aside when there were too many.
+    pub(super) fn fail(&self, endpoint: &EndpointState, failure: Failure, now: Micros) {
+        let change = self.detector.fail(&endpoint.ejection, failure, self.ejections(), (chance(), now));
+        self.announce(endpoint, change);
+    }
+
+    /// Notes that a connection to an endpoint was made.
+    pub(super) fn note_connected(&self, endpoint: &EndpointState) {
+        let change = self.detector.connect(&endpoint.ejection, clock::steady());
+        self.announce(endpoint, change);
+    }
+
+    /// Ends the phases whose time is over. Returns the endpoints that are to be probed.
+    pub(super) fn tick(&self, now: Micros) -> Vec<Arc<EndpointState>> {
+        let mut probes = Vec::new();
+        for endpoint in &*self.list {
+            let (change, is_probe_due) = self.detector.tick(&endpoint.ejection, now);
+            self.announce(endpoint, change);
+            if is_probe_due {
+                probes.push(Arc::clone(endpoint));
+            }
+        }
+        self.update_panic();
+        probes
+    }
+
+    /// Ends a probe that could connect, or not.
+    pub(super) fn end_probe(&self, endpoint: &EndpointState, is_connected: bool, now: Micros) {
+        if is_connected {
+            endpoint.note_reachable();
+        }
+        let change = self.detector.end_probe(&endpoint.ejection, is_connected, (chance(), now));
+        self.announce(endpoint, change);
+    }
+
+    fn update_panic(&self) {
+        match self.detector.update_panic(self.ejections()) {
+            Some(true) => {
+                self.metrics.panic.set(1);
+                tracing::error!(
+                    endpoints = self.list.len(),
+                    "too many endpoints of the upstream fail; requests go to the failing ones as well"
+                );
+            }
+            Some(false) => {
+                self.metrics.panic.set(0);
+                tracing::info!("enough endpoints of the upstream work again; requests go to those only");
+            }
+            None => {}
+        }
+    }
+
+    fn ejections(&self) -> impl Iterator<Item = &Ejection> + Clone {
+        self.list.iter().map(|endpoint| &endpoint.ejection)
+    }
+
+    /// Logs and counts a change, once.
+    fn announce(&self, endpoint: &EndpointState, change: Option<Change>) {
+        let Some(Change { from, to, reason, micros }) = change else { return };
+        let (name, seconds) = (&endpoint.address.authority, Duration::from_micros(micros).as_secs_f64());
+        match to {
+            Phase::Ejected => {
+                endpoint.metrics.count_ejection(reason.label());
+                tracing::warn!(endpoint = %name, reason = reason.label(), seconds, "ejected an endpoint of the upstream; requests go to the others");
+            }
+            // A probe that fails changes nothing that is new.
+            Phase::Unreachable if from.takes_requests() => endpoint.metrics.count_ejection(reason.label()),
+            Phase::Returning => {
+                tracing::info!(endpoint = %name, seconds, "an endpoint of the upstream returns; its share of the requests grows");
+            }
+            Phase::In | Phase::Unreachable => {}
+        }
+        endpoint.show_up();
+    }
+}
+
+/// Random number from 0 to 1. Decisions are rare.
+fn chance() -> f64 {
+    f64::from(Random::default().unit())
+}

@@ -1,0 +1,427 @@
+//! Ejection state that all workers share, and the decisions over all endpoints of an upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+
+use super::settings::OutlierSettings;
+use super::state::{EjectionState, Event, Phase, Reason};
+use super::streaks::Streaks;
+use crate::clock::Micros;
+use crate::upstream::failure::Failure;
+
+/// Ejection state of one endpoint.
+///
+/// - All but the streaks and the probe is written only by the holder of [`Detector::deciding`]. Requests read the phase
+///   alone, which is written last.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct Ejection {
+    /// Failures in a row, as [`Streaks`].
+    streaks: AtomicU64,
+    phase: AtomicU8,
+    reason: AtomicU8,
+    since: AtomicU64,
+    until: AtomicU64,
+    times: AtomicU32,
+    /// True while a probe of the endpoint is under way.
+    probing: AtomicBool,
+}
+
+/// Decisions over the endpoints of one upstream.
+#[derive(Debug)]
+pub(in crate::upstream) struct Detector {
+    settings: OutlierSettings,
+    /// True while a worker decides. Shared with the detectors of earlier configurations, which may still be in use.
+    deciding: Arc<AtomicBool>,
+    /// True while an endpoint over its threshold stays in, because too many others are out.
+    panic: AtomicBool,
+}
+
+/// Change of an endpoint's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) struct Change {
+    pub(in crate::upstream) from: Phase,
+    pub(in crate::upstream) to: Phase,
+    pub(in crate::upstream) reason: Reason,
+    /// Microseconds that the new phase lasts.
+    pub(in crate::upstream) micros: u64,
+}
+
+/// Permission to change states. One worker has it at a time.
+struct Decision<'a>(&'a AtomicBool);
+
+impl Drop for Decision<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+impl Ejection {
+    /// The part of the endpoint in the traffic.
+    pub(in crate::upstream) fn phase(&self) -> Phase {
+        Phase::from_byte(self.phase.load(Relaxed))
+    }
+
+    /// Share of its requests that an endpoint takes that returns, from a tenth to 1; of the others 1.
+    pub(in crate::upstream) fn slow_start_share(&self, now: Micros) -> f32 {
+        let (since, until) = (self.since.load(Relaxed), self.until.load(Relaxed));
+        #[allow(clippy::cast_precision_loss, reason = "a share")]
+        let passed = now.0.saturating_sub(since) as f32 / until.saturating_sub(since).max(1) as f32;
+        passed.clamp(0.1, 1.0)
+    }
+
+    /// Counts a success, which ends all rows of failures.
+    pub(in crate::upstream) fn succeed(&self) {
+        // Read first: a write would take the cache line from the other workers at each request.
+        if self.streaks.load(Relaxed) != 0 {
+            self.streaks.store(0, Relaxed);
+        }
+    }
+
+    fn state(&self) -> EjectionState {
+        EjectionState {
+            phase: self.phase(),
+            reason: Reason::from_byte(self.reason.load(Relaxed)),
+            since: Micros(self.since.load(Relaxed)),
+            until: Micros(self.until.load(Relaxed)),
+            times: self.times.load(Relaxed),
+        }
+    }
+
+    fn store(&self, state: EjectionState) {
+        self.reason.store(state.reason as u8, Relaxed);
+        self.since.store(state.since.0, Relaxed);
+        self.until.store(state.until.0, Relaxed);
+        self.times.store(state.times, Relaxed);
+        // What came before says nothing about an endpoint that was set aside.
+        if state.phase != Phase::In {
+            self.streaks.store(0, Relaxed);
+        }
+        self.phase.store(state.phase as u8, Release);
+    }
+
+    fn streaks_after(&self, change: impl Fn(Streaks) -> Streaks) -> Streaks {
+        let before = self.streaks.fetch_update(Relaxed, Relaxed, |streaks| Some(change(Streaks(streaks)).0));
+        change(Streaks(before.unwrap_or_else(|streaks| streaks)))
+    }
+
+    /// Takes a probe that is due. Give it back with [`Detector::end_probe`].
+    fn take_probe(&self, now: Micros) -> bool {
+        self.phase() == Phase::Unreachable && now.0 >= self.until.load(Relaxed) && !self.probing.swap(true, Relaxed)
+    }
+}
+
+impl Detector {
+    pub(in crate::upstream) fn new(settings: OutlierSettings) -> Self {
+        Self { settings, deciding: Arc::default(), panic: AtomicBool::new(false) }
+    }
+
+    /// Detector of a changed configuration, over endpoints that may be the same.
+    #[must_use]
+    pub(in crate::upstream) fn changed(&self, settings: OutlierSettings) -> Self {
+        let panic = AtomicBool::new(self.is_panic());
+        Self { settings, deciding: Arc::clone(&self.deciding), panic }
+    }
+
+    /// Returns whether ejections say nothing any more, because too many endpoints fail.
+    pub(in crate::upstream) fn is_panic(&self) -> bool {
+        self.panic.load(Relaxed)
+    }
+
+    /// Counts a failure, and sets the endpoint aside when a threshold is reached. Returns the change.
+    pub(in crate::upstream) fn fail<'a>(
+        &self,
+        endpoint: &Ejection,
+        failure: Failure,
+        all: impl Iterator<Item = &'a Ejection> + Clone,
+        (chance, now): (f64, Micros),
+    ) -> Option<Change> {
+        let streaks = endpoint.streaks_after(|streaks| streaks.after(failure));
+        let reason = match endpoint.phase() {
+            Phase::In => streaks.exceeded(&self.settings),
+            Phase::Returning => Some(Reason::of(failure)).filter(|reason| self.settings.threshold(*reason) > 0),
+            Phase::Ejected | Phase::Unreachable => None,
+        }?;
+        // Another worker decides: the next failure finds what it decided.
+        let _decision = self.begin_decision()?;
+        if !endpoint.phase().takes_requests() {
+            return None;
+        }
+        if !may_set_aside(reason, all) {
+            // Whether this is a panic is found out by the next sweep, which sees all endpoints.
+            return None;
+        }
+        self.apply(endpoint, Event::Failed(reason), (chance, now))
+    }
+
+    /// Notes that a connection was made to the endpoint. Returns the change.
+    pub(in crate::upstream) fn connect(&self, endpoint: &Ejection, now: Micros) -> Option<Change> {
+        endpoint.streaks_after(Streaks::after_connection);
+        if endpoint.phase() != Phase::Unreachable {
+            return None;
+        }
+        let _decision = self.begin_decision()?;
+        self.apply(endpoint, Event::Connected, (0.5, now))
+    }
+
+    /// Ends the phase of an endpoint when its time is over. Returns the change, and whether the endpoint is to be probed.
+    pub(in crate::upstream) fn tick(&self, endpoint: &Ejection, now: Micros) -> (Option<Change>, bool) {
+        // When a worker decides, the next tick does it.
+        let change = self.begin_decision().and_then(|_decision| self.apply(endpoint, Event::Tick, (0.5, now)));
+        (change, endpoint.take_probe(now))
+    }
+
+    /// Ends a probe that could connect, or not.
+    pub(in crate::upstream) fn end_probe(
+        &self,
+        endpoint: &Ejection,
+        is_connected: bool,
+        (chance, now): (f64, Micros),
+    ) -> Option<Change> {
+        endpoint.probing.store(false, Relaxed);
+        // A request may have connected meanwhile.
+        if endpoint.phase() != Phase::Unreachable {
+            return None;
+        }
+        let event = if is_connected { Event::Connected } else { Event::Failed(Reason::Unreachable) };
+        let _decision = self.begin_decision()?;
+        self.apply(endpoint, event, (chance, now))
+    }
+
+    /// Finds out whether too many endpoints fail. Returns a change of that.
+    pub(in crate::upstream) fn update_panic<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Ejection> + Clone,
+    ) -> Option<bool> {
+        let fails = |endpoint: &Ejection| {
+            let streaks = Streaks(endpoint.streaks.load(Relaxed));
+            streaks.exceeded(&self.settings).filter(|_| endpoint.phase().takes_requests())
+        };
+        let panic =
+            all.clone().any(|endpoint| fails(endpoint).is_some_and(|reason| !may_set_aside(reason, all.clone())));
+        (self.panic.swap(panic, Relaxed) != panic).then_some(panic)
+    }
+
+    fn begin_decision(&self) -> Option<Decision<'_>> {
+        self.deciding.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Decision(&self.deciding))
+    }
+
+    fn apply(&self, endpoint: &Ejection, event: Event, (chance, now): (f64, Micros)) -> Option<Change> {
+        let before = endpoint.state();
+        let after = before.after(event, &self.settings, chance, now);
+        if after == before {
+            return None;
+        }
+        endpoint.store(after);
+        let micros = after.until.since(after.since);
+        Some(Change { from: before.phase, to: after.phase, reason: after.reason, micros })
+    }
+}
+
+/// Returns whether one more endpoint may be set aside.
+fn may_set_aside<'a>(reason: Reason, all: impl Iterator<Item = &'a Ejection> + Clone) -> bool {
+    let (count, out) = (all.clone().count(), all.filter(|endpoint| !endpoint.phase().takes_requests()).count());
+    match reason {
+        // Nothing can be sent to it: only the last one stays.
+        Reason::Unreachable => out + 1 < count,
+        _ => out < count / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Event at one of the endpoints.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Succeeds(usize),
+        Fails(usize, Failure),
+        Connects(usize),
+        /// Time passes, and all is looked at.
+        Waits(u64),
+        /// The probe that is under way at the endpoint ends.
+        Probed(usize, bool),
+    }
+
+    fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
+        let kind =
+            prop::sample::select(vec![Failure::ServerError, Failure::GatewayError, Failure::Connect, Failure::Timeout]);
+        let step = prop_oneof![
+            2 => (0..count).prop_map(Step::Succeeds),
+            8 => (0..count, kind).prop_map(|(index, failure)| Step::Fails(index, failure)),
+            1 => (0..count).prop_map(Step::Connects),
+            3 => (1..20_000_u64).prop_map(Step::Waits),
+            1 => (0..count, any::<bool>()).prop_map(|(index, connected)| Step::Probed(index, connected)),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    /// Endpoint of the reference model: what an operator was promised, kept in the plainest way.
+    #[derive(Clone, Debug, Default)]
+    struct Model {
+        failures: Vec<Failure>,
+        out: bool,
+        unreachable: bool,
+        returning: bool,
+        since: u64,
+        times: u32,
+        probing: bool,
+    }
+
+    impl Model {
+        fn row(&self, kinds: &[Failure]) -> usize {
+            let failures = self.failures.iter().rev();
+            let relevant = failures.filter(|failure| kinds.contains(failure) || **failure != Failure::Connect);
+            relevant.take_while(|failure| kinds.contains(failure)).count()
+        }
+
+        fn is_over_threshold(&self, settings: &OutlierSettings) -> Option<Reason> {
+            use Failure::{Connect, GatewayError, ServerError, Timeout};
+            let rows: [(&[Failure], u16, Reason); 4] = [
+                (&[Connect], settings.connect_failures, Reason::Unreachable),
+                (&[Timeout], settings.timeouts, Reason::Timeouts),
+                (&[GatewayError, Timeout], settings.gateway_errors, Reason::GatewayErrors),
+                (&[ServerError, GatewayError, Timeout], settings.server_errors, Reason::ServerErrors),
+            ];
+            let reached = rows.into_iter().find(|(kinds, threshold, _)| self.row(kinds) >= usize::from(*threshold));
+            reached.map(|(_, _, reason)| reason)
+        }
+    }
+
+    fn world(count: usize) -> (Detector, Vec<Ejection>, Vec<Model>) {
+        let endpoints = (0..count).map(|_| Ejection::default()).collect();
+        (Detector::new(OutlierSettings::default()), endpoints, vec![Model::default(); count])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Runs the same steps through the detector and through the model, and compares who is in.
+        #[test]
+        fn endpoints_are_set_aside_as_the_model_says((count, steps) in (1..8_usize).prop_flat_map(|count| (Just(count), steps(count)))) {
+            let (detector, endpoints, mut models) = world(count);
+            let settings = detector.settings;
+            let mut now = 1_000_000_u64;
+            for step in steps {
+                let out = models.iter().filter(|model| model.out).count();
+                match step {
+                    Step::Succeeds(index) => {
+                        endpoints[index].succeed();
+                        models[index].failures.clear();
+                    }
+                    Step::Fails(index, failure) => {
+                        detector.fail(&endpoints[index], failure, endpoints.iter(), (0.5, Micros(now)));
+                        let model = &mut models[index];
+                        model.failures.push(failure);
+                        let reason = if model.returning { Some(Reason::of(failure)) } else { model.is_over_threshold(&settings) };
+                        let allowed = |reason| if reason == Reason::Unreachable { out + 1 < count } else { out < count / 2 };
+                        if let Some(reason) = reason.filter(|reason| !model.out && allowed(*reason)) {
+                            let times = model.times + 1;
+                            *model = Model { out: true, unreachable: reason == Reason::Unreachable, since: now, times, ..Model::default() };
+                        }
+                    }
+                    Step::Connects(index) => {
+                        detector.connect(&endpoints[index], Micros(now));
+                        let model = &mut models[index];
+                        model.failures.retain(|failure| *failure != Failure::Connect);
+                        if model.unreachable {
+                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
+                        }
+                    }
+                    Step::Waits(milliseconds) => {
+                        now += milliseconds * 1000;
+                        for (endpoint, model) in endpoints.iter().zip(&mut models) {
+                            let (_, probe) = detector.tick(endpoint, Micros(now));
+                            let passed = Duration::from_micros(now - model.since);
+                            let whole = (Duration::from_secs(5) * 2_u32.saturating_pow(model.times.saturating_sub(1))).min(Duration::from_mins(5));
+                            let pause = (whole / 5).min(Duration::from_secs(5));
+                            prop_assert_eq!(probe, model.unreachable && passed >= pause && !model.probing);
+                            model.probing |= probe;
+                            if model.unreachable {
+                            } else if model.out && passed >= whole {
+                                *model = Model { returning: true, since: now, times: model.times, ..Model::default() };
+                            } else if model.returning && passed >= Duration::from_secs(10) {
+                                *model = Model { since: now, times: model.times, failures: model.failures.clone(), ..Model::default() };
+                            } else if !model.out && !model.returning && model.times > 0 && passed >= whole {
+                                *model = Model { since: now, times: model.times - 1, failures: model.failures.clone(), ..Model::default() };
+                            }
+                        }
+                    }
+                    Step::Probed(index, connected) if models[index].probing => {
+                        detector.end_probe(&endpoints[index], connected, (0.5, Micros(now)));
+                        let model = &mut models[index];
+                        model.probing = false;
+                        if model.unreachable && connected {
+                            *model = Model { returning: true, since: now, times: model.times, ..Model::default() };
+                        } else if model.unreachable {
+                            (model.since, model.times) = (now, model.times + 1);
+                        }
+                    }
+                    Step::Probed(..) => {}
+                }
+                for (endpoint, model) in endpoints.iter().zip(&models) {
+                    prop_assert_eq!(endpoint.phase().takes_requests(), !model.out, "{:?}: {:?}", step, model);
+                }
+                prop_assert!(endpoints.iter().any(|endpoint| endpoint.phase().takes_requests()), "the last one stays");
+                let ejected = endpoints.iter().filter(|endpoint| endpoint.phase() == Phase::Ejected).count();
+                prop_assert!(ejected <= count / 2, "at most half are ejected");
+            }
+        }
+
+        #[test]
+        fn jitter_is_at_most_a_fifth(chance in 0.0..1.0_f64, times in 0..30_u32) {
+            let settings = OutlierSettings::default();
+            let before = EjectionState { times, ..EjectionState::default() };
+            let after = before.after(Event::Failed(Reason::ServerErrors), &settings, chance, Micros(0));
+            let middle = before.after(Event::Failed(Reason::ServerErrors), &settings, 0.5, Micros(0));
+            let part = after.until.0 as f64 / middle.until.0 as f64;
+            prop_assert!((0.8..=1.2).contains(&part), "{}", part);
+            prop_assert!(middle.until.0 <= 300_000_000);
+        }
+    }
+
+    /// Workers that fail all endpoints at the same time never eject more than half of them.
+    #[test]
+    fn workers_that_decide_at_once_keep_the_limit() {
+        for _ in 0..50 {
+            let (detector, endpoints, _) = world(4);
+            std::thread::scope(|scope| {
+                for worker in 0..4 {
+                    let (detector, endpoints) = (&detector, &endpoints);
+                    scope.spawn(move || {
+                        for step in 0..200 {
+                            let endpoint = &endpoints[(step + worker) % 4];
+                            detector.fail(endpoint, Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+                            let out = endpoints.iter().filter(|endpoint| !endpoint.phase().takes_requests()).count();
+                            assert!(out <= 2, "{out} are out");
+                        }
+                    });
+                }
+            });
+            let out = endpoints.iter().filter(|endpoint| !endpoint.phase().takes_requests()).count();
+            assert_eq!(out, 2);
+        }
+    }
+
+    #[test]
+    fn too_many_failures_are_a_panic_until_enough_work() {
+        let (detector, endpoints, _) = world(2);
+        let fail = |index: usize| {
+            for _ in 0..5 {
+                detector.fail(&endpoints[index], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+            }
+        };
+        fail(0);
+        assert_eq!(detector.update_panic(endpoints.iter()), None);
+        fail(1);
+        assert_eq!(detector.update_panic(endpoints.iter()), Some(true));
+        assert_eq!(detector.update_panic(endpoints.iter()), None, "told once");
+        endpoints[1].succeed();
+        assert_eq!(detector.update_panic(endpoints.iter()), Some(false));
+    }
+}

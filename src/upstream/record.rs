@@ -1,0 +1,127 @@
+//! Records of what endpoints did: in their metrics, in the estimates that balancing goes by, and for their ejection.
+//!
+//! - An exchange has failed when its head says so, or when its response breaks off; it has succeeded when the response has
+//!   come whole. One that the client ended says nothing.
+//! - Each change of an endpoint's state is logged once.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::endpoint::{EndpointState, Endpoints, InFlight};
+use super::error::{SendError, TimeoutKind};
+use super::failure::Failure;
+use crate::clock;
+
+/// Records the head of a response, and the failure that its status means.
+pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, sent: Instant) {
+    if !in_flight.endpoints().has_choice() {
+        return;
+    }
+    let (micros, now) = (micros_since(sent), clock::steady());
+    match failure {
+        None => in_flight.endpoint().load.observe_latency(micros, now),
+        Some(failure) => {
+            in_flight.endpoint().load.observe_failed_latency(micros, now);
+            record_failure(in_flight, failure);
+        }
+    }
+}
+
+/// Counts an exchange without a response.
+pub(super) fn record_error(in_flight: &InFlight, error: &SendError, sent: Instant) {
+    let metrics = &in_flight.endpoint().metrics;
+    let failure = match error {
+        SendError::TimedOut(kind) => {
+            metrics.timed_out.inc();
+            kind.count(&metrics.timeouts);
+            Failure::Timeout
+        }
+        _ => {
+            metrics.bad_response.inc();
+            Failure::GatewayError
+        }
+    };
+    if in_flight.endpoints().has_choice() && !is_own_error(error) {
+        in_flight.endpoint().load.observe_failed_latency(micros_since(sent), clock::steady());
+        record_failure(in_flight, failure);
+    }
+}
+
+/// Returns whether the error came from this side of the connection, such as a request body that the client did not finish.
+fn is_own_error(error: &SendError) -> bool {
+    match error {
+        SendError::BadResponse(error) => error.is_user() || error.is_canceled(),
+        SendError::Unrepeatable => true,
+        _ => false,
+    }
+}
+
+fn micros_since(sent: Instant) -> u64 {
+    u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Records a failure of the endpoint.
+pub(super) fn record_failure(in_flight: &InFlight, failure: Failure) {
+    let (endpoints, endpoint) = (in_flight.endpoints(), in_flight.endpoint());
+    if endpoints.has_choice() {
+        let now = clock::steady();
+        endpoint.load.fail(now);
+        endpoints.fail(endpoint, failure, now);
+    }
+}
+
+/// Records that a response has come whole.
+pub(super) fn record_success(in_flight: &InFlight) {
+    if in_flight.endpoints().has_choice() {
+        let endpoint = in_flight.endpoint();
+        endpoint.load.succeed(clock::steady());
+        endpoint.ejection.succeed();
+    }
+}
+
+/// Notes that a connection could be made. Logs only a change.
+pub(super) fn record_connected(in_flight: &InFlight) {
+    let endpoint = in_flight.endpoint();
+    endpoint.note_reachable();
+    in_flight.endpoints().note_connected(endpoint);
+}
+
+/// Counts and logs that an endpoint could not be connected to. Returns whether connecting timed out.
+pub(super) fn record_connect_error(in_flight: &InFlight, error: &io::Error) -> bool {
+    let endpoint = in_flight.endpoint();
+    endpoint.metrics.connect_failed.inc();
+    endpoint.note_unreachable(error);
+    let timed_out = error.kind() == io::ErrorKind::TimedOut;
+    if timed_out {
+        TimeoutKind::Connection.count(&endpoint.metrics.timeouts);
+    }
+    record_failure(in_flight, Failure::Connect);
+    timed_out
+}
+
+impl EndpointState {
+    /// Logs that the endpoint can be connected to again.
+    pub(super) fn note_reachable(&self) {
+        if !self.is_reachable.swap(true, Ordering::Relaxed) {
+            tracing::info!(endpoint = %self.address.authority, "the upstream can be reached again");
+        }
+        self.show_up();
+    }
+
+    /// Logs that the endpoint can no longer be connected to.
+    pub(super) fn note_unreachable(&self, error: &io::Error) {
+        if self.is_reachable.swap(false, Ordering::Relaxed) {
+            tracing::warn!(endpoint = %self.address.authority, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
+        }
+        self.show_up();
+    }
+}
+
+impl Endpoints {
+    /// Returns whether there is more than one endpoint: else nothing is chosen, and nothing set aside.
+    pub(super) fn has_choice(&self) -> bool {
+        self.list.len() > 1
+    }
+}

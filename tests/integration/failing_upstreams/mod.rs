@@ -1,0 +1,212 @@
+//! Several endpoints, some of which fail: requests go to the others.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream, eventually, free_address, head, part_of, traffic, traffic_of};
+
+const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 1000 } }\n";
+
+/// Upstream that responds with this status after this time.
+fn responding(status: u16, after: Duration) -> Upstream {
+    responding_by(move |_| status, after)
+}
+
+/// Upstream that responds to its N-th request with the status of N.
+fn responding_by(status: impl Fn(usize) -> u16 + Send + Sync + 'static, after: Duration) -> Upstream {
+    let count = AtomicUsize::new(0);
+    Upstream::answering(move |_, stream| {
+        let status = status(count.fetch_add(1, Ordering::Relaxed));
+        std::thread::sleep(after);
+        stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 2\r\n\r\nok").as_bytes()).ok();
+    })
+}
+
+fn gateway(upstreams: &[&Upstream], blocks: &str) -> Gateway {
+    let addresses: Vec<SocketAddr> = upstreams.iter().map(|upstream| upstream.address).collect();
+    Gateway::with(&addresses, &format!("{PLENTY}{blocks}"))
+}
+
+fn labelled(metric: &str, endpoint: SocketAddr) -> String {
+    format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\"}}")
+}
+
+fn ejections(gateway: &Gateway, endpoint: SocketAddr, reason: &str) -> f64 {
+    gateway.metric(&format!("keygate_upstream_ejections_total{{endpoint=\"{endpoint}\",reason=\"{reason}\"}}"))
+}
+
+/// Listener that accepts nothing, and whose queue of connections is full: it answers no attempt to connect.
+struct BlackHole {
+    address: SocketAddr,
+    _listener: socket2::Socket,
+    _queued: Vec<socket2::Socket>,
+}
+
+impl BlackHole {
+    fn start() -> Self {
+        use socket2::{Domain, Socket, Type};
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let queued = (0..4).map(|_| {
+            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.connect(&address.into()).ok();
+            client
+        });
+        let queued = queued.collect();
+        Self { address, _listener: listener, _queued: queued }
+    }
+}
+
+#[test]
+fn fast_failing_endpoint_gets_almost_nothing() {
+    let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::from_millis(20)));
+    let gateway = gateway(&[&failing, &good], "");
+    let key = gateway.key().text;
+    let answers = traffic(gateway.address, &key, 8, |answers| {
+        answers.iter().filter(|answer| answer.at > Duration::from_secs(1)).count() >= 800
+    });
+    let later: Vec<_> = answers.into_iter().filter(|answer| answer.at > Duration::from_secs(1)).collect();
+    let part = part_of(&later, 200);
+    assert!(part >= 0.97, "{part} of {} answers; {} at the failing endpoint", later.len(), failing.count());
+    assert!(ejections(&gateway, failing.address, "server_errors") >= 1.0);
+}
+
+#[test]
+fn endpoint_with_some_errors_gets_a_small_share() {
+    let some = responding_by(|number| if number % 10 < 3 { 500 } else { 200 }, Duration::from_millis(5));
+    let good = [responding(200, Duration::from_millis(5)), responding(200, Duration::from_millis(5))];
+    let gateway = gateway(&[&some, &good[0], &good[1]], "");
+    let key = gateway.key().text;
+    traffic_of(gateway.address, &key, 8, 100);
+    let before = some.count();
+    traffic_of(gateway.address, &key, 8, 200);
+    let share = (some.count() - before) as f64 / 1600.0;
+    assert!(share < 0.05, "{share}");
+}
+
+#[test]
+fn black_hole_delays_a_request_once() {
+    let hole = BlackHole::start();
+    let good = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    let addresses = [hole.address, good[0].address, good[1].address];
+    let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", hole.address);
+    let tried = format!("keygate_upstream_requests_total{{endpoint=\"{}\",result=\"connect_failed\"}}", hole.address);
+    eventually("it is found out", || {
+        assert_eq!(part_of(&traffic_of(gateway.address, &key, 4, 10), 200), 1.0, "requests go on to another endpoint");
+        gateway.metric(&up) == 0.0
+    });
+    let before = gateway.metric(&tried);
+    // Long enough for two probes.
+    let answers =
+        traffic(gateway.address, &key, 4, |answers| answers.iter().any(|answer| answer.at > Duration::from_secs(4)));
+    assert_eq!(part_of(&answers, 200), 1.0);
+    assert_eq!(gateway.metric(&tried), before, "only probes try it again");
+    assert_eq!(gateway.metric(&up), 0.0);
+    assert_eq!(ejections(&gateway, hole.address, "connect_failures"), 1.0);
+}
+
+#[test]
+fn refusing_endpoint_costs_no_request_and_returns_when_it_listens() {
+    let refusing = free_address();
+    let good = responding(200, Duration::ZERO);
+    let gateway = Gateway::with(&[refusing, good.address], PLENTY);
+    let key = gateway.key().text;
+    let answers = traffic_of(gateway.address, &key, 4, 50);
+    assert_eq!(part_of(&answers, 200), 1.0);
+    let up = labelled("endpoint_up", refusing);
+    assert_eq!(gateway.metric(&up), 0.0);
+    let listener = TcpListener::bind(refusing).unwrap();
+    eventually("a probe connects", || gateway.metric(&up) == 1.0);
+    drop(listener);
+}
+
+#[test]
+fn all_endpoints_fail_and_requests_still_go() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let start = || {
+        let is_broken = Arc::clone(&is_broken);
+        responding_by(move |_| if is_broken.load(Ordering::Relaxed) { 500 } else { 200 }, Duration::ZERO)
+    };
+    let upstreams = [start(), start(), start(), start()];
+    let gateway = gateway(&upstreams.each_ref(), "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    eventually("the upstream is in panic", || {
+        assert_eq!(client.get("/", &key).status, 500, "requests still go");
+        gateway.metric("keygate_upstream_panic") == 1.0
+    });
+    let up = upstreams.iter().filter(|upstream| gateway.metric(&labelled("endpoint_up", upstream.address)) == 1.0);
+    assert_eq!(up.count(), 2, "half of them are never ejected");
+    is_broken.store(false, Ordering::Relaxed);
+    eventually("the panic is over", || {
+        assert!(matches!(client.get("/", &key).status, 200));
+        gateway.metric("keygate_upstream_panic") == 0.0
+    });
+}
+
+#[test]
+fn ejected_endpoint_returns_and_takes_its_share() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let state = Arc::clone(&is_broken);
+    let flapping = responding_by(move |_| if state.load(Ordering::Relaxed) { 500 } else { 200 }, Duration::ZERO);
+    let good = responding(200, Duration::ZERO);
+    let endpoints = format!("[\"http://{}\", \"http://{}\"]", flapping.address, good.address);
+    let outlier = "outlier: { ejection: 200ms, slow_start: 200ms }";
+    let gateway = Gateway::with(&[], &format!("{PLENTY}upstream: {{ endpoints: {endpoints}, {outlier} }}\n"));
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", flapping.address);
+    let mut client = Client::connect(gateway.address);
+    eventually("it is ejected", || {
+        client.get("/", &key);
+        gateway.metric(&up) == 0.0
+    });
+    is_broken.store(false, Ordering::Relaxed);
+    eventually("it returns", || gateway.metric(&up) == 1.0);
+    let before = flapping.count();
+    eventually("it takes requests", || {
+        assert_eq!(client.get("/", &key).status, 200);
+        flapping.count() >= before + 20
+    });
+}
+
+#[test]
+fn resets_after_the_head_eject_an_endpoint() {
+    let resetting = Upstream::answering(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\nok").ok();
+        stream.shutdown(std::net::Shutdown::Both).ok();
+    });
+    let good = responding(200, Duration::ZERO);
+    let gateway = gateway(&[&resetting, &good], "");
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", resetting.address);
+    eventually("it is ejected", || {
+        traffic_of(gateway.address, &key, 2, 10);
+        gateway.metric(&up) == 0.0
+    });
+    assert_eq!(ejections(&gateway, resetting.address, "gateway_errors"), 1.0);
+}
+
+#[test]
+fn client_that_breaks_off_its_uploads_ejects_no_endpoint() {
+    let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    let gateway = gateway(&upstreams.each_ref(), "workers: 1\n");
+    let key = gateway.key();
+    for _ in 0..40 {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("POST", "/", &key.text, &[], 1000)).send(b"some");
+        eventually("the request is in flight", || gateway.metric("keygate_in_flight") == 1.0);
+        drop(client);
+        eventually("the request has ended", || gateway.metric("keygate_in_flight") == 0.0);
+    }
+    for upstream in &upstreams {
+        assert_eq!(gateway.metric(&labelled("endpoint_up", upstream.address)), 1.0);
+    }
+}
