@@ -26,6 +26,11 @@ use crate::gateway::Connection;
 use crate::state::State;
 use crate::transport::{self, WorkerListener};
 
+/// Tasks that run at most before the event loop looks for new events: as many as one look can bring events, so that a loop
+/// under load runs all that is ready, and then waits. Looking more often finds fewer events each time, costs a system call,
+/// and, between two waits, tells nothing about which connections are silent (`upstream::idle`).
+const EVENT_INTERVAL: u32 = 1024;
+
 /// A worker that is to be started.
 pub(super) struct Worker {
     /// Its own listeners, in the order of the configuration.
@@ -70,8 +75,7 @@ impl Worker {
         let (started, has_started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("worker-{number}"));
         let thread = thread.spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-            let (runtime, result) = runtime.map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
+            let (runtime, result) = build_runtime().map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
             // `start` waits for this message, so the receiver exists.
             started.send(result).ok();
             if let Some(runtime) = runtime {
@@ -113,6 +117,10 @@ impl Worker {
             () = wait_for_phase(self.phase.clone(), Phase::Ending) => {}
         }
     }
+}
+
+fn build_runtime() -> std::io::Result<LocalRuntime> {
+    Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build_local(LocalOptions::default())
 }
 
 /// Runs commands of the control channel until the gateway closes it.
@@ -165,4 +173,32 @@ async fn serve_listener(
         },
     )
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::net::UnixStream;
+    use tokio::runtime::Handle;
+
+    use super::*;
+
+    /// By this count the pools know which of their connections are silent.
+    #[test]
+    fn event_loop_counts_the_wait_that_brings_an_event_although_many_tasks_are_ready() {
+        build_runtime().unwrap().block_on(async {
+            let waits = || Handle::current().metrics().worker_park_count(0);
+            let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+            reader.set_nonblocking(true).unwrap();
+            let reader = UnixStream::from_std(reader).unwrap();
+            writer.write_all(b"x").unwrap();
+            for _ in 0..EVENT_INTERVAL / 2 {
+                spawn_local(async {});
+            }
+            let before = waits();
+            reader.readable().await.unwrap();
+            assert!(waits() > before);
+        });
+    }
 }
