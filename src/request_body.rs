@@ -44,9 +44,10 @@ pub struct BodyLimits {
     pub timeouts: TimeoutMetrics,
 }
 
-/// Progress of a request body, shared by the body and the exchange that it belongs to.
+/// Progress of a request body, shared by the body and the exchange that it belongs to. Most requests have no body, whose
+/// progress is finished from the beginning and needs no memory.
 #[derive(Clone, Debug, Default)]
-pub struct UploadProgress(Rc<Progress>);
+pub struct UploadProgress(Option<Rc<Progress>>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -58,17 +59,40 @@ struct Progress {
 impl UploadProgress {
     /// Bytes received so far.
     pub fn received_bytes(&self) -> u64 {
-        self.0.received_bytes.get()
+        self.0.as_ref().map_or(0, |progress| progress.received_bytes.get())
     }
 
     /// True if the whole body has come and has been taken.
     pub fn is_finished(&self) -> bool {
-        self.0.is_finished.get()
+        self.0.as_ref().is_none_or(|progress| progress.is_finished.get())
     }
 
     /// The error by which the body has failed.
     pub fn error(&self) -> Option<BodyError> {
-        self.0.error.get()
+        self.0.as_ref().and_then(|progress| progress.error.get())
+    }
+
+    /// Progress of a body of which nothing has come.
+    fn of(body: &Incoming) -> Self {
+        Self((!body.is_end_stream()).then(Rc::default))
+    }
+
+    fn receive(&self, bytes: u64) {
+        if let Some(progress) = &self.0 {
+            progress.received_bytes.set(progress.received_bytes.get() + bytes);
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(progress) = &self.0 {
+            progress.is_finished.set(true);
+        }
+    }
+
+    fn fail(&self, error: BodyError) {
+        if let Some(progress) = &self.0 {
+            progress.error.set(Some(error));
+        }
     }
 }
 
@@ -91,8 +115,7 @@ pub struct RequestBody {
 impl RequestBody {
     /// A body within these limits.
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
-        let progress = UploadProgress::default();
-        progress.0.is_finished.set(body.is_end_stream());
+        let progress = UploadProgress::of(&body);
         Self { body, limits, timer: LazyTimer::default(), waiting_since: None, waited: Duration::ZERO, progress }
     }
 
@@ -102,21 +125,22 @@ impl RequestBody {
     }
 
     fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.progress.0.error.set(Some(error));
+        self.progress.fail(error);
         Poll::Ready(Some(Err(error)))
     }
 
     /// Counts a piece, which ends the wait for the client.
     fn receive(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let received = self.progress.received_bytes() + data.len() as u64;
-        self.progress.0.received_bytes.set(received);
-        if received > self.limits.max_bytes {
+        self.progress.receive(data.len() as u64);
+        if self.progress.received_bytes() > self.limits.max_bytes {
             return self.fail(BodyError::TooLarge);
         }
         if let Some(since) = self.waiting_since.take() {
             self.waited += since.elapsed();
         }
-        self.progress.0.is_finished.set(self.body.is_end_stream());
+        if self.body.is_end_stream() {
+            self.progress.finish();
+        }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
@@ -151,7 +175,7 @@ impl Body for RequestBody {
         loop {
             return match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(None) => {
-                    self.progress.0.is_finished.set(true);
+                    self.progress.finish();
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(_))) => self.fail(BodyError::Broken),

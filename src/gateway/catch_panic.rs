@@ -126,6 +126,7 @@ mod tests {
             open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
             arrived: clock::now(),
             upload: UploadProgress::default(),
+            body: None,
             rate_limit,
             features: RequestFeatures::default(),
             status: None,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use http_body::Body as _;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
@@ -16,8 +17,9 @@ use crate::forward::RequestFeatures;
 use crate::refusal::Refusal;
 use crate::request_body::UploadProgress;
 use crate::state::{Admitted, Permit};
+use crate::upstream::ResponseBody;
 
-/// Guard of an admitted request: its slot and its open audit entry.
+/// Guard of an admitted request: its slot, its open audit entry, and the body of its response.
 ///
 /// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
 /// - It is reset, and the outcome is `terminated`, when its credential is revoked.
@@ -29,6 +31,8 @@ pub struct Exchange {
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
     pub(super) upload: UploadProgress,
+    /// Body of the upstream's response, once its head is on its way to the client.
+    pub(super) body: Option<ForwardedBody>,
     /// Rate-limit status of the caller, which the response shows.
     pub(super) rate_limit: RateLimitFields,
     /// Features that the client asked for.
@@ -45,6 +49,14 @@ pub struct Exchange {
     pub(super) outcome: Option<Outcome>,
     pub(super) in_flight: IntGauge,
     pub(super) duration: Histogram,
+}
+
+/// Body of the upstream's response.
+pub(super) struct ForwardedBody {
+    pub(super) frames: ResponseBody,
+    /// True if there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library sends such
+    /// a length only when it takes the body for one that may still come.
+    pub(super) length_only: bool,
 }
 
 impl Exchange {
@@ -68,6 +80,7 @@ impl Exchange {
             open: gateway.open.register(principal, validity, reset, arrival.log_position),
             arrived: arrival.time,
             upload,
+            body: None,
             rate_limit,
             status: None,
             sent: 0,
@@ -98,8 +111,17 @@ impl Exchange {
     }
 }
 
+impl ForwardedBody {
+    /// Returns whether no frame is left.
+    pub(super) fn has_ended(&self) -> bool {
+        self.frames.is_end_stream()
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
+        // A response that was cut off closes its connection before its slot is free.
+        self.body = None;
         let duration_us = clock::now().since(self.arrived);
         self.in_flight.dec();
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]

@@ -7,25 +7,17 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, ForwardedBody};
 use crate::audit::Outcome;
 use crate::forward;
-use crate::upstream::{ResponseBody, ResponseError};
+use crate::upstream::ResponseError;
 
 /// Body of a response to a client.
 pub enum GuardedBody {
     /// Body that the gateway wrote itself.
     Own(Full<Bytes>),
-    /// Body of the upstream's response.
-    Upstream {
-        /// Frames of the upstream.
-        body: ResponseBody,
-        /// True if there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library
-        /// sends such a length only when it takes the body for one that may still come.
-        length_only: bool,
-        /// Exchange that ends with the body. Boxed: it moves with every response, and is larger than the body itself.
-        exchange: Box<Exchange>,
-    },
+    /// Exchange, which holds the body of the upstream's response and ends with it. Boxed: it moves with every response.
+    Upstream(Box<Exchange>),
 }
 
 type PolledFrame = Option<Result<Frame<Bytes>, ResponseError>>;
@@ -37,31 +29,36 @@ impl Body for GuardedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<PolledFrame> {
         match &mut *self {
             Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            Self::Upstream { body, exchange, .. } => {
-                let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
-                exchange.record_frame(frame.as_ref());
-                Poll::Ready(exchange.filter_trailers(frame))
-            }
+            Self::Upstream(exchange) => exchange.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(body) => body.is_end_stream(),
-            Self::Upstream { body, length_only, .. } => !length_only && body.is_end_stream(),
+            Self::Upstream(exchange) => exchange.body.as_ref().is_none_or(|body| !body.length_only && body.has_ended()),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(body) => body.size_hint(),
-            Self::Upstream { length_only: true, .. } => SizeHint::default(),
-            Self::Upstream { body, .. } => body.size_hint(),
+            Self::Upstream(exchange) => match &exchange.body {
+                Some(body) if !body.length_only => body.frames.size_hint(),
+                _ => SizeHint::default(),
+            },
         }
     }
 }
 
 impl Exchange {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<PolledFrame> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = std::task::ready!(Pin::new(&mut body.frames).poll_frame(cx));
+        self.record_frame(frame.as_ref());
+        Poll::Ready(self.filter_trailers(frame))
+    }
+
     /// Counts the bytes of a frame, or sets the outcome at the end.
     fn record_frame(&mut self, frame: Option<&Result<Frame<Bytes>, ResponseError>>) {
         match frame {
@@ -93,8 +90,8 @@ impl Exchange {
 impl Drop for GuardedBody {
     /// A body without a frame left is complete, also when the server has not polled for the end, which it could see.
     fn drop(&mut self) {
-        if let Self::Upstream { body, exchange, .. } = self
-            && body.is_end_stream()
+        if let Self::Upstream(exchange) = self
+            && exchange.body.as_ref().is_some_and(ForwardedBody::has_ended)
         {
             exchange.end(Outcome::Completed);
         }

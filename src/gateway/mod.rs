@@ -170,7 +170,7 @@ impl Gateway {
                 }
             };
             match response.body() {
-                GuardedBody::Upstream { .. } => arrival.mark(response),
+                GuardedBody::Upstream(_) => arrival.mark(response),
                 GuardedBody::Own(_) => {
                     let unread = unsent.map(|request| request.body);
                     Box::pin(own_response::finish(response, arrival, unread)).await

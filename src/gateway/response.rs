@@ -7,7 +7,7 @@ use http_body::Body as _;
 use http_body_util::Full;
 
 use super::Gateway;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, ForwardedBody};
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
 use super::rejection::Rejection;
@@ -36,7 +36,10 @@ impl Gateway {
         }
         let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
         let length_only = has_length && arrival.version != Version::HTTP_2;
-        response.map(|body| GuardedBody::Upstream { body, length_only, exchange })
+        response.map(|frames| {
+            exchange.body = Some(ForwardedBody { frames, length_only });
+            GuardedBody::Upstream(exchange)
+        })
     }
 
     /// Notes and counts the status, and writes what the gateway adds to the upstream's fields.

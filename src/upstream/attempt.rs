@@ -19,7 +19,7 @@ use crate::timer::LazyTimer;
 
 /// Request that was given to a connection, and the future of its response.
 pub(super) struct SentRequest {
-    connection: Connection,
+    connection: Box<Connection>,
     /// Boxed: the library's future has room for the whole request, which it returns when it could not send it.
     response: Pin<Box<dyn Future<Output = Received>>>,
 }
@@ -30,9 +30,9 @@ pub(super) type Received = Result<Response<Incoming>, TrySendError<Request<Outgo
 /// Result of an attempt.
 pub(super) enum Attempt {
     /// The head of a response came.
-    Answered(Connection, Response<Incoming>),
+    Answered(Box<Connection>, Response<Incoming>),
     /// No head came, and a part of the request may have been sent.
-    Failed(Connection, SendError),
+    Failed(Box<Connection>, SendError),
     /// Nothing was sent: the request is unchanged. Boxed, because it is large and rare.
     Unsent(Box<Request<OutgoingBody>>),
 }
@@ -82,9 +82,9 @@ impl Deadlines {
 }
 
 impl SentRequest {
-    /// Gives a request to a connection.
-    pub(super) fn send(mut connection: Connection, request: Box<Request<OutgoingBody>>) -> Self {
-        connection.state.begin_exchange();
+    /// Gives a request to a connection. `keeps_head`: it has no body, and may be sent again.
+    pub(super) fn send(mut connection: Box<Connection>, request: Box<Request<OutgoingBody>>, keeps_head: bool) -> Self {
+        connection.state.begin_exchange(keeps_head);
         let response = Box::pin(connection.sender.try_send_request(*request));
         Self { connection, response }
     }

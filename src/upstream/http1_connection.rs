@@ -21,6 +21,7 @@ use crate::timer::LazyTimer;
 /// Connection: the library's handle, the timer that its exchanges share, and the state of its socket.
 ///
 /// - Dropped, it closes at once, whatever is still going on in either direction.
+/// - It is boxed once, since it moves with every exchange.
 pub(super) struct Connection {
     pub(super) sender: SendRequest<OutgoingBody>,
     pub(super) timer: LazyTimer,
@@ -59,7 +60,7 @@ pub(super) async fn connect(
     endpoint: &Endpoint,
     encryption: Option<&Encryption>,
     timeout: Duration,
-) -> io::Result<Connection> {
+) -> io::Result<Box<Connection>> {
     let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
     let state = ConnectionState::new(socket);
     let mut builder = http1::Builder::new();
@@ -76,5 +77,5 @@ pub(super) async fn connect(
         }
     });
     let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
-    Ok(Connection { sender, timer, state, beyond, runtime, _task: Task(task.abort_handle()) })
+    Ok(Box::new(Connection { sender, timer, state, beyond, runtime, _task: Task(task.abort_handle()) }))
 }

@@ -20,8 +20,6 @@ use super::settings::Protocol;
 /// Request that was given to a pooled connection.
 pub(super) struct PooledRequest {
     sent: SentRequest,
-    /// Copy of the request, if it may be sent again.
-    copy: Option<Box<Request<OutgoingBody>>>,
     in_flight: InFlight,
     deadlines: Deadlines,
 }
@@ -40,7 +38,8 @@ enum PooledResult {
 /// Request whose connection died before a byte of the response came: the server may have closed it while the request was
 /// on its way.
 struct StaleRequest {
-    copy: AddressedRequest,
+    /// The request, made again.
+    again: AddressedRequest,
     /// Failure of the connection.
     error: SendError,
 }
@@ -54,9 +53,9 @@ impl Pool {
         let idle = self.idle_connections(addressed.in_flight.index());
         let Some(connection) = idle.borrow_mut().pop() else { return Err(addressed) };
         let AddressedRequest { request, in_flight, deadlines } = addressed;
-        // The library takes the request: a retry needs a copy of its head, made before.
-        let copy = replay_body::copy(&request).map(Box::new);
-        Ok(PooledRequest { sent: SentRequest::send(connection, request), copy, in_flight, deadlines })
+        // The library takes the request: a retry makes it again from the head that was written.
+        let keeps_head = replay_body::is_repeatable(&request);
+        Ok(PooledRequest { sent: SentRequest::send(connection, request, keeps_head), in_flight, deadlines })
     }
 
     /// Waits for the response to a request that was given to a pooled connection.
@@ -99,15 +98,17 @@ impl Pool {
     }
 
     fn end_pooled(&self, pooled: PooledRequest, received: Result<Received, TimeoutKind>) -> PooledResult {
-        let PooledRequest { sent, copy, in_flight, deadlines } = pooled;
-        match (sent.end(received), copy) {
-            (Attempt::Unsent(request), _) => PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines }),
-            (Attempt::Failed(connection, error), Some(request)) if is_stale(&connection, &error) => {
-                let copy = AddressedRequest { request, in_flight, deadlines };
-                PooledResult::Stale(StaleRequest { copy, error })
-            }
-            (Attempt::Failed(_, error), _) => PooledResult::Ended(finish(Err(error), in_flight, deadlines)),
-            (Attempt::Answered(connection, response), _) => {
+        let PooledRequest { sent, in_flight, deadlines } = pooled;
+        match sent.end(received) {
+            Attempt::Unsent(request) => PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines }),
+            Attempt::Failed(connection, error) => match request_again(&connection, &error) {
+                Some(request) => {
+                    let again = AddressedRequest { request, in_flight, deadlines };
+                    PooledResult::Stale(StaleRequest { again, error })
+                }
+                None => PooledResult::Ended(finish(Err(error), in_flight, deadlines)),
+            },
+            Attempt::Answered(connection, response) => {
                 PooledResult::Ended(finish(Ok((self.carrier(connection, &in_flight), response)), in_flight, deadlines))
             }
         }
@@ -115,7 +116,7 @@ impl Pool {
 
     /// Sends a request again, over a new connection.
     async fn send_again(&self, stale: StaleRequest, options: &SendOptions) -> Result<UpstreamResponse, SendError> {
-        let StaleRequest { copy: AddressedRequest { request, in_flight, deadlines }, error } = stale;
+        let StaleRequest { again: AddressedRequest { request, in_flight, deadlines }, error } = stale;
         in_flight.endpoint().metrics.retries.inc();
         let answered = match self.attempt_on_new(request, &in_flight, &deadlines, options).await {
             Ok(Attempt::Answered(connection, response)) => Ok((self.carrier(connection, &in_flight), response)),
@@ -153,7 +154,7 @@ impl Pool {
         match connect(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await {
             Ok(connection) => {
                 record::record_connected(in_flight);
-                let mut sent = SentRequest::send(connection, request);
+                let mut sent = SentRequest::send(connection, request, false);
                 let received = sent.wait(&deadlines.sent_now(), &options.upload).await;
                 Ok(sent.end(received))
             }
@@ -162,13 +163,15 @@ impl Pool {
     }
 
     /// Connection with the pool that it returns to.
-    fn carrier(&self, connection: Connection, in_flight: &InFlight) -> Carrier {
+    fn carrier(&self, connection: Box<Connection>, in_flight: &InFlight) -> Carrier {
         Carrier::Http1 { connection, idle: self.idle_connections(in_flight.index()).clone() }
     }
 }
 
-/// Returns whether a pooled connection died before a byte of the response came: the server may have closed it while the
-/// request was on its way.
-fn is_stale(connection: &Connection, error: &SendError) -> bool {
-    matches!(error, SendError::BadResponse(_)) && !connection.state.has_received()
+/// Makes a request again whose pooled connection died before a byte of the response came: the server may have closed it
+/// while the request was on its way. None when the request must not be sent again.
+fn request_again(connection: &Connection, error: &SendError) -> Option<Box<Request<OutgoingBody>>> {
+    let is_stale = matches!(error, SendError::BadResponse(_)) && !connection.state.has_received();
+    let head = if is_stale { connection.state.sent_head() } else { None };
+    head.map(|head| Box::new(head.map(|()| OutgoingBody::Empty)))
 }

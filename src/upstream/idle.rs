@@ -9,7 +9,8 @@
 //! - When the loop waits for events, it learns of every byte, and of every end, that has come up to then. A connection
 //!   that became idle before that wait, and of which it has learnt nothing since, is silent.
 //! - A connection that became idle after the last wait may have bytes that came along with its last response. It is taken
-//!   only when there is no other, and the kernel is asked.
+//!   only when there is no other, and the kernel is asked. A worker's loop runs all tasks that are ready before it waits
+//!   again, so a busy worker, too, has waited since nearly all of its connections became idle.
 //!
 //! Asking the kernel for each connection would be no safer. Whenever it is asked, bytes can come between its answer and the
 //! request, which the connection's own task writes later in the same turn of the loop. Bytes that come within this turn
@@ -32,16 +33,16 @@ const MAX_AGE: Duration = Duration::from_secs(50);
 #[derive(Default)]
 pub(super) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
-    polled: Vec<(Connection, Instant)>,
+    polled: Vec<(Box<Connection>, Instant)>,
     /// Connections that have become idle since.
-    fresh: Vec<(Connection, Instant)>,
+    fresh: Vec<(Box<Connection>, Instant)>,
     /// Turn of the event loop in which the fresh ones became idle.
     turn: u64,
 }
 
 impl IdleConnections {
     /// Keeps a connection, unless there are enough.
-    pub(super) fn push(&mut self, connection: Connection) {
+    pub(super) fn push(&mut self, connection: Box<Connection>) {
         self.begin_turn(connection.turn());
         if self.polled.len() + self.fresh.len() < MAX_IDLE {
             self.fresh.push((connection, Instant::now()));
@@ -49,7 +50,7 @@ impl IdleConnections {
     }
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
-    pub(super) fn pop(&mut self) -> Option<Connection> {
+    pub(super) fn pop(&mut self) -> Option<Box<Connection>> {
         if let Some((connection, _)) = self.fresh.last() {
             self.begin_turn(connection.turn());
         }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     /// Connection that is ready for a request, and the upstream's end of it.
-    async fn connection() -> (Connection, TcpStream) {
+    async fn connection() -> (Box<Connection>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let endpoint = Endpoint { host: "127.0.0.1".into(), port, authority: "a".into(), tls: None };

@@ -8,8 +8,8 @@
 //! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection that
 //!   was closed before anything was written to it is replaced in the same way.
 //! - An idempotent request without a body is sent again, once and on a new connection, when a pooled connection died
-//!   before the first byte of the response. That costs a copy of the head for every such request on a pooled connection:
-//!   the table of its fields and a reference count for each, some hundred nanoseconds.
+//!   before the first byte of the response. For that the bytes of its head are kept until the connection's next exchange
+//!   ([`sent_head`]).
 //! - A connection is pooled again only when its exchange has ended whole, the request's body included, and its response
 //!   head was accepted. It is taken from the pool only when nothing waits to be read from it. Otherwise it is closed at
 //!   once.
@@ -36,6 +36,7 @@ mod http1_connection;
 mod http2_connections;
 mod socket;
 mod scanned_stream;
+mod sent_head;
 mod head_scan;
 mod response;
 mod response_body;

@@ -2,7 +2,7 @@
 //!
 //! The body of a request is one of these:
 //!
-//! - *empty*: a retry needs nothing but a copy of the head;
+//! - *empty*: a retry needs nothing but the head;
 //! - *whole*: it is sent once, over HTTP/1.1, and never again;
 //! - *replayable*, over HTTP/2: a [`ReplayHandle`] and the [`ReplayBody`] of the current attempt share a [`ReplayState`],
 //!   which keeps references to the frames that were sent, up to [`MAX_BUFFERED`] bytes. [`ReplayHandle::rewind`] makes the
@@ -25,14 +25,15 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Bytes of a body that are buffered for a retry. Most calls of gRPC are smaller.
 const MAX_BUFFERED: usize = 64 * 1024;
 
-/// Request body as the HTTP library sends it.
+/// Request body as the HTTP library sends it. Boxed where there is one: most requests have none, and the library moves the
+/// request several times.
 pub(super) enum OutgoingBody {
     /// No body.
     Empty,
     /// Body that is sent once.
-    Whole(RequestBody),
+    Whole(Box<RequestBody>),
     /// Body that can be sent again.
-    Replayable(ReplayBody),
+    Replayable(Box<ReplayBody>),
 }
 
 /// Body of one attempt.
@@ -49,7 +50,7 @@ pub(super) struct ReplayHandle(Rc<RefCell<ReplayState>>);
 /// State that handle and attempt share.
 struct ReplayState {
     /// None once the handle was dropped.
-    body: Option<RequestBody>,
+    body: Option<Box<RequestBody>>,
     /// Frames that were sent so far; none once they were too many, or no retry is possible any more.
     sent: Option<VecDeque<Bytes>>,
     buffered_bytes: usize,
@@ -64,14 +65,13 @@ struct Cancelled;
 
 impl OutgoingBody {
     pub(super) fn new(body: RequestBody) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::Whole(body) }
+        if body.is_end_stream() { Self::Empty } else { Self::Whole(Box::new(body)) }
     }
 }
 
-/// Copies a request that may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
-pub(super) fn copy(request: &Request<OutgoingBody>) -> Option<Request<OutgoingBody>> {
-    let repeatable = request.method().is_idempotent() && matches!(request.body(), OutgoingBody::Empty);
-    repeatable.then(|| copy_head(request).map(|()| OutgoingBody::Empty))
+/// Returns whether a request may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
+pub(super) fn is_repeatable(request: &Request<OutgoingBody>) -> bool {
+    request.method().is_idempotent() && matches!(request.body(), OutgoingBody::Empty)
 }
 
 /// Copies the head of a request. Extensions are not copied: there are none.
@@ -99,7 +99,7 @@ impl ReplayHandle {
         let state = self.0.borrow();
         let buffered = state.sent.clone()?;
         Some(match state.body {
-            Some(_) => OutgoingBody::Replayable(ReplayBody { buffered, state: Rc::clone(&self.0) }),
+            Some(_) => OutgoingBody::Replayable(Box::new(ReplayBody { buffered, state: Rc::clone(&self.0) })),
             None => OutgoingBody::Empty,
         })
     }

@@ -39,7 +39,7 @@ pub(super) struct ConnectionGuard {
 /// Connection or stream that carries an exchange.
 pub(super) enum Carrier {
     /// Connection of its own, and the idle connections that it returns to.
-    Http1 { connection: Connection, idle: Rc<RefCell<IdleConnections>> },
+    Http1 { connection: Box<Connection>, idle: Rc<RefCell<IdleConnections>> },
     /// Stream, and the handle of the request's body: dropped, it cancels what is left of the body.
     Http2 { stream: Http2Stream, _replay: ReplayHandle },
 }
@@ -86,7 +86,8 @@ impl ConnectionGuard {
     /// Turns a connection that has stopped speaking HTTP into a tunnel; none when it broke.
     async fn into_tunnel(self) -> Option<Tunnel> {
         self.succeed();
-        let Carrier::Http1 { connection: Connection { state, beyond, .. }, .. } = self.carrier else { return None };
+        let Carrier::Http1 { connection, .. } = self.carrier else { return None };
+        let Connection { state, beyond, .. } = *connection;
         let ahead = beyond.await.ok()?;
         Some(Tunnel::new(ahead, state.stream(), self.in_flight))
     }

@@ -6,14 +6,17 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use http::Request;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::head_scan::HeadScan;
+use super::sent_head::SentHead;
 use super::socket::{Socket, has_read_ahead, tcp_stream};
 use crate::head_fields::FieldSet;
 
@@ -41,6 +44,8 @@ pub(super) struct ConnectionState {
     received: Cell<bool>,
     /// Fields of the last response's head, once it has been scanned to its end, if all were found.
     fields: Cell<Option<FieldSet>>,
+    /// Head of the last request, if it may be sent again.
+    sent_head: RefCell<SentHead>,
 }
 
 /// Byte stream over the socket of a [`ConnectionState`].
@@ -49,8 +54,13 @@ pub(super) struct ScannedStream(Rc<ConnectionState>);
 
 impl ConnectionState {
     pub(super) fn new(socket: Socket) -> Rc<Self> {
-        let (expected, received) = (Cell::new(Expected::Nothing), Cell::new(false));
-        Rc::new(Self { socket: RefCell::new(socket), expected, received, fields: Cell::new(None) })
+        Rc::new(Self {
+            socket: RefCell::new(socket),
+            expected: Cell::new(Expected::Nothing),
+            received: Cell::new(false),
+            fields: Cell::new(None),
+            sent_head: RefCell::default(),
+        })
     }
 
     /// The byte stream that scans.
@@ -70,8 +80,10 @@ impl ConnectionState {
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !has_read_ahead(&mut socket)
     }
 
-    /// Begins an exchange: from now on the upstream may send the heads of a response.
-    pub(super) fn begin_exchange(&self) {
+    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps_head`: its request has no body,
+    /// and may be sent again.
+    pub(super) fn begin_exchange(&self, keeps_head: bool) {
+        self.sent_head.borrow_mut().begin(keeps_head);
         self.expected.set(Expected::Heads(HeadScan::default()));
         self.fields.set(None);
         self.received.set(false);
@@ -80,6 +92,11 @@ impl ConnectionState {
     /// Ends an exchange whose response came whole.
     pub(super) fn end_exchange(&self) {
         self.expected.set(Expected::Nothing);
+    }
+
+    /// Makes the head of the exchange's request again; none when it was not kept.
+    pub(super) fn sent_head(&self) -> Option<Request<()>> {
+        self.sent_head.borrow().request()
     }
 
     /// Returns whether a byte has come since the exchange began.
@@ -131,6 +148,7 @@ impl AsyncRead for ScannedStream {
 
 impl AsyncWrite for ScannedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.sent_head.borrow_mut().record([bytes]);
         Pin::new(&mut *self.0.socket.borrow_mut()).poll_write(cx, bytes)
     }
 
@@ -139,6 +157,7 @@ impl AsyncWrite for ScannedStream {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.0.sent_head.borrow_mut().record(bytes.iter().map(Deref::deref));
         Pin::new(&mut *self.0.socket.borrow_mut()).poll_write_vectored(cx, bytes)
     }
 
@@ -187,7 +206,7 @@ mod tests {
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert!(state.stream().read(&mut [0; 64]).await.is_err());
         let (state, mut peer) = connect().await;
-        state.begin_exchange();
+        state.begin_exchange(false);
         assert!(!state.has_received());
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert_eq!(state.stream().read(&mut [0; 64]).await.unwrap(), 19);

@@ -183,6 +183,24 @@ fn retry_is_for_idempotent_requests_without_a_body() {
 }
 
 #[test]
+fn request_that_is_sent_again_is_the_same() {
+    let upstream = closing_upstream(b"");
+    let gateway = Gateway::start(&upstream);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/first", &key).status, 200);
+    let long = "x".repeat(20_000);
+    let fields = [("X-Text", "caf\u{e9}: a; b"), ("X-Empty", ""), ("Accept", "a/b"), ("Accept", "*/*"), ("X-Long", &long)];
+    assert_eq!(client.request("GET", "/second?a=%20:b&c", &key, &fields, b"").body, b"again");
+    let received = upstream.received();
+    let [_, first, again] = &received[..] else { panic!("{received:?}") };
+    assert_eq!((&again.line, &again.headers), (&first.line, &first.headers));
+    assert!(fields.iter().all(|(name, value)| {
+        again.headers.iter().any(|(given, sent)| given.eq_ignore_ascii_case(name) && sent == value)
+    }));
+}
+
+#[test]
 fn retry_happens_once_and_never_after_a_new_connection() {
     let upstream = closing_upstream(b"");
     let gateway = Gateway::start(&upstream);
