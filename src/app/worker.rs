@@ -75,7 +75,8 @@ impl Worker {
         let (started, has_started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("worker-{number}"));
         let thread = thread.spawn(move || {
-            let (runtime, result) = build_runtime().map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
+            let (runtime, result) =
+                build_runtime().map_or_else(|error| (None, Err(error)), |runtime| (Some(runtime), Ok(())));
             // `start` waits for this message, so the receiver exists.
             started.send(result).ok();
             if let Some(runtime) = runtime {

@@ -190,7 +190,8 @@ fn request_that_is_sent_again_is_the_same() {
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/first", &key).status, 200);
     let long = "x".repeat(20_000);
-    let fields = [("X-Text", "caf\u{e9}: a; b"), ("X-Empty", ""), ("Accept", "a/b"), ("Accept", "*/*"), ("X-Long", &long)];
+    let fields =
+        [("X-Text", "caf\u{e9}: a; b"), ("X-Empty", ""), ("Accept", "a/b"), ("Accept", "*/*"), ("X-Long", &long)];
     assert_eq!(client.request("GET", "/second?a=%20:b&c", &key, &fields, b"").body, b"again");
     let received = upstream.received();
     let [_, first, again] = &received[..] else { panic!("{received:?}") };
