@@ -13,7 +13,7 @@ use super::support::{
     Caller, END, all_records, assert_intact, block_on, export_records, index_files, open_journal, open_reader,
     remove_index, segment_files, settings, wait_until_compressed, write_uses,
 };
-use crate::support::eventually;
+use crate::support::{eventually, until};
 
 /// Bytes for each use on the disk, at most.
 const BYTES_PER_USE: u64 = 60;
@@ -99,10 +99,14 @@ fn realistic_traffic_takes_little_space() {
 /// A crash may leave a part of a compressed segment under its other name, or both files.
 #[test]
 fn crash_in_the_middle_of_compressing_loses_nothing() {
-    let directory = TempDir::new().unwrap();
-    let settings = Settings { segment_size: 20_000, ..settings(directory.path()) };
-    write_uses(&settings, 300);
-    let plain: Vec<_> = segment_files(&settings).iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    let (_directory, settings, plain) = until("closed segments are seen before they are compressed", || {
+        let directory = TempDir::new().unwrap();
+        let settings = Settings { segment_size: 20_000, ..settings(directory.path()) };
+        write_uses(&settings, 300);
+        let plain = segment_files(&settings).into_iter().map(|path| (path.clone(), fs::read(path).unwrap()));
+        let plain: Vec<_> = plain.collect();
+        plain[1].0.ends_with("0000000002.jsonl").then_some((directory, settings, plain))
+    });
     let records = all_records(&settings);
     compress(&settings);
     let compressed = segment_files(&settings);

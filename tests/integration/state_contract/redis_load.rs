@@ -95,7 +95,9 @@ impl Load {
             }
         };
         // Sentinels on a machine that stalled do nothing for half a minute, and an election may have to be repeated.
-        block_on(async { tokio::time::timeout(Duration::from_secs(240), sees).await }).expect("seen within 240 s");
+        if block_on(async { tokio::time::timeout(Duration::from_secs(240), sees).await }).is_err() {
+            panic!("not seen within 240 s; the last outcome is {:?}", self.seen.borrow().1);
+        }
         first
     }
 
