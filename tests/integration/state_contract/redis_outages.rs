@@ -22,6 +22,8 @@ use crate::support::{is_strict, until};
 
 /// Time-out of a decision.
 const DEADLINE: Duration = Duration::from_millis(50);
+/// A gateway admits nothing offline when its last heartbeat is this long ago, which a machine that stalls may cause.
+const LEASE: Duration = Duration::from_secs(10);
 const STALENESS: Duration = Duration::from_secs(60);
 /// Time after which an exact share has a token.
 const EMPTY: Duration = Duration::from_secs(5);
@@ -105,7 +107,7 @@ fn quick(proxy: &Proxy, on_unavailable: OnUnavailable) -> Settings {
         quota: PLENTY,
         concurrent: 1000,
         deadline: DEADLINE,
-        lease: Duration::from_secs(2),
+        lease: LEASE,
         on_unavailable,
         clock: Clock::Server,
         ..settings(Servers::Single(address))
