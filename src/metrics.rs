@@ -9,6 +9,7 @@ mod decision;
 mod edge;
 mod audit;
 mod termination;
+mod latency;
 mod upstream;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use registration::{
 pub use audit::AuditMetrics;
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
+pub use latency::{Latency, LatencyCounts, quantile};
 pub use termination::TerminationMetrics;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};
 

@@ -16,6 +16,7 @@ mod reply;
 mod dispatch;
 mod socket;
 mod config_status;
+mod upstreams;
 mod listener;
 mod readiness;
 mod serving;
@@ -27,4 +28,7 @@ pub use listener::serve_http;
 pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};
 pub use reply::Reply;
-pub use socket::{BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, bind_socket, serve_socket};
+pub use socket::{
+    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, SocketServices, UPSTREAMS_PATH, bind_socket, serve_socket,
+};
+pub use upstreams::UpstreamReports;

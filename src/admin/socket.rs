@@ -1,6 +1,7 @@
 //! Admin socket: management over HTTP/1.1 on a Unix socket.
 //!
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
+//! - `GET /v1/upstreams` lists the endpoints of the upstream, a page at a time (`cursor`, `limit`).
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -24,6 +25,7 @@ use super::operation::Operation;
 use super::reply::Reply;
 use super::response::{self, AdminResponse};
 use super::serving;
+use super::upstreams::UpstreamReports;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::clock;
 use crate::management::{Management, ManagementError};
@@ -34,6 +36,8 @@ pub const OPERATIONS_PATH: &str = "/v1/operations";
 pub const HEALTH_PATH: &str = "/v1/health";
 /// Path of the report of the active configuration.
 pub const CONFIG_PATH: &str = "/v1/config";
+/// Path of the list of the upstream's endpoints.
+pub const UPSTREAMS_PATH: &str = "/v1/upstreams";
 /// Bytes of an operation at most; the largest one has a few names and permissions.
 const MAX_OPERATION: usize = 64 << 10;
 /// Connections that wait to be accepted.
@@ -100,19 +104,26 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
+/// Services behind the socket.
+#[derive(Clone)]
+pub struct SocketServices {
+    /// Performs operations.
+    pub management: Arc<Management>,
+    /// The active configuration.
+    pub config: Arc<ConfigStatus>,
+    /// The endpoints of the upstream.
+    pub upstreams: UpstreamReports,
+}
+
 /// Serves the socket until the shutdown future completes.
-pub async fn serve_socket(
-    listener: UnixListener,
-    management: Arc<Management>,
-    config: Arc<ConfigStatus>,
-    shutdown: impl Future<Output = ()>,
-) {
+pub async fn serve_socket(listener: UnixListener, services: SocketServices, shutdown: impl Future<Output = ()>) {
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
-    let handle = move |request| handle(request, Arc::clone(&management), Arc::clone(&config));
+    let handle = move |request| handle(request, services.clone());
     serving::serve(accept, handle, shutdown).await;
 }
 
-async fn handle(request: Request<Incoming>, management: Arc<Management>, config: Arc<ConfigStatus>) -> AdminResponse {
+async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
+    let SocketServices { management, config, upstreams } = services;
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
@@ -121,6 +132,8 @@ async fn handle(request: Request<Incoming>, management: Arc<Management>, config:
         (_, OPERATIONS_PATH) => response::method_not_allowed("POST"),
         (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
         (_, CONFIG_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),
+        (_, UPSTREAMS_PATH) => response::method_not_allowed("GET"),
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
         (_, HEALTH_PATH) => response::method_not_allowed("GET"),
         _ => response::not_found(),

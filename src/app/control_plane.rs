@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use crate::admin::{self, ConfigStatus, Readiness};
+use crate::admin::{self, ConfigStatus, Readiness, SocketServices, UpstreamReports};
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::upstream;
@@ -49,10 +49,15 @@ impl ControlPlane {
             tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
         let ended = wait_for_phase(phase.clone(), Phase::Ending);
-        let operations = admin::serve_socket(self.socket, self.management, self.config, ended);
+        let (snapshot, reported) = (Arc::clone(&self.snapshot), self.snapshot);
+        let services = SocketServices {
+            management: self.management,
+            config: self.config,
+            upstreams: UpstreamReports::new(move || reported.load().endpoints.report()),
+        };
+        let operations = admin::serve_socket(self.socket, services, ended);
         let observation =
             admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
-        let snapshot = self.snapshot;
         tokio::select! {
             // Never completes.
             () = upstream::maintain(move || snapshot.load().endpoints.clone()) => {}

@@ -23,6 +23,7 @@ mod check;
 mod config;
 mod health;
 mod explain;
+mod upstreams;
 mod audit;
 
 // Commands that make changes.
@@ -89,6 +90,10 @@ enum Command {
     Audit(audit::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),
+    /// Show the endpoints of the upstream: state, ejections, checks, load and latency
+    ///
+    /// As the running gateway sees them; exit code 69 when no gateway runs.
+    Upstreams(upstreams::Args),
     /// Check whether the gateway is ready; for container health checks
     Health,
 }
@@ -129,6 +134,7 @@ impl Cli {
             Command::State(args) => args.run(&self.config, &config()?),
             Command::Audit(args) => args.run(&config()?),
             Command::Explain(args) => args.run(&config()?),
+            Command::Upstreams(args) => args.run(&config()?),
             Command::Health => health::run(&config()?),
         }
     }

@@ -44,13 +44,15 @@ impl Timeouts {
     /// The upstream's settings: these time-outs, and the block `upstream`.
     pub(super) fn with_upstream(
         &self,
-        Upstream { endpoints, protocol, tls, outlier, .. }: Upstream,
+        Upstream { endpoints, protocol, tls, balance, outlier, health, .. }: Upstream,
     ) -> upstream::Settings {
         upstream::Settings {
             endpoints,
             protocol,
             tls,
+            balance,
             outlier,
+            health,
             timeouts: upstream::Timeouts {
                 connect: self.connect,
                 response: self.response,

@@ -1,17 +1,14 @@
 //! The block `upstream`: endpoints, protocol and encryption.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 
-use super::tls;
+use super::{balance, health, outlier, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
-use crate::upstream::{Endpoint, OutlierSettings, Protocol};
-
-/// Longest time of an ejection and of a slow start.
-const HOUR: Duration = Duration::from_hours(1);
+use crate::upstream::{BalancePolicy, Endpoint, HealthSettings, OutlierSettings, Protocol};
 
 /// The block `upstream`, without the time-outs, which are in the block `timeouts`.
 pub(super) struct Upstream {
@@ -19,7 +16,9 @@ pub(super) struct Upstream {
     pub(super) protocol: Protocol,
     pub(super) tls: ClientSettings,
     pub(super) passed_fields: PassedFields,
+    pub(super) balance: BalancePolicy,
     pub(super) outlier: OutlierSettings,
+    pub(super) health: Option<Arc<HealthSettings>>,
 }
 
 /// Reads the block `upstream`.
@@ -28,7 +27,9 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
-    let outlier = section.section("outlier", |block| Ok(outlier(block)));
+    let balance = section.section("balance", balance::balance);
+    let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
+    let health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
     let tls = section.section("tls", |block| Ok((tls::client(block), block.optional("server_name", tls::server_name))));
     let ((tls, server_name), mut endpoints) = (tls?, endpoints?);
     // The name that each encrypted endpoint's certificate is checked for: its host, unless `server_name` replaces it.
@@ -44,22 +45,15 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
     if let Ok(Some(server_name)) = server_name {
         encrypted.for_each(|name| *name = server_name.clone());
     }
-    Ok(Upstream { endpoints, protocol, tls, passed_fields: PassedFields::new(&passed_fields), outlier: outlier? })
-}
-
-/// Reads the block `outlier`.
-fn outlier(section: &mut Section<'_>) -> OutlierSettings {
-    let default = OutlierSettings::default();
-    let mut threshold = |name, default| section.value_or(name, default, |value| value.integer(0..=10_000));
-    let (server_errors, gateway_errors) =
-        (threshold("server_errors", default.server_errors), threshold("gateway_errors", default.gateway_errors));
-    let (connect_failures, timeouts) =
-        (threshold("connect_failures", default.connect_failures), threshold("timeouts", default.timeouts));
-    let mut time = |name, default, least| section.value_or(name, default, |value| value.duration(least..=HOUR));
-    let ejection = time("ejection", default.ejection, Duration::from_millis(100));
-    let max_ejection = time("max_ejection", default.max_ejection.max(ejection), ejection);
-    let slow_start = time("slow_start", default.slow_start, Duration::ZERO);
-    OutlierSettings { server_errors, gateway_errors, connect_failures, timeouts, ejection, max_ejection, slow_start }
+    Ok(Upstream {
+        endpoints,
+        protocol,
+        tls,
+        passed_fields: PassedFields::new(&passed_fields),
+        balance: balance?,
+        outlier: outlier?,
+        health: health?.map(Arc::new),
+    })
 }
 
 fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {

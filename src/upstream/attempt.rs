@@ -131,7 +131,8 @@ pub(super) async fn wait_for_head<T>(
                 return Poll::Ready(Err(TimeoutKind::Exchange));
             }
             if upload.received_bytes() == uploaded {
-                return Poll::Ready(Err(TimeoutKind::Head));
+                let is_whole = upload.is_finished();
+                return Poll::Ready(Err(if is_whole { TimeoutKind::Head } else { TimeoutKind::Upload }));
             }
             // The client still sends: the upstream may wait for the rest of the request, and gets the whole time again.
             (uploaded, due) = (upload.received_bytes(), Instant::now() + deadlines.response);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::balance::Random;
 use super::endpoint::{EndpointState, Endpoints};
 use super::failure::Failure;
+use super::health::{CheckReport, HealthSettings};
 use super::outlier::{Change, Ejection, Phase};
 use crate::clock::{self, Micros};
 
@@ -32,8 +33,42 @@ impl Endpoints {
                 probes.push(Arc::clone(endpoint));
             }
         }
+        if let Some((index, change)) = self.detector.end_window(self.ejections(), (chance(), now)) {
+            self.announce(&self.list[index], Some(change));
+        }
         self.update_panic();
         probes
+    }
+
+    /// Keeps the result of an active check, and acts on it when enough speak alike.
+    pub(super) fn end_check(&self, endpoint: &EndpointState, report: CheckReport, health: &HealthSettings) {
+        endpoint.metrics.count_check(report.ok);
+        let (detail, fails) = (report.detail.clone(), endpoint.ejection.fails_checks());
+        match endpoint.check.end(report, fails, health) {
+            Some(true) => {
+                tracing::warn!(endpoint = %endpoint.address.authority, detail, "active checks of an endpoint of the upstream fail; requests go to the others");
+                self.note_checks(endpoint, true);
+            }
+            Some(false) => {
+                tracing::info!(endpoint = %endpoint.address.authority, detail, "active checks of an endpoint of the upstream pass again");
+                self.note_checks(endpoint, false);
+            }
+            None => {}
+        }
+    }
+
+    /// Forgets the results of active checks that are no longer configured.
+    pub(super) fn reset_checks(&self, endpoint: &EndpointState) {
+        endpoint.check.reset();
+        if endpoint.ejection.fails_checks() {
+            self.note_checks(endpoint, false);
+        }
+    }
+
+    fn note_checks(&self, endpoint: &EndpointState, fail: bool) {
+        let change = self.detector.end_checks(&endpoint.ejection, fail, clock::steady());
+        self.announce(endpoint, change);
+        endpoint.show_up();
     }
 
     /// Ends a probe that could connect, or not.
@@ -87,6 +122,6 @@ impl Endpoints {
 }
 
 /// Random number from 0 to 1. Decisions are rare.
-fn chance() -> f64 {
+pub(super) fn chance() -> f64 {
     f64::from(Random::default().unit())
 }

@@ -10,8 +10,11 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::uri::Authority;
 
-use super::balance::Load;
+use super::balance::{BalancePolicy, Load, hash};
+use super::health::{Check, HealthSettings};
+use super::open_connections::OpenConnections;
 use super::outlier::{Detector, Ejection};
+use super::recent_latency::RecentLatency;
 use super::settings::{Endpoint, Protocol, Settings};
 use super::socket::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics, UpstreamMetrics};
@@ -25,6 +28,10 @@ pub struct Endpoints {
     pub(super) detector: Arc<Detector>,
     /// Time-out of a connection attempt.
     pub(super) connect_timeout: Duration,
+    /// Active checks; none when none are configured.
+    pub(super) health: Option<Arc<HealthSettings>>,
+    pub(super) protocol: Protocol,
+    pub(super) policy: BalancePolicy,
     pub(super) metrics: UpstreamMetrics,
 }
 
@@ -44,6 +51,11 @@ pub(super) struct EndpointState {
     pub(super) is_reachable: AtomicBool,
     pub(super) ejection: Ejection,
     pub(super) load: Load,
+    /// Hash of the name, by which identities are assigned.
+    pub(super) hash: u64,
+    pub(super) check: Check,
+    pub(super) connections: OpenConnections,
+    pub(super) recent_latency: RecentLatency,
     pub(super) metrics: EndpointMetrics,
 }
 
@@ -66,6 +78,9 @@ impl Endpoints {
             list: settings.endpoints.iter().map(state).collect(),
             detector: Arc::new(Detector::new(settings.outlier)),
             connect_timeout: settings.timeouts.connect,
+            health: settings.health.clone(),
+            protocol: settings.protocol,
+            policy: settings.balance,
             metrics: metrics.upstream.clone(),
         })
     }
@@ -88,6 +103,9 @@ impl Endpoints {
             list: new.endpoints.iter().map(state).collect(),
             detector: Arc::new(self.detector.changed(new.outlier)),
             connect_timeout: new.timeouts.connect,
+            health: new.health.clone(),
+            protocol: new.protocol,
+            policy: new.balance,
             metrics: self.metrics.clone(),
         })
     }
@@ -131,14 +149,18 @@ impl EndpointState {
             is_reachable: AtomicBool::new(true),
             ejection: Ejection::default(),
             load: Load::default(),
+            hash: hash(endpoint.authority.as_bytes()),
+            check: Check::default(),
+            connections: OpenConnections::default(),
+            recent_latency: RecentLatency::default(),
             metrics,
             address: endpoint.clone(),
         }
     }
 
-    /// Sets the metric by what connections and ejection say.
+    /// Sets the metric by what connections, ejection and active checks say.
     pub(super) fn show_up(&self) {
-        let is_up = self.is_reachable.load(Ordering::Relaxed) && self.ejection.phase().takes_requests();
+        let is_up = self.is_reachable.load(Ordering::Relaxed) && !self.ejection.is_out();
         self.metrics.up.set(i64::from(is_up));
     }
 }

@@ -31,6 +31,9 @@ pub enum TimeoutKind {
     /// Waiting for the response's head.
     #[error("no response began")]
     Head,
+    /// Waiting for the response's head, while the request's body did not advance.
+    #[error("no response began while the request's body stalled")]
+    Upload,
     /// Waiting for the next piece of the response's body.
     #[error("the response's body stalled")]
     Body,
@@ -55,7 +58,7 @@ impl TimeoutKind {
     pub(super) fn count(self, timeouts: &UpstreamTimeouts) {
         match self {
             Self::Connection => timeouts.connect.inc(),
-            Self::Head => timeouts.first_byte.inc(),
+            Self::Head | Self::Upload => timeouts.first_byte.inc(),
             Self::Body => timeouts.body.inc(),
             Self::Exchange => timeouts.whole.inc(),
         }

@@ -1,6 +1,6 @@
 //! Failure of an attempt, as far as it says something about the endpoint.
 
-use http::StatusCode;
+use http::{HeaderMap, Response, StatusCode, Version};
 
 /// Failure of one attempt at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,25 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Failure that the head of a response means; none when the response counts as a success once it has come whole.
+    pub(super) fn of_head<B>(response: &Response<B>) -> Option<Self> {
+        // gRPC responds with 200, and with its own status in the head when there is no message (trailers-only).
+        let is_grpc = response.version() == Version::HTTP_2;
+        Self::of_status(response.status()).or_else(|| Self::of_grpc(response.headers()).filter(|_| is_grpc))
+    }
+
+    /// Failure that the `grpc-status` of these fields means: UNKNOWN, INTERNAL and DATA_LOSS are errors of the server,
+    /// UNAVAILABLE is one of what stands before it. DEADLINE_EXCEEDED is none: the client sets the deadline.
+    pub(super) fn of_grpc(fields: &HeaderMap) -> Option<Self> {
+        match fields.get("grpc-status")?.as_bytes() {
+            b"2" | b"13" | b"15" => Some(Self::ServerError),
+            b"14" => Some(Self::GatewayError),
+            _ => None,
+        }
+    }
+
     /// Failure that a status means; none when the response counts as a success once it has come whole.
-    pub(super) fn of_status(status: StatusCode) -> Option<Self> {
+    fn of_status(status: StatusCode) -> Option<Self> {
         match status {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
                 Some(Self::GatewayError)

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::head_scan::MAX_HEAD;
+use super::open_connections::OpenConnection;
 use super::replay_body::OutgoingBody;
 use super::scanned_stream::ConnectionState;
 use super::settings::Endpoint;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     /// Metrics of the runtime, which count the turns of its event loop.
     runtime: RuntimeMetrics,
     _task: Task,
+    /// Counts the connection at its endpoint.
+    pub(super) counted: Option<OpenConnection>,
 }
 
 /// Task of a connection. It ends with this handle.
@@ -77,5 +80,6 @@ pub(super) async fn connect(
         }
     });
     let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
-    Ok(Box::new(Connection { sender, timer, state, beyond, runtime, _task: Task(task.abort_handle()) }))
+    let task = Task(task.abort_handle());
+    Ok(Box::new(Connection { sender, timer, state, beyond, runtime, _task: task, counted: None }))
 }

@@ -152,7 +152,8 @@ impl Pool {
     ) -> Result<Attempt, Unsent> {
         let endpoint = in_flight.endpoint();
         match connect(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await {
-            Ok(connection) => {
+            Ok(mut connection) => {
+                connection.counted = Some(endpoint.connections.open());
                 record::record_connected(in_flight);
                 let mut sent = SentRequest::send(connection, request, false);
                 let received = sent.wait(&deadlines.sent_now(), &options.upload).await;

@@ -19,9 +19,9 @@ use tokio::sync::Mutex;
 
 use super::endpoint::EndpointState;
 use super::head_scan::MAX_HEAD;
+use super::open_connections::OpenConnection;
 use super::replay_body::OutgoingBody;
-use super::settings::Endpoint;
-use super::socket::{Encryption, Socket, connect_socket};
+use super::socket::{Socket, connect_socket};
 use crate::timer::LazyTimer;
 
 /// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
@@ -47,6 +47,8 @@ struct Http2Connection {
     active: Cell<usize>,
     /// Streams that the upstream allows, as last seen by the connection's task.
     allowed: Rc<Cell<usize>>,
+    /// Counts the connection at its endpoint.
+    _counted: OpenConnection,
 }
 
 /// Stream of a connection, acquired for one request. Given back when dropped.
@@ -69,12 +71,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 impl Http2Connections {
     /// Acquires a stream of an open connection that has one left, or of a new one.
-    pub(super) async fn acquire(
-        &self,
-        endpoint: &Endpoint,
-        encryption: Option<&Encryption>,
-        timeout: Duration,
-    ) -> io::Result<Http2Stream> {
+    pub(super) async fn acquire(&self, endpoint: &EndpointState, timeout: Duration) -> io::Result<Http2Stream> {
         if let Some(connection) = self.find_free() {
             return Ok(Http2Stream::new(connection, false));
         }
@@ -91,7 +88,7 @@ impl Http2Connections {
         if self.open.borrow().len() >= MAX_CONNECTIONS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let connection = tokio::time::timeout(timeout, connect(endpoint, encryption)).await;
+        let connection = tokio::time::timeout(timeout, connect(endpoint)).await;
         let connection = connection.map_err(io::Error::from).flatten();
         let connection = connection.inspect_err(|_| self.failures.set(failures + 1))?;
         self.open.borrow_mut().push(Rc::clone(&connection));
@@ -109,15 +106,15 @@ impl Http2Connections {
     }
 }
 
-async fn connect(endpoint: &Endpoint, encryption: Option<&Encryption>) -> io::Result<Rc<Http2Connection>> {
-    let socket = connect_socket(endpoint, encryption).await?;
+async fn connect(endpoint: &EndpointState) -> io::Result<Rc<Http2Connection>> {
+    let socket = connect_socket(&endpoint.address, endpoint.encryption.as_ref()).await?;
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
     tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
-    Ok(Rc::new(Http2Connection { sender, active: Cell::new(0), allowed }))
+    Ok(Rc::new(Http2Connection { sender, active: Cell::new(0), allowed, _counted: endpoint.connections.open() }))
 }
 
 /// Task of a connection. It notes the number of allowed streams, which the upstream may change at any time.

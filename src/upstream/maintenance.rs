@@ -1,30 +1,40 @@
-//! Maintenance of the endpoints, by one task of the process: ends ejections, and probes the endpoints that could not be
-//! connected to, so that no request has to find out.
+//! Maintenance of the endpoints, by one task of the process: ends ejections, probes the endpoints that could not be connected
+//! to, so that no request has to find out, and runs the active checks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::ejection::chance;
 use super::endpoint::{EndpointState, Endpoints};
+use super::health::{self, CheckReport, HealthSettings};
 use super::socket::connect_socket;
-use crate::clock;
+use crate::clock::{self, Micros};
 
 /// Time between two looks at the endpoints.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// Checks and probes that are under way at most: each is a connection.
+const MAX_RUNNING: usize = 32;
+
 /// Maintains the endpoints that `current` returns. Never completes.
 pub async fn maintain(current: impl Fn() -> Endpoints) {
-    let mut probes = JoinSet::new();
+    let mut running = JoinSet::new();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let endpoints = current();
-        while probes.try_join_next().is_some() {}
-        for endpoint in endpoints.tick(clock::steady()) {
-            probes.spawn(probe(endpoints.clone(), endpoint));
+        while running.try_join_next().is_some() {}
+        let (endpoints, now) = (current(), clock::steady());
+        for endpoint in endpoints.tick(now) {
+            running.spawn(probe(endpoints.clone(), endpoint));
+        }
+        for endpoint in &*endpoints.list {
+            start_check(&endpoints, endpoint, now, &mut running);
+            endpoint.show_load(now);
         }
     }
 }
@@ -34,4 +44,31 @@ async fn probe(endpoints: Endpoints, endpoint: Arc<EndpointState>) {
     let connecting = connect_socket(&endpoint.address, endpoint.encryption.as_ref());
     let connected = matches!(tokio::time::timeout(endpoints.connect_timeout, connecting).await, Ok(Ok(_)));
     endpoints.end_probe(&endpoint, connected, clock::steady());
+}
+
+/// Starts an active check that is due, unless too much is under way: then the next look starts it.
+fn start_check(endpoints: &Endpoints, endpoint: &Arc<EndpointState>, now: Micros, running: &mut JoinSet<()>) {
+    let Some(settings) = &endpoints.health else { return endpoints.reset_checks(endpoint) };
+    if running.len() < MAX_RUNNING && endpoint.check.take(settings.interval, chance(), now) {
+        running.spawn(check(endpoints.clone(), Arc::clone(endpoint), Arc::clone(settings)));
+    }
+}
+
+async fn check(endpoints: Endpoints, endpoint: Arc<EndpointState>, settings: Arc<HealthSettings>) {
+    let exchange = health::check(&endpoint.address, endpoint.encryption.as_ref(), endpoints.protocol, &settings.kind);
+    let (ok, detail) = match tokio::time::timeout(settings.timeout, exchange).await {
+        Ok(Ok(answer)) => (true, answer),
+        Ok(Err(error)) => (false, error.to_string()),
+        Err(_) => (false, "no response in time".to_owned()),
+    };
+    endpoints.end_check(&endpoint, CheckReport { time: Micros::wall(), ok, detail }, &settings);
+}
+
+impl EndpointState {
+    /// Sets the metrics that are read now and then, and keeps the latencies.
+    fn show_load(&self, now: Micros) {
+        self.metrics.in_flight.set(i64::try_from(self.in_flight.load(Ordering::Relaxed)).unwrap_or(i64::MAX));
+        self.metrics.connections.set(i64::try_from(self.connections.count()).unwrap_or(i64::MAX));
+        self.recent_latency.keep(|| self.metrics.latency.counts(), now);
+    }
 }

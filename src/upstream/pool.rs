@@ -22,7 +22,6 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::attempt::Deadlines;
-use super::balance::Random;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::error::{SendError, TimeoutKind};
 use super::failure::Failure;
@@ -33,6 +32,7 @@ use super::record;
 use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
 use super::response_body::{Carrier, ConnectionGuard};
+use super::selection::Balancer;
 use super::settings::{Protocol, Settings, Timeouts};
 use crate::request_body::{RequestBody, UploadProgress};
 
@@ -45,7 +45,7 @@ struct PoolState {
     /// Connections in the order of the endpoints.
     connections: Vec<Connections>,
     protocol: Protocol,
-    random: Random,
+    balancer: Balancer,
     timeouts: Timeouts,
 }
 
@@ -103,7 +103,7 @@ impl Pool {
     ) -> Self {
         let connections = endpoints.list.iter().map(|endpoint| existing(endpoint).unwrap_or_default()).collect();
         let (protocol, timeouts) = (settings.protocol, settings.timeouts);
-        Self(Rc::new(PoolState { endpoints, connections, protocol, random: Random::default(), timeouts }))
+        Self(Rc::new(PoolState { endpoints, connections, protocol, balancer: Balancer::default(), timeouts }))
     }
 
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
@@ -121,7 +121,7 @@ impl Pool {
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
         let options = SendOptions { upload: request.body().upload(), long_lived };
         let request = Box::new(request.map(OutgoingBody::new));
-        let endpoint = self.0.endpoints.choose(&self.0.random, &[]).expect("there is an endpoint");
+        let endpoint = self.0.endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
         match self.send_pooled(self.address(request, endpoint, &options)) {
             Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
             Err(unsent) => Either::Right(Box::pin(self.send_anew(unsent, options))),
@@ -160,7 +160,7 @@ impl Pool {
                     unsent.request
                 }
             };
-            let Some(endpoint) = self.0.endpoints.choose(&self.0.random, &tried) else { break };
+            let Some(endpoint) = self.0.endpoints.choose(&self.0.balancer, request.headers(), &tried) else { break };
             addressed = self.address(request, endpoint, &options);
         }
         // An endpoint that refuses connections is known to be down; one that does not answer may only be slow.
@@ -197,7 +197,7 @@ pub(super) fn finish(
     });
     match answered {
         Ok((carrier, response)) => {
-            let failure = Failure::of_status(response.status());
+            let failure = Failure::of_head(&response);
             record::record_head(&in_flight, failure, deadlines.sent);
             let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
             Ok(UpstreamResponse::new(response, guard, deadlines))

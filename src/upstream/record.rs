@@ -16,10 +16,12 @@ use crate::clock;
 
 /// Records the head of a response, and the failure that its status means.
 pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, sent: Instant) {
+    let micros = micros_since(sent);
+    in_flight.endpoint().metrics.latency.observe(micros);
     if !in_flight.endpoints().has_choice() {
         return;
     }
-    let (micros, now) = (micros_since(sent), clock::steady());
+    let now = clock::steady();
     match failure {
         None => in_flight.endpoint().load.observe_latency(micros, now),
         Some(failure) => {
@@ -54,6 +56,8 @@ fn is_own_error(error: &SendError) -> bool {
     match error {
         SendError::BadResponse(error) => error.is_user() || error.is_canceled(),
         SendError::Unrepeatable => true,
+        // The client has not sent its request whole, or in time.
+        SendError::TimedOut(kind) => matches!(kind, TimeoutKind::Upload | TimeoutKind::Exchange),
         _ => false,
     }
 }
@@ -92,6 +96,9 @@ pub(super) fn record_connected(in_flight: &InFlight) {
 pub(super) fn record_connect_error(in_flight: &InFlight, error: &io::Error) -> bool {
     let endpoint = in_flight.endpoint();
     endpoint.metrics.connect_failed.inc();
+    if is_own_connect_error(error) {
+        return false;
+    }
     endpoint.note_unreachable(error);
     let timed_out = error.kind() == io::ErrorKind::TimedOut;
     if timed_out {
@@ -99,6 +106,18 @@ pub(super) fn record_connect_error(in_flight: &InFlight, error: &io::Error) -> b
     }
     record_failure(in_flight, Failure::Connect);
     timed_out
+}
+
+/// Returns whether no connection could be made because this process has no room for one: no file descriptor, port or memory,
+/// or as many connections as it may have.
+fn is_own_connect_error(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let has_no_descriptor = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    has_no_descriptor.contains(&error.raw_os_error())
+        || matches!(
+            error.kind(),
+            io::ErrorKind::QuotaExceeded | io::ErrorKind::AddrNotAvailable | io::ErrorKind::OutOfMemory
+        )
 }
 
 impl EndpointState {

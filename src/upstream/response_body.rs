@@ -52,8 +52,12 @@ impl ConnectionGuard {
     }
 
     /// Records that the endpoint has failed, unless its status has said so already, and closes the connection.
-    pub(super) fn fail(self, failure: Failure) {
-        if !self.is_recorded {
+    pub(super) fn fail(mut self, failure: Failure) {
+        self.record_failure(failure);
+    }
+
+    fn record_failure(&mut self, failure: Failure) {
+        if !std::mem::replace(&mut self.is_recorded, true) {
             record::record_failure(&self.in_flight, failure);
         }
     }
@@ -144,6 +148,15 @@ impl ResponseBody {
         }
     }
 
+    /// Releases the connection behind trailers, which may say that the exchange has failed.
+    fn release_behind(&mut self, trailers: &Frame<Bytes>) {
+        let failure = trailers.trailers_ref().and_then(Failure::of_grpc);
+        if let (Some(guard), Some(failure)) = (&mut self.guard, failure) {
+            guard.record_failure(failure);
+        }
+        self.release();
+    }
+
     /// Passes on a frame, or the end, unless the exchange has taken too long as a whole.
     fn accept_frame(
         &mut self,
@@ -156,7 +169,7 @@ impl ResponseBody {
         match &frame {
             Some(Err(error)) => self.record_broken(error),
             // Trailers are the last frame (RFC 9110, section 6.5): nothing is polled after them.
-            Some(Ok(frame)) if frame.is_trailers() => self.release(),
+            Some(Ok(frame)) if frame.is_trailers() => self.release_behind(frame),
             Some(Ok(_)) => self.release_at_end(),
             None => self.release(),
         }
@@ -187,7 +200,10 @@ impl ResponseBody {
     fn time_out(&mut self, kind: TimeoutKind) -> ResponseError {
         if let Some(guard) = self.guard.take() {
             kind.count(&guard.endpoint().metrics.timeouts);
-            guard.fail(Failure::Timeout);
+            // A slow client can use up the time of the exchange as a whole.
+            if kind != TimeoutKind::Exchange {
+                guard.fail(Failure::Timeout);
+            }
         }
         ResponseError::TimedOut(kind)
     }

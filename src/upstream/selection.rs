@@ -2,30 +2,53 @@
 
 use std::sync::atomic::Ordering;
 
-use super::balance::{Random, choose_of_two};
+use http::HeaderMap;
+
+use super::balance::{BalancePolicy, Candidate, Random, Turns, choose_by_hash, choose_of_two, hash_of};
 use super::endpoint::{EndpointState, Endpoints};
 use super::outlier::Phase;
 use crate::clock::{self, Micros};
 
+/// Chance and turns of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Balancer {
+    random: Random,
+    turns: Turns,
+}
+
 impl Endpoints {
     /// Chooses an endpoint that was not `tried`. One that is set aside comes last. None when all were tried.
-    pub(super) fn choose(&self, random: &Random, tried: &[usize]) -> Option<usize> {
+    /// `headers` are those of the request.
+    pub(super) fn choose(&self, balancer: &Balancer, headers: &HeaderMap, tried: &[usize]) -> Option<usize> {
         // Most upstreams have one endpoint, and nothing to choose.
-        if self.list.len() == 1 {
+        let count = self.list.len();
+        if count == 1 {
             return tried.is_empty().then_some(0);
         }
         let now = clock::steady();
         let share = |index: usize| if tried.contains(&index) { 0.0 } else { self.share(&self.list[index], now) };
-        let cost = |index: usize| self.list[index].cost(now);
-        choose_of_two(self.list.len(), random, share, cost).or_else(|| self.last_resort(tried, now))
+        let chosen = match self.policy {
+            BalancePolicy::LeastCost => {
+                choose_of_two(count, &balancer.random, share, |index| self.list[index].cost(now))
+            }
+            BalancePolicy::RoundRobin => balancer.turns.choose(count, &balancer.random, share),
+            BalancePolicy::Hash(by) => choose_by_hash(count, hash_of(headers, by), |index| {
+                let endpoint = &self.list[index];
+                let in_flight = endpoint.in_flight.load(Ordering::Relaxed);
+                Candidate { id: endpoint.hash, share: share(index), in_flight }
+            }),
+        };
+        chosen.or_else(|| self.last_resort(tried, now))
     }
 
     /// Share of an endpoint in the requests, from 0 to 1.
     fn share(&self, endpoint: &EndpointState, now: Micros) -> f32 {
+        let is_panic = self.detector.is_panic();
         match endpoint.ejection.phase() {
+            _ if endpoint.ejection.fails_checks() && !is_panic => 0.0,
             Phase::In => 1.0,
             Phase::Returning => endpoint.ejection.slow_start_share(now),
-            Phase::Ejected if self.detector.is_panic() => 1.0,
+            Phase::Ejected if is_panic => 1.0,
             Phase::Ejected | Phase::Unreachable => 0.0,
         }
     }

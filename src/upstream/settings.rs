@@ -1,9 +1,12 @@
 //! Settings of the upstream: endpoints, protocol, TLS and time-outs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
+use super::balance::BalancePolicy;
+use super::health::HealthSettings;
 use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
 
@@ -18,8 +21,12 @@ pub struct Settings {
     pub tls: ClientSettings,
     /// Time-outs.
     pub timeouts: Timeouts,
+    /// Policy of balancing.
+    pub balance: BalancePolicy,
     /// Outlier ejection.
     pub outlier: OutlierSettings,
+    /// Active checks; none when none are configured.
+    pub health: Option<Arc<HealthSettings>>,
 }
 
 /// Protocol spoken to the upstream.

@@ -1,5 +1,10 @@
 //! Balancing: which endpoint a request goes to.
 //!
+//! Three policies ([`BalancePolicy`]): the one of less cost, which is the default; one after the other; and by a hash of the
+//! identity ([`hash`]).
+//!
+//! # Cost
+//!
 //! Power of two choices (Mitzenmacher 2001): two endpoints are drawn, and the request goes to the one that costs less. The
 //! cost is a peak EWMA over the latency times the requests in flight, as in Finagle (`com.twitter.finagle.loadbalancer.p2c`)
 //! and tower (`tower::load::peak_ewma`), times a penalty for the share of failures:
@@ -15,10 +20,16 @@
 //! - Endpoints are drawn by their share, and the first one is taken unless the second one costs two thirds of it at most.
 //!   So equal endpoints, whose latencies differ by chance, have equal shares.
 
+mod settings;
 mod random;
 mod load;
 mod choice;
+mod turns;
+mod hash;
 
 pub(super) use choice::choose_of_two;
+pub(super) use hash::{Candidate, choose_by_hash, hash, hash_of};
 pub(super) use load::Load;
 pub(super) use random::Random;
+pub use settings::{BalancePolicy, HashBy};
+pub(super) use turns::Turns;

@@ -22,9 +22,7 @@ impl Random {
     fn next(&self) -> u64 {
         let state = self.0.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
         self.0.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        mix(state)
     }
 
     /// A number from 0 to `bound`, without it.
@@ -38,4 +36,11 @@ impl Random {
     pub(in crate::upstream) fn unit(&self) -> f32 {
         (self.next() >> 40) as f32 / (1_u64 << 24) as f32
     }
+}
+
+/// Finalizer of `SplitMix64`: each bit of the result depends on all of the argument's.
+pub(super) fn mix(state: u64) -> u64 {
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
 }

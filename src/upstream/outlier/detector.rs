@@ -1,31 +1,16 @@
-//! Ejection state that all workers share, and the decisions over all endpoints of an upstream.
+//! Decisions over all endpoints of an upstream.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
+use super::ejection::Ejection;
 use super::settings::OutlierSettings;
-use super::state::{EjectionState, Event, Phase, Reason};
-use super::streaks::Streaks;
+use super::state::{Event, Phase, Reason};
+use super::success_rate::{Outcomes, find_outlier};
 use crate::clock::Micros;
 use crate::upstream::failure::Failure;
-
-/// Ejection state of one endpoint.
-///
-/// - All but the streaks and the probe is written only by the holder of [`Detector::deciding`]. Requests read the phase
-///   alone, which is written last.
-#[derive(Debug, Default)]
-pub(in crate::upstream) struct Ejection {
-    /// Failures in a row, as [`Streaks`].
-    streaks: AtomicU64,
-    phase: AtomicU8,
-    reason: AtomicU8,
-    since: AtomicU64,
-    until: AtomicU64,
-    times: AtomicU32,
-    /// True while a probe of the endpoint is under way.
-    probing: AtomicBool,
-}
 
 /// Decisions over the endpoints of one upstream.
 #[derive(Debug)]
@@ -35,6 +20,8 @@ pub(in crate::upstream) struct Detector {
     deciding: Arc<AtomicBool>,
     /// True while an endpoint over its threshold stays in, because too many others are out.
     panic: AtomicBool,
+    /// End of the window of success rates.
+    window_end: AtomicU64,
 }
 
 /// Change of an endpoint's state.
@@ -56,71 +43,16 @@ impl Drop for Decision<'_> {
     }
 }
 
-impl Ejection {
-    /// The part of the endpoint in the traffic.
-    pub(in crate::upstream) fn phase(&self) -> Phase {
-        Phase::from_byte(self.phase.load(Relaxed))
-    }
-
-    /// Share of its requests that an endpoint takes that returns, from a tenth to 1; of the others 1.
-    pub(in crate::upstream) fn slow_start_share(&self, now: Micros) -> f32 {
-        let (since, until) = (self.since.load(Relaxed), self.until.load(Relaxed));
-        #[allow(clippy::cast_precision_loss, reason = "a share")]
-        let passed = now.0.saturating_sub(since) as f32 / until.saturating_sub(since).max(1) as f32;
-        passed.clamp(0.1, 1.0)
-    }
-
-    /// Counts a success, which ends all rows of failures.
-    pub(in crate::upstream) fn succeed(&self) {
-        // Read first: a write would take the cache line from the other workers at each request.
-        if self.streaks.load(Relaxed) != 0 {
-            self.streaks.store(0, Relaxed);
-        }
-    }
-
-    fn state(&self) -> EjectionState {
-        EjectionState {
-            phase: self.phase(),
-            reason: Reason::from_byte(self.reason.load(Relaxed)),
-            since: Micros(self.since.load(Relaxed)),
-            until: Micros(self.until.load(Relaxed)),
-            times: self.times.load(Relaxed),
-        }
-    }
-
-    fn store(&self, state: EjectionState) {
-        self.reason.store(state.reason as u8, Relaxed);
-        self.since.store(state.since.0, Relaxed);
-        self.until.store(state.until.0, Relaxed);
-        self.times.store(state.times, Relaxed);
-        // What came before says nothing about an endpoint that was set aside.
-        if state.phase != Phase::In {
-            self.streaks.store(0, Relaxed);
-        }
-        self.phase.store(state.phase as u8, Release);
-    }
-
-    fn streaks_after(&self, change: impl Fn(Streaks) -> Streaks) -> Streaks {
-        let before = self.streaks.fetch_update(Relaxed, Relaxed, |streaks| Some(change(Streaks(streaks)).0));
-        change(Streaks(before.unwrap_or_else(|streaks| streaks)))
-    }
-
-    /// Takes a probe that is due. Give it back with [`Detector::end_probe`].
-    fn take_probe(&self, now: Micros) -> bool {
-        self.phase() == Phase::Unreachable && now.0 >= self.until.load(Relaxed) && !self.probing.swap(true, Relaxed)
-    }
-}
-
 impl Detector {
     pub(in crate::upstream) fn new(settings: OutlierSettings) -> Self {
-        Self { settings, deciding: Arc::default(), panic: AtomicBool::new(false) }
+        Self { settings, deciding: Arc::default(), panic: AtomicBool::new(false), window_end: AtomicU64::new(0) }
     }
 
     /// Detector of a changed configuration, over endpoints that may be the same.
     #[must_use]
     pub(in crate::upstream) fn changed(&self, settings: OutlierSettings) -> Self {
         let panic = AtomicBool::new(self.is_panic());
-        Self { settings, deciding: Arc::clone(&self.deciding), panic }
+        Self { settings, deciding: Arc::clone(&self.deciding), panic, window_end: AtomicU64::new(0) }
     }
 
     /// Returns whether ejections say nothing any more, because too many endpoints fail.
@@ -136,7 +68,7 @@ impl Detector {
         all: impl Iterator<Item = &'a Ejection> + Clone,
         (chance, now): (f64, Micros),
     ) -> Option<Change> {
-        let streaks = endpoint.streaks_after(|streaks| streaks.after(failure));
+        let streaks = endpoint.count_failure(failure);
         let reason = match endpoint.phase() {
             Phase::In => streaks.exceeded(&self.settings),
             Phase::Returning => Some(Reason::of(failure)).filter(|reason| self.settings.threshold(*reason) > 0),
@@ -156,7 +88,7 @@ impl Detector {
 
     /// Notes that a connection was made to the endpoint. Returns the change.
     pub(in crate::upstream) fn connect(&self, endpoint: &Ejection, now: Micros) -> Option<Change> {
-        endpoint.streaks_after(Streaks::after_connection);
+        endpoint.count_connection();
         if endpoint.phase() != Phase::Unreachable {
             return None;
         }
@@ -178,7 +110,7 @@ impl Detector {
         is_connected: bool,
         (chance, now): (f64, Micros),
     ) -> Option<Change> {
-        endpoint.probing.store(false, Relaxed);
+        endpoint.end_probe();
         // A request may have connected meanwhile.
         if endpoint.phase() != Phase::Unreachable {
             return None;
@@ -188,14 +120,42 @@ impl Detector {
         self.apply(endpoint, event, (chance, now))
     }
 
+    /// Notes that the active checks of an endpoint fail from now on, or pass again. Returns the change of its phase.
+    pub(in crate::upstream) fn end_checks(&self, endpoint: &Ejection, fails: bool, now: Micros) -> Option<Change> {
+        endpoint.set_failing(fails);
+        if fails {
+            return None;
+        }
+        let _decision = self.begin_decision()?;
+        self.apply(endpoint, Event::Recovered, (0.5, now))
+    }
+
+    /// Compares the success rates of a window that is over. Returns the endpoint that was ejected for it, by its place.
+    pub(in crate::upstream) fn end_window<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Ejection> + Clone,
+        (chance, now): (f64, Micros),
+    ) -> Option<(usize, Change)> {
+        if now.0 < self.window_end.load(Relaxed) {
+            return None;
+        }
+        self.window_end.store(now.after(self.settings.window).0, Relaxed);
+        let outcomes: Vec<Outcomes> = all.clone().map(Ejection::take_outcomes).collect();
+        let index = find_outlier(&outcomes, &self.settings)?;
+        let endpoint = all.clone().nth(index)?;
+        let _decision = self.begin_decision()?;
+        let is_allowed = endpoint.phase() == Phase::In && may_set_aside(Reason::SuccessRate, all);
+        let change = is_allowed.then(|| self.apply(endpoint, Event::Failed(Reason::SuccessRate), (chance, now)))?;
+        change.map(|change| (index, change))
+    }
+
     /// Finds out whether too many endpoints fail. Returns a change of that.
     pub(in crate::upstream) fn update_panic<'a>(
         &self,
         all: impl Iterator<Item = &'a Ejection> + Clone,
     ) -> Option<bool> {
         let fails = |endpoint: &Ejection| {
-            let streaks = Streaks(endpoint.streaks.load(Relaxed));
-            streaks.exceeded(&self.settings).filter(|_| endpoint.phase().takes_requests())
+            endpoint.streaks().exceeded(&self.settings).filter(|_| endpoint.phase().takes_requests())
         };
         let panic =
             all.clone().any(|endpoint| fails(endpoint).is_some_and(|reason| !may_set_aside(reason, all.clone())));
@@ -220,7 +180,7 @@ impl Detector {
 
 /// Returns whether one more endpoint may be set aside.
 fn may_set_aside<'a>(reason: Reason, all: impl Iterator<Item = &'a Ejection> + Clone) -> bool {
-    let (count, out) = (all.clone().count(), all.filter(|endpoint| !endpoint.phase().takes_requests()).count());
+    let (count, out) = (all.clone().count(), all.filter(|endpoint| endpoint.is_out()).count());
     match reason {
         // Nothing can be sent to it: only the last one stays.
         Reason::Unreachable => out + 1 < count,
@@ -234,6 +194,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::state::EjectionState;
     use super::*;
 
     /// Event at one of the endpoints.

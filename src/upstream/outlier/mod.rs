@@ -6,6 +6,7 @@
 //! | state | event | next state |
 //! |---|---|---|
 //! | in | failures in a row reach a threshold | ejected for a time that doubles with each ejection, ± a fifth |
+//! | in | success rate of a window far below that of the others | the same |
 //! | in | connections fail as often as their threshold says | unreachable: the same, and at most one `ejection` long |
 //! | ejected | its time is over | returning |
 //! | unreachable | its time is over, and a connection can be made | returning |
@@ -13,6 +14,7 @@
 //! | unreachable | a request had no other endpoint, and connected | returning |
 //! | returning | one failure | ejected or unreachable, for longer |
 //! | returning | the slow start is over | in |
+//! | in | active checks pass again ([`super::health`]) | returning |
 //! | in | no ejection for as long as the last one took | in, and the next ejection is half as long |
 //!
 //! - At most half of the endpoints are ejected. Beyond that an endpoint over its threshold stays in, and the upstream is in
@@ -24,9 +26,12 @@
 
 mod settings;
 mod streaks;
+mod success_rate;
 mod state;
+mod ejection;
 mod detector;
 
-pub(super) use detector::{Change, Detector, Ejection};
+pub(super) use detector::{Change, Detector};
+pub(super) use ejection::Ejection;
 pub use settings::OutlierSettings;
 pub(super) use state::Phase;

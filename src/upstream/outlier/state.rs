@@ -30,6 +30,7 @@ pub(in crate::upstream) enum Reason {
     GatewayErrors,
     Unreachable,
     Timeouts,
+    SuccessRate,
 }
 
 /// Event that can change the state.
@@ -39,20 +40,22 @@ pub(super) enum Event {
     Failed(Reason),
     /// A connection was made.
     Connected,
+    /// The active checks pass again.
+    Recovered,
     /// Time has passed.
     Tick,
 }
 
 /// State of one endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EjectionState {
-    pub(super) phase: Phase,
+pub(in crate::upstream) struct EjectionState {
+    pub(in crate::upstream) phase: Phase,
     /// Reason of the last ejection.
-    pub(super) reason: Reason,
+    pub(in crate::upstream) reason: Reason,
     /// Beginning of the phase.
     pub(super) since: Micros,
     /// End of the phase. Of `In`: the time at which one of the ejections is forgotten.
-    pub(super) until: Micros,
+    pub(in crate::upstream) until: Micros,
     /// Ejections that are not forgotten: the next one is this many times doubled.
     pub(super) times: u32,
 }
@@ -68,6 +71,7 @@ impl EjectionState {
             }
             (Phase::Ejected, Event::Tick) if is_due => self.begin(Phase::Returning, now, settings.slow_start),
             (Phase::Unreachable, Event::Connected) => self.begin(Phase::Returning, now, settings.slow_start),
+            (Phase::In, Event::Recovered) => self.begin(Phase::Returning, now, settings.slow_start),
             (Phase::Returning, Event::Tick) if is_due => self.begin(Phase::In, now, self.duration(settings)),
             (Phase::In, Event::Tick) if is_due && self.times > 0 => {
                 let fewer = Self { times: self.times - 1, ..self };
@@ -118,6 +122,8 @@ impl OutlierSettings {
             Reason::GatewayErrors => self.gateway_errors,
             Reason::Unreachable => self.connect_failures,
             Reason::Timeouts => self.timeouts,
+            // Not a row of failures.
+            Reason::SuccessRate => 0,
         }
     }
 }
@@ -133,7 +139,8 @@ impl Reason {
         }
     }
 
-    pub(super) const ALL: [Self; 4] = [Self::ServerErrors, Self::GatewayErrors, Self::Unreachable, Self::Timeouts];
+    pub(super) const ALL: [Self; 5] =
+        [Self::ServerErrors, Self::GatewayErrors, Self::Unreachable, Self::Timeouts, Self::SuccessRate];
 
     /// Name in logs, metrics and reports.
     pub(in crate::upstream) fn label(self) -> &'static str {
@@ -142,6 +149,7 @@ impl Reason {
             Self::GatewayErrors => "gateway_errors",
             Self::Unreachable => "connect_failures",
             Self::Timeouts => "timeouts",
+            Self::SuccessRate => "success_rate",
         }
     }
 

@@ -198,7 +198,9 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
             last_error: None,
         };
         let status = Arc::new(admin::ConfigStatus::new(status));
-        admin::serve_socket(listener, management, status, async { drop(stopped.await) }).await;
+        let upstreams = admin::UpstreamReports::new(Vec::new);
+        let services = admin::SocketServices { management, config: status, upstreams };
+        admin::serve_socket(listener, services, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;
     });

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Upstream, eventually, free_address, head, part_of, traffic, traffic_of};
 
+mod checks;
+
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 1000 } }\n";
 
 /// Upstream that responds with this status after this time.

@@ -29,8 +29,9 @@ async fn socket_performs_operations() {
         last_error: None,
     };
     let status = Arc::new(admin::ConfigStatus::new(report.clone()));
-    let serving =
-        tokio::spawn(admin::serve_socket(listener, management, Arc::clone(&status), async { drop(stopped.await) }));
+    let upstreams = admin::UpstreamReports::new(Vec::new);
+    let services = admin::SocketServices { management, config: Arc::clone(&status), upstreams };
+    let serving = tokio::spawn(admin::serve_socket(listener, services, async { drop(stopped.await) }));
     let ask =
         async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;
     let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;

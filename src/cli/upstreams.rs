@@ -1,0 +1,95 @@
+//! `keygate upstreams`: the endpoints of the running gateway.
+
+use anyhow::{Context as _, anyhow};
+use http::{Method, StatusCode};
+
+use super::output::{JsonList, Table, or_dash, seconds, word};
+use super::show::Format;
+use super::{CliError, ExitStatus, client, control};
+use crate::admin::UPSTREAMS_PATH;
+use crate::config::Config;
+use crate::page::{Page, PageLimit};
+use crate::upstream::{EndpointReport, LatencyReport};
+
+/// Arguments of `keygate upstreams`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    format: Format,
+}
+
+const HEADER: [&str; 10] =
+    ["ENDPOINT", "STATE", "REASON", "UNTIL", "EJECTIONS", "CHECK", "IN FLIGHT", "P50", "P99", "CONNECTIONS"];
+
+impl Args {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+        let (mut json, mut table, mut cursor) = (JsonList::default(), Table::new(&HEADER), None);
+        loop {
+            let page = fetch(config, cursor.as_deref())?;
+            if self.format.json {
+                json.items(&page.items)?;
+            } else {
+                table.rows(&page.items.iter().map(row).collect::<Vec<_>>())?;
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if self.format.json {
+            json.end()?;
+        } else {
+            table.end("the upstream has no endpoints");
+        }
+        Ok(())
+    }
+}
+
+/// Fetches a page of the list from the running gateway.
+fn fetch(config: &Config, cursor: Option<&str>) -> Result<Page<EndpointReport>, CliError> {
+    let shown = config.admin.socket.display();
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("limit", &PageLimit::MAX.get().to_string());
+    if let Some(cursor) = cursor {
+        query.append_pair("cursor", cursor);
+    }
+    let path = format!("{UPSTREAMS_PATH}?{}", query.finish());
+    let response = control::runtime()?.block_on(async {
+        let Some(stream) = control::connect(&config.admin.socket).await? else {
+            return Err(CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
+        };
+        client::exchange(stream, Method::GET, &path, Vec::new()).await.map_err(|error| {
+            CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
+        })
+    });
+    match response? {
+        (StatusCode::OK, body) => {
+            Ok(serde_json::from_slice(&body)
+                .context("cannot parse the gateway's response; is it of another version?")?)
+        }
+        (status, _) => Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into()),
+    }
+}
+
+fn row(report: &EndpointReport) -> [String; 10] {
+    let check = report.last_check.as_ref();
+    let latency = |micros: fn(&LatencyReport) -> u64| {
+        or_dash(report.latency.as_ref().map(|latency| milliseconds(micros(latency))))
+    };
+    [
+        report.endpoint.clone(),
+        word(report.state),
+        or_dash(report.reason.as_ref()),
+        or_dash(report.until.map(seconds)),
+        report.ejections.to_string(),
+        or_dash(check.map(|check| format!("{} {}", if check.ok { "ok" } else { "failed" }, check.detail))),
+        report.in_flight.to_string(),
+        latency(|latency| latency.p50_us),
+        latency(|latency| latency.p99_us),
+        report.connections.to_string(),
+    ]
+}
+
+fn milliseconds(micros: u64) -> String {
+    format!("{}.{}ms", micros / 1000, micros % 1000 / 100)
+}

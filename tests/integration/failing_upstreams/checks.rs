@@ -1,0 +1,224 @@
+//! Active checks, balancing policies, and what operators see of endpoints.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::{PLENTY, ejections, labelled, responding};
+use crate::support::{Client, Gateway, KEYGATE, Upstream, eventually, traffic_of};
+
+/// gRPC server whose calls, and whose health, are as the switches say.
+struct GrpcServer {
+    address: SocketAddr,
+    is_serving: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl GrpcServer {
+    /// `status` is the `grpc-status` of calls; it stands in the head, or behind a message.
+    fn start(status: &'static str, in_head: bool) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (is_serving, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let server = Self { address, is_serving: Arc::clone(&is_serving), calls: Arc::clone(&calls) };
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                while let Ok((stream, _)) = listener.accept().await {
+                    let (is_serving, calls) = (Arc::clone(&is_serving), Arc::clone(&calls));
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let is_check = request.uri().path() == "/grpc.health.v1.Health/Check";
+                        if !is_check {
+                            calls.fetch_add(1, Ordering::SeqCst);
+                        }
+                        let health = [0, 0, 0, 0, 2, 8, if is_serving.load(Ordering::SeqCst) { 1 } else { 2 }];
+                        let (message, status) =
+                            if is_check { (&health[..], "0") } else { (&b"\0\0\0\0\0"[..], status) };
+                        let mut response = Response::builder().header("content-type", "application/grpc");
+                        if in_head && !is_check {
+                            response = response.header("grpc-status", status);
+                        }
+                        let trailers =
+                            HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(status))]);
+                        let body = Full::new(Bytes::copy_from_slice(message));
+                        let body =
+                            body.with_trailers(std::future::ready((!in_head || is_check).then_some(Ok(trailers))));
+                        async move { Ok::<_, Infallible>(response.body(body).unwrap()) }
+                    });
+                    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
+                }
+            });
+        });
+        server
+    }
+}
+
+fn with(endpoints: &[SocketAddr], upstream: &str) -> Gateway {
+    let endpoints: Vec<String> = endpoints.iter().map(|address| format!("\"http://{address}\"")).collect();
+    let routes = "routes: [{ name: all, path: /**, trailers: true }]\n";
+    Gateway::with(&[], &format!("{PLENTY}{routes}upstream: {{ endpoints: [{}], {upstream} }}\n", endpoints.join(", ")))
+}
+
+#[test]
+fn endpoint_whose_checks_fail_takes_no_requests_until_they_pass() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&is_well);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let checked = Upstream::answering(move |request, stream| {
+        let is_check = request.path() == "/health?deep";
+        let status = if is_check && !state.load(Ordering::SeqCst) { 503 } else { 204 };
+        counted.fetch_add(usize::from(!is_check), Ordering::SeqCst);
+        stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).ok();
+    });
+    let good = responding(204, Duration::ZERO);
+    let health = "health: { path: \"/health?deep\", expect: 204, interval: 100ms, healthy: 2, unhealthy: 2 }, outlier: { slow_start: 100ms }";
+    let gateway = with(&[checked.address, good.address], health);
+    let up = labelled("endpoint_up", checked.address);
+    eventually("its checks fail", || gateway.metric(&up) == 0.0);
+    let key = gateway.key().text;
+    let before = requests.load(Ordering::SeqCst);
+    traffic_of(gateway.address, &key, 2, 50);
+    assert_eq!(requests.load(Ordering::SeqCst), before);
+    is_well.store(true, Ordering::SeqCst);
+    eventually("its checks pass", || gateway.metric(&up) == 1.0);
+    eventually("it takes requests", || {
+        traffic_of(gateway.address, &key, 2, 10);
+        requests.load(Ordering::SeqCst) > before
+    });
+}
+
+#[test]
+fn all_checks_fail_and_requests_still_go() {
+    let upstreams = [responding(404, Duration::ZERO), responding(404, Duration::ZERO)];
+    let gateway =
+        with(&upstreams.each_ref().map(|upstream| upstream.address), "health: { path: /no, interval: 100ms }");
+    let key = gateway.key().text;
+    eventually("the upstream is in panic", || gateway.metric("keygate_upstream_panic") == 1.0);
+    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 404);
+}
+
+#[test]
+fn grpc_health_decides_who_takes_calls() {
+    let servers = [GrpcServer::start("0", false), GrpcServer::start("0", false)];
+    let health = "protocol: http2, health: { grpc: server, interval: 100ms, healthy: 1, unhealthy: 1 }";
+    let gateway = with(&servers.each_ref().map(|server| server.address), health);
+    let up = labelled("endpoint_up", servers[0].address);
+    let ok = format!("keygate_upstream_checks_total{{endpoint=\"{}\",result=\"ok\"}}", servers[0].address);
+    eventually("a check passes", || gateway.metric(&ok) > 0.0);
+    servers[0].is_serving.store(false, Ordering::SeqCst);
+    eventually("it is not serving", || gateway.metric(&up) == 0.0);
+    let key = gateway.key().text;
+    let before = servers[0].calls.load(Ordering::SeqCst);
+    traffic_of(gateway.address, &key, 2, 20);
+    assert_eq!(servers[0].calls.load(Ordering::SeqCst), before);
+    servers[0].is_serving.store(true, Ordering::SeqCst);
+    eventually("it is serving", || gateway.metric(&up) == 1.0);
+}
+
+#[test]
+fn grpc_failures_eject_an_endpoint() {
+    for in_head in [true, false] {
+        let servers = [GrpcServer::start("14", in_head), GrpcServer::start("0", false)];
+        let gateway = with(&servers.each_ref().map(|server| server.address), "protocol: http2");
+        let key = gateway.key().text;
+        eventually("it is ejected", || {
+            traffic_of(gateway.address, &key, 2, 10);
+            gateway.metric(&labelled("endpoint_up", servers[0].address)) == 0.0
+        });
+        assert_eq!(ejections(&gateway, servers[0].address, "gateway_errors"), 1.0);
+    }
+}
+
+#[test]
+fn round_robin_goes_round_and_hash_stays() {
+    let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    let addresses = upstreams.each_ref().map(|upstream| upstream.address);
+    let counts = || upstreams.each_ref().map(Upstream::count);
+    let gateway = with(&addresses, "balance: { policy: round_robin }");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    (0..30).for_each(|_| drop(client.get("/", &key)));
+    assert_eq!(counts(), [10; 3], "a connection has one worker, and each worker its turns");
+    drop(gateway);
+    let gateway = with(&addresses, "balance: { policy: hash, hash: user }");
+    let before = counts();
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    (0..30).for_each(|_| drop(client.get("/", &key)));
+    let mut more: Vec<usize> = counts().iter().zip(before).map(|(now, before)| now - before).collect();
+    more.sort_unstable();
+    assert_eq!(more, [0, 0, 30]);
+}
+
+#[test]
+fn operators_see_the_endpoints() {
+    let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::ZERO));
+    let gateway = with(&[failing.address, good.address], "health: { path: /, expect: [200, 500], interval: 100ms }");
+    let key = gateway.key().text;
+    eventually("one is ejected", || {
+        traffic_of(gateway.address, &key, 2, 10);
+        gateway.metric(&labelled("endpoint_up", failing.address)) == 0.0
+    });
+    let config = gateway.dir.path().join("keygate.yaml");
+    let upstreams = |arguments: &[&str]| {
+        let output =
+            Command::new(KEYGATE).arg("upstreams").args(arguments).arg("--config").arg(&config).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    eventually("both were checked", || !upstreams(&["--json"]).contains("\"last_check\":null"));
+    let list: serde_json::Value = serde_json::from_str(&upstreams(&["--json"])).unwrap();
+    let item_of = |upstream: &Upstream| {
+        let items = list["items"].as_array().unwrap();
+        items.iter().find(|item| item["endpoint"] == upstream.address.to_string()).unwrap()
+    };
+    let item = item_of(&failing);
+    assert_eq!((&item["state"], &item["reason"]), (&"ejected".into(), &"server_errors".into()), "{item}");
+    assert!(item["until"].is_string() && item["ejections"] == 1 && item["in_flight"] == 0, "{item}");
+    assert_eq!((&item["last_check"]["ok"], &item["last_check"]["detail"]), (&true.into(), &"500".into()));
+    let item = item_of(&good);
+    assert_eq!(
+        (&item["state"], &item["reason"], &item["until"]),
+        (&"up".into(), &serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    assert!(item["connections"].as_u64() >= Some(1), "{item}");
+    let table = upstreams(&[]);
+    assert!(table.starts_with("ENDPOINT") && table.contains("server_errors"), "{table}");
+    let histogram = format!("keygate_upstream_latency_seconds_count{{endpoint=\"{}\"}}", good.address);
+    assert!(gateway.metric(&histogram) >= 1.0);
+}
+
+#[test]
+fn reload_keeps_an_ejection_and_drops_the_checks() {
+    let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::ZERO));
+    let gateway = with(&[failing.address, good.address], "outlier: { ejection: 1h, max_ejection: 1h }");
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", failing.address);
+    eventually("one is ejected", || {
+        traffic_of(gateway.address, &key, 2, 10);
+        gateway.metric(&up) == 0.0
+    });
+    let loaded = gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
+    gateway.reconfigure(|text| {
+        text.replace("max_ejection: 1h", "max_ejection: 59m, ejection: 58m").replace("ejection: 1h, ", "")
+    });
+    eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
+    let before = failing.count();
+    traffic_of(gateway.address, &key, 2, 20);
+    assert_eq!((failing.count(), gateway.metric(&up)), (before, 0.0));
+}
