@@ -283,7 +283,7 @@ mod tests {
                         let allowed = |reason| if reason == Reason::Unreachable { out + 1 < count } else { out < count / 2 };
                         if let Some(reason) = reason.filter(|reason| !model.out && allowed(*reason)) {
                             let times = model.times + 1;
-                            *model = Model { out: true, unreachable: reason == Reason::Unreachable, since: now, times, ..Model::default() };
+                            *model = Model { out: true, unreachable: reason == Reason::Unreachable, since: now, times, probing: model.probing, ..Model::default() };
                         }
                     }
                     Step::Connects(index) => {
@@ -305,11 +305,11 @@ mod tests {
                             model.probing |= probe;
                             if model.unreachable {
                             } else if model.out && passed >= whole {
-                                *model = Model { returning: true, since: now, times: model.times, ..Model::default() };
+                                *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
                             } else if model.returning && passed >= Duration::from_secs(10) {
-                                *model = Model { since: now, times: model.times, failures: model.failures.clone(), ..Model::default() };
+                                *model = Model { since: now, times: model.times, failures: model.failures.clone(), probing: model.probing, ..Model::default() };
                             } else if !model.out && !model.returning && model.times > 0 && passed >= whole {
-                                *model = Model { since: now, times: model.times - 1, failures: model.failures.clone(), ..Model::default() };
+                                *model = Model { since: now, times: model.times - 1, failures: model.failures.clone(), probing: model.probing, ..Model::default() };
                             }
                         }
                     }
@@ -318,7 +318,7 @@ mod tests {
                         let model = &mut models[index];
                         model.probing = false;
                         if model.unreachable && connected {
-                            *model = Model { returning: true, since: now, times: model.times, ..Model::default() };
+                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
                         } else if model.unreachable {
                             (model.since, model.times) = (now, model.times + 1);
                         }
