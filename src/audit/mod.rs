@@ -43,7 +43,7 @@ pub use read::follower::Follower;
 pub use read::reader::{Reader, RecordPage};
 pub use read::replay::{ReplayEntry, UsedBy};
 pub use read::stop::StopSignal;
-pub use read::verify::{Defect, VerifyReport};
+pub use read::verify_report::{Defect, VerifyReport};
 pub use settings::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
 pub use write::journal::{AuditEntry, Journal};
 pub use write::position::JournalPosition;

@@ -6,7 +6,10 @@ use super::registration::{counter, counters, gauge};
 
 const COALESCED: &str = "Refusals of known keys counted in a record of several, of the written audit records";
 
-/// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog` and `audit_disk_free_bytes`.
+const RETENTION_PAUSED: &str = "1 while retention by size pauses for open uses that take up half of the size, else 0";
+
+/// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog`, `audit_disk_free_bytes` and
+/// `audit_retention_paused`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     /// Uses whose records were written; a record of several refusals counts as all of them.
@@ -23,6 +26,8 @@ pub struct AuditMetrics {
     pub backlog: IntGauge,
     /// Bytes free on the volume of the journal.
     pub disk_free: IntGauge,
+    /// 1 while retention by size pauses, because open uses take up half of the size.
+    pub retention_paused: IntGauge,
 }
 
 impl AuditMetrics {
@@ -37,6 +42,7 @@ impl AuditMetrics {
             coalesced: counter(r, "audit_refusals_coalesced_total", COALESCED),
             backlog: gauge(r, "audit_backlog", "Audit events not yet written or synced"),
             disk_free: gauge(r, "audit_disk_free_bytes", "Bytes free on the volume of the audit journal"),
+            retention_paused: gauge(r, "audit_retention_paused", RETENTION_PAUSED),
         }
     }
 }

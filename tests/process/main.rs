@@ -22,4 +22,5 @@ mod idle_connections;
 mod refusals;
 mod four_gateways;
 mod sudden_death;
+mod compression_death;
 mod streaming;

@@ -12,7 +12,7 @@ use super::encode;
 use super::event::{OutcomeEvent, UseEvent};
 use super::line::{self, EventKind};
 use super::record::Outcome;
-use super::{field, frame, id_text};
+use super::{field, frame, id_text, phrases};
 use crate::clock::Micros;
 use crate::identity::AuthMethod;
 
@@ -86,10 +86,10 @@ impl<'a> Fields<'a> {
             user_id: self.optional(|user| Some(id_text::decode(user)?.to_be_bytes().into()))?,
             org_id: self.optional(|org| Some(id_text::decode(org)?.to_be_bytes().into()))?,
             ip: self.optional(|ip| str::from_utf8(ip).ok()?.parse().ok())?,
-            user_agent: self.optional(|agent| str::from_utf8(agent).ok())?.map(|agent| match agent {
-                field::EMPTY_TEXT => Cow::Borrowed(""),
-                agent => Cow::Borrowed(agent),
-            }),
+            user_agent: self.optional(|agent| match str::from_utf8(agent).ok()? {
+                field::EMPTY_TEXT => Some(Cow::Borrowed("")),
+                agent => phrases::expand(agent),
+            })?,
             action: self.text()?,
             method: self.text()?,
             path: self.text()?,
@@ -177,6 +177,7 @@ mod tests {
         prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40),
             prop::collection::vec(prop::sample::select(b"\\\t\n\r\"{} ,u-p\x1b%".to_vec()), 0..40),
+            ".{0,10}".prop_map(|text| format!("Mozilla/5.0 (X11; Linux x86_64) {text}").into_bytes()),
         ]
     }
 
@@ -272,8 +273,27 @@ mod tests {
     }
 
     #[test]
-    fn use_and_outcome_take_less_than_300_bytes() {
-        let opening = Use {
+    fn use_and_outcome_of_a_browser_take_less_than_250_bytes() {
+        let agent =
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36";
+        let opening = Use { user_agent: Some(agent.as_bytes()), ..long_opening() };
+        let begun = line_of(&UseLine::of_use(&opening, None), 123_456_789);
+        let ended = line_of(&OutcomeEvent::new(opening.id, LONG_END), 123_456_790);
+        let bytes = begun.len() + ended.len() + 2;
+        assert!(bytes < 250, "{bytes}");
+        assert_eq!(verified_use(&begun).unwrap().user_agent.as_deref(), Some(agent));
+    }
+
+    const LONG_END: UseEnd = UseEnd {
+        outcome: Outcome::Completed,
+        status: Some(200),
+        duration_us: 12_345,
+        request_bytes: 0,
+        response_bytes: 4096,
+    };
+
+    fn long_opening() -> Use<'static> {
+        Use {
             id: "01a1feff-db5a-70fa-9bbd-47f5e31b72be".parse().unwrap(),
             time: Micros(1_795_279_543_130_943),
             number: Some(123_456),
@@ -287,20 +307,18 @@ mod tests {
             method: "GET",
             path: "/api/queries",
             provisional: false,
-        };
-        let end = UseEnd {
-            outcome: Outcome::Completed,
-            status: Some(200),
-            duration_us: 12_345,
-            request_bytes: 0,
-            response_bytes: 4096,
-        };
+        }
+    }
+
+    #[test]
+    fn use_and_outcome_take_less_than_300_bytes() {
+        let opening = long_opening();
         let begun = line_of(&UseLine::of_use(&opening, None), 123_456_789);
-        let ended = line_of(&OutcomeEvent::new(opening.id, end), 123_456_790);
+        let ended = line_of(&OutcomeEvent::new(opening.id, LONG_END), 123_456_790);
         assert_eq!(
             String::from_utf8_lossy(&begun),
             "u\tAaH-_9tacPqbvUf14xtyvg\t943\t123456\t\tk\tmZvzkepCv\tAaH-_9tHcJOIrD3nvO6ByA\tAaH-_9tFceKPSitBR10GFw\t\
-             203.0.113.171\tMozilla/5.0 (X11; Linux x86_64; rv:128.0)\tqueries.list\tGET\t/api/queries\t123456789\t6aa25b02"
+             203.0.113.171\t\\D; rv:128.0)\tqueries.list\tGET\t/api/queries\t123456789\t0bb60763"
         );
         assert_eq!(
             String::from_utf8_lossy(&ended),
@@ -308,5 +326,12 @@ mod tests {
         );
         let bytes = begun.len() + ended.len() + 2;
         assert!(bytes < 300, "{bytes}");
+        // As versions wrote it that had no phrases.
+        let whole = String::from_utf8(begun).unwrap().replace("\\D;", "Mozilla/5.0 (X11; Linux x86_64;");
+        let whole = whole.replace("\t0bb60763", "\t6aa25b02");
+        assert_eq!(
+            verified_use(whole.as_bytes()).unwrap().user_agent.as_deref(),
+            Some("Mozilla/5.0 (X11; Linux x86_64; rv:128.0)")
+        );
     }
 }

@@ -15,6 +15,7 @@
 //!   the last digits of the time.
 //! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket.
+//! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
 //! - An absent value is an empty field. An empty `User-Agent` is `\`, which no escaped text is.
 //! - Outcomes have their names from the contract. Durations are in microseconds.
 //! - Readers ignore fields after the last one that they know.

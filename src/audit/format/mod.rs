@@ -12,12 +12,14 @@
 //! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and [`id_text`]: single fields.
 //! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
+//! - [`phrases`]: phrases of user agents, which are short in a line.
 //! - [`escape`]: text from requests, capped and escaped.
 //! - [`seal`]: the digest of a closed segment.
 //! - [`pieces`]: reading a segment line by line in bounded memory; [`lines_at`]: single lines by their places.
 
 pub(crate) mod record;
 pub(crate) mod escape;
+pub(crate) mod phrases;
 pub(crate) mod id_text;
 pub(crate) mod line;
 pub(crate) mod frame;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::escape::{self, escape_capped};
 use super::field;
+use super::phrases;
 use super::record::Use;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
@@ -71,10 +72,11 @@ pub(crate) fn push_fields(opening: &Use<'_>, out: &mut Vec<u8>) {
     field::push_id(out, opening.org_id.map(|org| u128::from_be_bytes(*org.as_bytes())));
     field::push_address(out, opening.ip);
     let agent = opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
+    let short = agent.as_deref().map(phrases::shorten);
     // An empty one is told from an absent one.
     field::push_text(
         out,
-        agent.as_deref().map_or("", |agent| if agent.is_empty() { field::EMPTY_TEXT } else { agent }),
+        short.as_deref().map_or("", |agent| if agent.is_empty() { field::EMPTY_TEXT } else { agent }),
     );
 }
 

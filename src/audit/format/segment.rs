@@ -135,7 +135,17 @@ pub(crate) fn list_files(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     files.sort_unstable_by_key(|file| (file.number, file.is_compressed));
     files.dedup_by_key(|file| file.number);
     add_missed(directory, &mut files);
+    update_closed(directory, &mut files);
     Ok(files)
+}
+
+/// Reads the sizes again of segments before the last one: they are closed, but may have grown between their turn and that of
+/// the last one.
+fn update_closed(directory: &Path, files: &mut [SegmentFile]) {
+    let closed = files.split_last_mut().map(|(_, closed)| closed).unwrap_or_default();
+    for file in closed.iter_mut().filter(|file| !file.is_compressed) {
+        *file = find_file(directory, file.number).unwrap_or(*file);
+    }
 }
 
 /// Adds segments that were compressed while the directory was read: it may have shown neither file of them.

@@ -73,6 +73,14 @@ impl Deref for Piece {
 }
 
 impl Piece {
+    /// Opens a segment, and keeps it open until another one is read. Returns false when there is none.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged.
+    pub(crate) fn hold(&mut self, directory: &Path, number: u64) -> io::Result<bool> {
+        Ok(self.open(directory, number)?.is_some())
+    }
+
     fn open(&mut self, directory: &Path, number: u64) -> io::Result<Option<&mut SegmentSource>> {
         if self.source.as_ref().is_none_or(|(open, _)| *open != number) {
             self.source = None;

@@ -1,8 +1,15 @@
 //! The beginning of a journal: whether the segments before the first one are missing with a reason.
 
+use std::io;
+use std::path::Path;
+
 use serde::Serialize;
 
+use crate::audit::format::frame;
+use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::format::segment_event::{Expired, SegmentHeader};
+use crate::audit::format::source::{self, Piece};
 
 /// State of a journal's beginning: the reason why the segments before the first one are not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,6 +46,24 @@ impl Removals {
     pub(crate) fn add(&mut self, expired: &Expired<'_>) {
         self.first = self.first.max(Some(expired.segment.saturating_add(1)));
         self.next.extend(expired.next.map(|next| (expired.segment, next)));
+    }
+
+    /// Adds what was recorded after these segments were listed.
+    pub(crate) fn add_later(&mut self, directory: &Path, listed: &[Segment]) -> io::Result<()> {
+        let last = listed.last().map_or(Point::START, |last| Point { segment: last.number, offset: last.length });
+        let mut piece = Piece::default();
+        for segment in segment::list_from(directory, last.segment)? {
+            let from = if segment.number == last.segment { last.offset } else { 0 };
+            for block in segment::blocks(segment.number, from, segment.length) {
+                source::read_block(directory, block, &mut piece)?;
+                let lines = line::split_lines(&piece).map(|(_, line)| line);
+                let is_removal = |line: &&[u8]| line::event_kind(line) == Some(EventKind::Expired);
+                let good = lines.filter(|line| is_removal(line) && frame::verify_line(line).is_some());
+                let removals = good.filter_map(|line| serde_json::from_slice::<Expired<'_>>(line).ok());
+                removals.for_each(|expired| self.add(&expired));
+            }
+        }
+        Ok(())
     }
 
     /// Judges the beginning of a journal by its first segment. Returns also what is wrong with it.

@@ -2,67 +2,35 @@
 //!
 //! - At the beginning, segments may be missing that retention has removed, by its own records ([`beginning`](super::beginning)).
 //! - Uses that began in a removed segment have an outcome without a beginning.
+//! - Segments that retention removes while the check runs are no problem: when it has overtaken the check, the report is that
+//!   of the segments that are left.
 //!
 //! It cannot detect the loss of whole lines at the end of the journal, nor a change by someone who recomputes the
 //! checksums, the numbers and the seals. To guard against both, keep copies of the seals elsewhere.
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use uuid::Uuid;
 
-use super::beginning::{Beginning, Removals};
+use super::beginning::Removals;
+use super::verify_report::{Defect, VerifyReport};
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHeader};
-use crate::audit::format::source::{self, Piece};
+use crate::audit::format::source::{self, Piece, SegmentSource};
 use crate::audit::format::{decode, frame, seal};
 use crate::audit::index::database;
 use crate::clock::Micros;
 
-/// Number of defects that are listed; further ones are only counted, since a journal may have as many as lines.
-const MAX_LISTED: usize = 1000;
-
 /// Microseconds by which the id of a use may be younger than the header of the segment after it: ids have milliseconds, and
 /// the clock of ids and that of headers are read at different times.
 const CLOCK_MARGIN: u64 = 1_000_000;
-
-/// Result of an integrity check.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct VerifyReport {
-    /// Number of segments.
-    pub segments: u64,
-    /// Number of uses and attempts, ended or not. A record of several refusals counts by its `count`.
-    pub records: u64,
-    /// Number of lines.
-    pub events: u64,
-    /// Number of uses in progress, in a journal that a gateway writes.
-    pub open: u64,
-    /// The first segment.
-    pub first_segment: u64,
-    /// The segments before the first one.
-    pub beginning: Beginning,
-    /// The first 1000 defects.
-    pub problems: Vec<Defect>,
-    /// Number of all defects.
-    pub problem_count: u64,
-}
-
-/// A defect of a journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Defect {
-    /// Number of the segment.
-    pub segment: u64,
-    /// Number of the line in the segment, from 1; 0 for the segment as a whole.
-    pub line: u64,
-    /// Description, for people.
-    pub what: String,
-}
 
 /// An integrity check in progress.
 #[derive(Default)]
@@ -88,21 +56,23 @@ struct Verifier {
 
 /// Reads and checks every line of a journal.
 pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
-    let mut verifier = Verifier { in_use: is_locked(directory), ..Verifier::default() };
-    let segments = segment::list(directory)?;
+    // In this order: a journal that is not in use when it is listed has all that was listed until the end.
+    let in_use = is_locked(directory);
+    verify_segments(directory, &segment::list(directory)?, in_use)
+}
+
+/// Reads and checks the lines of these segments. Segments of a journal in use may be removed meanwhile.
+fn verify_segments(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<VerifyReport> {
+    let mut verifier = Verifier { in_use, ..Verifier::default() };
     // Opening a journal creates a segment, and retention never removes the last one.
     if segments.is_empty() && directory.join(database::FILE).exists() {
         verifier.report_at(0, 0, "there is an index but no segment: all segments were removed");
     }
-    verifier.report.first_segment = segments.first().map_or(0, |segment| segment.number);
     for (i, segment) in segments.iter().enumerate() {
-        if i > 0 && segment.number != verifier.segment + 1 {
-            verifier.report_at(segment.number, 0, "a segment before this one is missing");
-        }
         verifier.check_segment(directory, segment, i + 1 == segments.len())?;
     }
-    verifier.check_beginning();
-    verifier.check_seals(directory, &segments)?;
+    verifier.check_beginning(directory, segments)?;
+    verifier.check_seals(directory, segments)?;
     verifier.check_open_uses();
     Ok(verifier.report)
 }
@@ -115,9 +85,17 @@ fn is_locked(directory: &Path) -> bool {
 
 impl Verifier {
     fn check_segment(&mut self, directory: &Path, segment: &Segment, last: bool) -> io::Result<()> {
+        let mut piece = Piece::default();
+        // From here on it stays open, so that no removal cuts the reading short. Damage is reported where it is read.
+        if piece.hold(directory, segment.number).is_ok_and(|is_there| !is_there) {
+            return Ok(());
+        }
+        self.check_gap(directory, segment.number)?;
+        if self.report.segments == 0 {
+            self.report.first_segment = segment.number;
+        }
         (self.segment, self.line) = (segment.number, 0);
         self.report.segments += 1;
-        let mut piece = Piece::default();
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
             if let Err(error) = source::read_block(directory, block, &mut piece) {
@@ -133,6 +111,21 @@ impl Verifier {
         // In a journal in use, the last line may be half written at this moment, and the next segment be empty.
         if (self.line == 0 && segment.length == 0 || torn > 0) && !(last && self.in_use) {
             self.report_at(segment.number, self.line + 1, "the last line is torn");
+        }
+        Ok(())
+    }
+
+    /// Checks that no segment is missing before this one. Retention removes the oldest ones: when it has overtaken the check,
+    /// the segment before the gap is gone, too, and the check begins again with this one.
+    fn check_gap(&mut self, directory: &Path, number: u64) -> io::Result<()> {
+        let has_gap = self.report.segments > 0 && number != self.segment + 1;
+        if !has_gap {
+            return Ok(());
+        }
+        if self.in_use && SegmentSource::open(directory, self.segment)?.is_none() {
+            *self = Self { report: mem::take(&mut self.report).into_problems(), in_use: true, ..Self::default() };
+        } else {
+            self.report_at(number, 0, "a segment before this one is missing");
         }
         Ok(())
     }
@@ -222,12 +215,17 @@ impl Verifier {
         }
     }
 
-    fn check_beginning(&mut self) {
+    fn check_beginning(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
+        if self.in_use && self.removals.judge(self.report.first_segment).1.is_some() {
+            // What retention has removed since the segments were listed, it has recorded after them.
+            self.removals.add_later(directory, segments)?;
+        }
         let (beginning, problem) = self.removals.judge(self.report.first_segment);
         self.report.beginning = beginning;
         if let Some(problem) = problem {
             self.report_at(self.report.first_segment, 0, &problem);
         }
+        Ok(())
     }
 
     /// True for a use that may have begun in a segment that was removed: request ids carry the time of their creation.
@@ -256,7 +254,7 @@ impl Verifier {
     }
 
     fn check_seals(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
-        for (segment, line, written) in std::mem::take(&mut self.seals) {
+        for (segment, line, written) in mem::take(&mut self.seals) {
             if segments.iter().any(|segment| segment.number == written.segment) {
                 match seal::compute(directory, written.segment, None) {
                     Ok(computed) if computed.as_ref().is_none_or(|computed| *computed == written) => {}
@@ -287,9 +285,6 @@ impl Verifier {
     }
 
     fn report_at(&mut self, segment: u64, line: u64, what: &str) {
-        self.report.problem_count += 1;
-        if self.report.problems.len() < MAX_LISTED {
-            self.report.problems.push(Defect { segment, line, what: what.to_owned() });
-        }
+        self.report.add(Defect { segment, line, what: what.to_owned() });
     }
 }

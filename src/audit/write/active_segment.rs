@@ -40,6 +40,8 @@ pub(crate) struct ActiveSegment {
     next: Option<(File, Allocation)>,
     /// The next segment could not be created; not tried again before this time.
     rotation_retry: Option<Instant>,
+    /// This segment takes no more lines.
+    is_retired: bool,
 }
 
 /// The last segment of a journal, as recovery has found it.
@@ -79,6 +81,7 @@ impl ActiveSegment {
             allocation,
             next: None,
             rotation_retry: None,
+            is_retired: false,
         }
     }
 
@@ -120,7 +123,11 @@ impl ActiveSegment {
         let number = self.number + 1;
         let created = segment::create(&settings.path, number).and_then(|file| {
             let mut allocation = Allocation::default();
-            allocation.extend(&file, 0, 0).inspect_err(|_| remove(settings, number))?;
+            let allocated = allocation.extend(&file, 0, 0);
+            // A retired segment leaves hardly more than its reserve, and no other one takes changes by management.
+            let allocated =
+                if self.is_retired { allocated.or_else(|_| allocation.extend_half(&file)) } else { allocated };
+            allocated.inspect_err(|_| remove(settings, number))?;
             Ok((file, allocation))
         });
         if let Err(error) = &created
@@ -177,8 +184,16 @@ impl ActiveSegment {
             allocation,
             next: None,
             rotation_retry: None,
+            is_retired: false,
         };
         Ok(())
+    }
+
+    /// Notes that the header of the next segment is the next line, and gives back the space behind the end of this one.
+    pub(crate) fn retire(&mut self) {
+        self.release_reserve();
+        self.allocation.cut(self.length);
+        self.is_retired = true;
     }
 
     /// Gives back the space behind the end of a segment that is closed.

@@ -78,6 +78,15 @@ impl Allocation {
         extended
     }
 
+    /// Allocates half of the reserve at the beginning of a file, where there is no space for all of it: enough for changes
+    /// by management, and for nothing else.
+    ///
+    /// # Errors
+    /// As [`Allocation::extend`].
+    pub(crate) fn extend_half(&mut self, file: &File) -> io::Result<()> {
+        self.allocate_to(file, 0, RESERVE / 2)
+    }
+
     fn allocate_to(&mut self, file: &File, length: u64, to: u64) -> io::Result<()> {
         let from = self.end.max(length);
         if from < to {

@@ -2,7 +2,8 @@
 //!
 //! - A compressed segment is on disk under another name before it gets its own, and the plain one is removed after that: a
 //!   crash loses nothing, and the next start removes what it left behind.
-//! - A segment is compressed before it is sealed: what is sealed never changes.
+//! - A segment is compressed before it is sealed: what is sealed never changes. Where there is no room, it waits for it; only
+//!   the oldest one is sealed as it is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,7 +12,11 @@ use std::path::{Path, PathBuf};
 
 use crate::audit::format::compressed::{self, CompressedSegment};
 use crate::audit::format::segment;
+use crate::disk;
 
+/// The part of its size to which a segment is compressed at most, as a rule: lines that have much in common shrink to a
+/// twentieth, others to a fifth.
+const LEAST_RATIO: u64 = 4;
 /// Bytes that are written at a time when a segment is made plain again.
 const PIECE: usize = 1 << 20;
 
@@ -24,6 +29,7 @@ pub(crate) fn compress_segment(directory: &Path, number: u64, proceed: impl Fn()
     let plain = segment::path(directory, number);
     let temporary = temporary_path(directory, number);
     let mut source = File::open(&plain)?;
+    check_room(directory, source.metadata()?.len())?;
     let lines = write_compressed(&mut source, &temporary, proceed);
     if !matches!(lines, Ok(Some(_))) {
         let removed = fs::remove_file(&temporary);
@@ -38,6 +44,13 @@ pub(crate) fn compress_segment(directory: &Path, number: u64, proceed: impl Fn()
         removed.unwrap_or_else(|error| tracing::debug!(%error, "cannot remove a compressed segment again"));
     })?;
     lines
+}
+
+/// Fails when there is less room than a segment of this size may take: compressing a large one to find that out would cost as
+/// much as compressing it.
+fn check_room(directory: &Path, size: u64) -> io::Result<()> {
+    let has_room = disk::volume_space(directory).map_or(true, |space| space.free >= size / LEAST_RATIO);
+    if has_room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
 }
 
 fn write_compressed(plain: &mut File, target: &Path, proceed: impl Fn() -> bool) -> io::Result<Option<u64>> {

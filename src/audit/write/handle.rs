@@ -21,12 +21,16 @@ impl Handle {
     /// has an effect.
     pub(crate) fn stop(&self) {
         let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
-        let RunningThreads { maintenance, stop_maintenance, committer, refusals, lock } = running;
+        let RunningThreads { maintenance, stop_maintenance, committer, refusals, timed_sync, lock } = running;
         // These two end first: they append records and seals, which the committer then writes.
         self.writer.refusals.close();
         let flushed = refusals.join();
         drop(stop_maintenance);
         let maintained = maintenance.join();
+        let synced = timed_sync.map_or(Ok(()), |(stop, thread)| {
+            drop(stop);
+            thread.join()
+        });
         {
             let mut pending = self.writer.lock_pending();
             pending.status = JournalStatus::Closed;
@@ -34,7 +38,9 @@ impl Handle {
         }
         let committed = committer.join();
         match maintained {
-            Ok(indexer) if committed.is_ok() && flushed.is_ok() => indexer.leave(&self.writer.live_index),
+            Ok(indexer) if committed.is_ok() && flushed.is_ok() && synced.is_ok() => {
+                indexer.leave(&self.writer.live_index)
+            }
             _ => tracing::error!("a thread of the audit journal has panicked"),
         }
         drop(lock);

@@ -256,7 +256,7 @@ impl Drop for AuditEntry {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs::File;
     use std::time::Duration;
 
@@ -270,10 +270,10 @@ mod tests {
     use crate::identity::AuthMethod;
     use crate::metrics::Metrics;
 
-    const END: UseEnd =
+    pub(crate) const END: UseEnd =
         UseEnd { outcome: Outcome::Completed, status: Some(200), duration_us: 1, request_bytes: 0, response_bytes: 0 };
 
-    fn settings(directory: &TempDir, durability: Durability) -> Settings {
+    pub(crate) fn settings(directory: &TempDir, durability: Durability) -> Settings {
         Settings {
             path: directory.path().to_owned(),
             durability,
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    fn opening() -> Use<'static> {
+    pub(crate) fn opening() -> Use<'static> {
         Use {
             id: Uuid::now_v7(),
             time: clock::now(),

@@ -103,7 +103,8 @@ fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn(
     }
 }
 
-/// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when there was no time.
+/// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when
+/// there was no time, or no room.
 fn compress_and_digest(
     writer: &JournalWriter,
     number: u64,
@@ -115,6 +116,12 @@ fn compress_and_digest(
         Ok(None) => return Ok(None),
         // It was compressed before the last gateway ended, or was removed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest segment
+        // first, once that is sealed.
+        Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().first_segment => {
+            tracing::debug!(%error, segment = number, "no room to compress a closed audit segment yet");
+            return Ok(None);
+        }
         // It stays as it is.
         Err(error) => {
             tracing::warn!(%error, segment = number, "cannot compress a closed audit segment; it stays uncompressed");

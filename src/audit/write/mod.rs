@@ -8,6 +8,7 @@
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
+//! - [`timed_sync`]: the thread that syncs each second when uses are only `written`.
 //! - [`refusals`]: refusals of known keys, which are coalesced.
 //! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
 //!   the [`free_space`] and, by [`retention`], removes segments.
@@ -26,6 +27,7 @@ mod allocation;
 mod active_segment;
 mod writer;
 mod committer;
+mod timed_sync;
 mod compression;
 mod maintenance;
 mod retention;

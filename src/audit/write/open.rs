@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +17,7 @@ use super::recovery::{self, RecoveredJournal};
 use super::refusals::coalescer::RefusalCoalescer;
 use super::refusals::flusher;
 use super::writer::JournalWriter;
-use super::{committer, free_space, maintenance, retention};
+use super::{committer, free_space, maintenance, retention, timed_sync};
 use crate::audit::error::OpenError;
 use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Outcome;
@@ -24,7 +25,7 @@ use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::index::indexer::Indexer;
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::segment_index;
-use crate::audit::settings::Settings;
+use crate::audit::settings::{Durability, Settings};
 use crate::clock;
 use crate::disk;
 use crate::metrics::AuditMetrics;
@@ -42,6 +43,8 @@ pub(crate) struct RunningThreads {
     pub(crate) committer: JoinHandle<()>,
     /// Writes the records of coalesced refusals.
     pub(crate) refusals: JoinHandle<()>,
+    /// Ends when its sender is dropped. `None` when every use is synced.
+    pub(crate) timed_sync: Option<(Sender<()>, JoinHandle<()>)>,
     /// Held until all threads have ended.
     pub(crate) lock: File,
 }
@@ -64,25 +67,14 @@ pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
 /// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
 /// belongs to a gateway of another name. Returns the writer and the index.
 pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Indexer)> {
-    let RecoveredJournal { segment, gateway, next, open, ended, unsealed, first, first_present } =
-        recovery::recover(&settings.path)?;
+    let mut found = recovery::recover(&settings.path)?;
+    let segment = mem::take(&mut found.segment);
     let end = Point { segment: segment.number, offset: segment.length };
     let indexer = Indexer::new(&settings.path, end, settings.segment_size);
-    let live_index = LiveIndex::new(indexer.recover(end, segment_index::owners(open.values()))?);
+    let live_index = LiveIndex::new(indexer.recover(end, segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
-    let needs_segment = segment.file.is_none() || gateway != settings.gateway;
-    let number = segment.number;
-    let mut pending = PendingLines::new(number, next, open, unsealed);
-    pending.ended = ended;
-    match first {
-        Some(first) => pending.first_segment = first,
-        // A version that did not record removals has written the journal: what is there now counts as its beginning.
-        None => retention::append_baseline(&mut pending, first_present),
-    }
-    let aborted = pending.close_open_uses(|open| OutcomeEvent::bare(open.id, Outcome::Aborted));
-    if aborted > 0 {
-        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
-    }
+    let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
+    let pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {
         settings,
@@ -94,32 +86,54 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
         refusals,
         write_failed: AtomicBool::new(false),
         sync_failed: AtomicBool::new(false),
+        timed_sync_failed: AtomicBool::new(false),
         reserve_scarce: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
     };
-    continue_segment(&writer, number, needs_segment)?;
+    write_first_lines(&writer, needs_segment)?;
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
     Ok((writer, indexer))
 }
 
-/// Writes what is pending, and begins a new segment when one is needed. A full disk is no error: the journal starts all the
-/// same, refuses or drops uses as configured, and writes what is pending when there is room.
-fn continue_segment(writer: &JournalWriter, number: u64, needs_segment: bool) -> io::Result<()> {
+/// The first lines of this gateway: the header of a segment that begins for it, and the outcomes of the uses that the last
+/// gateway left open in segment `number`.
+fn first_lines(found: RecoveredJournal, number: u64, new_segment_of: Option<&str>) -> PendingLines {
+    let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
+    let mut pending = PendingLines::new(number, next, open, unsealed);
+    pending.ended = ended;
+    pending.first_segment = first.unwrap_or(first_present);
+    // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
+    if let Some(gateway) = new_segment_of {
+        pending.begin_segment(gateway, clock::now());
+    }
+    // A version that did not record removals has written the journal: what is there now counts as its beginning.
+    if first.is_none() {
+        retention::append_baseline(&mut pending, first_present);
+    }
+    let aborted = pending.close_open_uses(|open| OutcomeEvent::bare(open.id, Outcome::Aborted));
+    if aborted > 0 {
+        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
+    }
+    pending
+}
+
+/// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as configured, and
+/// writes what is pending when there is room.
+fn write_first_lines(writer: &JournalWriter, needs_segment: bool) -> io::Result<()> {
     let mut segment = writer.lock_segment();
-    let flushed = writer.flush(&mut segment);
-    // Lines of the last gateway that could not be written must not get into a segment of this one.
-    let is_blocked = needs_segment && !writer.lock_pending().is_empty();
-    flushed.or_else(|error| if disk::is_out_of_space(&error) && !is_blocked { Ok(()) } else { Err(error) })?;
+    let mut written = writer.flush(&mut segment);
+    let is_full = written.as_ref().is_err_and(disk::is_out_of_space);
+    if is_full && needs_segment {
+        // The last segment takes no more lines: the space behind its end is for the next one.
+        segment.retire();
+        written = writer.flush(&mut segment);
+    }
+    written.or_else(|error| if disk::is_out_of_space(&error) { Ok(()) } else { Err(error) })?;
     // The gateway is not ready then, until the maintenance thread finds space.
     if segment.is_out_of_space() {
         writer.set_write_failure(&io::ErrorKind::StorageFull.into());
-    }
-    // The flush may have begun a new segment already, by size or age.
-    if needs_segment && segment.number == number {
-        writer.lock_pending().begin_segment(&writer.settings.gateway, clock::now());
-        writer.flush(&mut segment).or_else(|error| if disk::is_out_of_space(&error) { Ok(()) } else { Err(error) })?;
     }
     Ok(())
 }
@@ -134,5 +148,12 @@ pub(crate) fn start_threads(writer: &Arc<JournalWriter>, indexer: Indexer, lock:
     let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
     let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
     let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
-    Ok(RunningThreads { maintenance, stop_maintenance, committer, refusals, lock })
+    let start_timed_sync = || {
+        let (stop, stopped) = mpsc::channel();
+        let for_sync = Arc::clone(writer);
+        io::Result::Ok((stop, thread("audit-sync").spawn(move || timed_sync::run(&for_sync, &stopped))?))
+    };
+    let is_written = writer.settings.durability == Durability::Written;
+    let timed_sync = is_written.then(start_timed_sync).transpose()?;
+    Ok(RunningThreads { maintenance, stop_maintenance, committer, refusals, timed_sync, lock })
 }

@@ -18,13 +18,15 @@ pub struct JournalPosition {
 }
 
 impl Journal {
-    /// Returns a function that reads the position of the journal; none while uses cannot be recorded. It does not keep the
+    /// Returns a function that reads the position of the journal; none while uses cannot be recorded or synced. It does not keep the
     /// journal open.
     pub fn position_probe(&self) -> impl Fn() -> Option<JournalPosition> + Send + use<> {
         let handle = Arc::downgrade(&self.handle);
         move || {
             let handle = handle.upgrade()?;
-            let fails = handle.writer.write_failed.load(Ordering::Relaxed);
+            // What is not synced each second may be gone after the loss of power, and with it what the state has to count.
+            let fails = [&handle.writer.write_failed, &handle.writer.timed_sync_failed];
+            let fails = fails.iter().any(|fails| fails.load(Ordering::Relaxed));
             let metrics = &handle.writer.metrics;
             let lost = metrics.refused.get() + metrics.dropped.get();
             let pending = handle.writer.lock_pending();

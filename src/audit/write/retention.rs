@@ -29,6 +29,8 @@ use crate::disk::VolumeSpace;
 
 /// Bytes of the beginning of a use, about.
 const USE_LENGTH: u64 = 256;
+/// Size of all segments together below which retention by size does not pause for open uses.
+const MIN_SIZE: u64 = 1 << 20;
 /// Missing segments that are recorded at a time.
 const MAX_MISSING: u64 = 100;
 /// Bytes of segments that are removed in one round, so that sealing and indexing go on between rounds.
@@ -170,11 +172,34 @@ impl RetentionLimits {
         let limit =
             by_volume.map(|space| free_space::default_limit(space, journal, settings.low_water.bytes(space.total)));
         let size_reason = if limit.is_some() { ExpiryReason::Volume } else { ExpiryReason::Size };
-        // When the beginnings of open uses alone take up much of the size, writing them again would go round in circles.
-        let open = writer.lock_pending().open.len() as u64 * USE_LENGTH;
-        let size = settings.retention_size.or(limit).filter(|size| open <= size.max(&(1 << 20)) / 2);
-        let age = settings.retention_age;
+        let size = settings.retention_size.or(limit);
+        let open = writer.lock_pending().open.len();
+        let was_paused = writer.metrics.retention_paused.get() != 0;
+        let is_paused = size.is_some_and(|size| is_taken_up(size, open, was_paused));
+        note_pause(writer, is_paused, open);
+        let (age, size) = (settings.retention_age, size.filter(|_| !is_paused));
         Self { age, size, size_reason, now: SystemTime::now() }
+    }
+}
+
+/// True when the beginnings of open uses take up half of the size that the segments may have together: each removal would
+/// write them again, and so go round in circles. Once true, until they take up a tenth less, so that a number that hovers
+/// there is not reported again and again.
+fn is_taken_up(size: u64, open: usize, was_taken_up: bool) -> bool {
+    let half = size.max(MIN_SIZE) / 2;
+    open as u64 * USE_LENGTH > if was_taken_up { half - half / 10 } else { half }
+}
+
+/// Logs that retention by size pauses, or that it goes on, once for each change.
+fn note_pause(writer: &JournalWriter, is_paused: bool, open: usize) {
+    let was_paused = writer.metrics.retention_paused.get() != 0;
+    writer.metrics.retention_paused.set(i64::from(is_paused));
+    let path = writer.settings.path.display();
+    if is_paused && !was_paused {
+        tracing::warn!(open, %path, "retention of the audit journal by size pauses: open uses take up half of the size; \
+            raise `audit.retention.size`, or see why so many requests stay open");
+    } else if was_paused && !is_paused {
+        tracing::info!(open, %path, "retention of the audit journal by size goes on");
     }
 }
 
@@ -204,6 +229,15 @@ fn select_expired(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_uses_take_up_the_size_from_its_half_on() {
+        let size = 100 * MIN_SIZE;
+        let half = usize::try_from(size / 2 / USE_LENGTH).unwrap();
+        assert!(is_taken_up(size, half + 1, false) && !is_taken_up(size, half, false));
+        assert!(is_taken_up(size, half, true) && !is_taken_up(size, half * 9 / 10, true));
+        assert!(is_taken_up(0, half / 100 + 1, false) && !is_taken_up(0, half / 100, false), "as of 1 MiB");
+    }
 
     #[test]
     fn oldest_segments_are_removed_first_and_required_ones_stay() {

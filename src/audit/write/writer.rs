@@ -42,6 +42,8 @@ pub(crate) struct JournalWriter {
     pub(crate) write_failed: AtomicBool,
     /// A sync has failed; this is final.
     pub(crate) sync_failed: AtomicBool,
+    /// A timed sync has failed; this is final.
+    pub(crate) timed_sync_failed: AtomicBool,
     /// Half of the reserve is used up: what is left is for changes that withdraw something.
     pub(crate) reserve_scarce: AtomicBool,
     /// There is less free space than the low-water mark.

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use keygate::audit::{Filter, Record, Settings, Use, UseEnd};
+use keygate::audit::{Filter, Journal, Record, Settings, Use, UseEnd};
 use keygate::clock::{self, Micros};
+use keygate::metrics::Metrics;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -13,7 +14,7 @@ use super::support::{
     Caller, END, all_records, assert_intact, block_on, export_records, index_files, open_journal, open_reader,
     remove_index, segment_files, settings, wait_until_compressed, write_uses,
 };
-use crate::support::{eventually, until};
+use crate::support::{SmallDisk, eventually, until};
 
 /// Bytes for each use on the disk, at most.
 const BYTES_PER_USE: u64 = 60;
@@ -130,6 +131,32 @@ fn crash_in_the_middle_of_compressing_loses_nothing() {
     assert!(all_records(&settings) == records);
     block_on(open_journal(&settings).close());
     assert!(all_records(&settings) == records && !part.exists());
+}
+
+#[test]
+fn segment_that_had_no_room_is_compressed_once_there_is_some() {
+    let test = "journal::compression::segment_that_had_no_room_is_compressed_once_there_is_some";
+    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    let settings = Settings { segment_size: 20_000, ..settings(disk.path()) };
+    write_uses(&settings, 1000);
+    let plain = || -> Vec<PathBuf> {
+        segment_files(&settings).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect()
+    };
+    let (before, records) = (plain(), all_records(&settings));
+    assert!(before.len() > 3, "segments were closed since the last round of maintenance");
+    disk.fill();
+    let metrics = Metrics::new().audit;
+    let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
+    metrics.disk_free.set(-1);
+    eventually("a round of maintenance has tried", || metrics.disk_free.get() >= 0);
+    assert_eq!((plain(), disk.free()), (before, 0));
+    assert!(all_records(&settings) == records);
+    disk.make_room();
+    // All but the open one, and the oldest one, which was sealed so that retention may remove it.
+    eventually("the segments are compressed", || plain().len() <= 2);
+    block_on(journal.close());
+    assert!(all_records(&settings) == records);
+    assert_intact(&settings);
 }
 
 /// After a power failure, the segments behind a compressed one may be lost.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -14,11 +14,12 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::mixed_journal::MixedJournal;
+use super::mixed_journal::{MixedJournal, REFUSALS, open_index};
 use super::support::{
-    all_records, assert_intact, block_on, export_records, open_journal, open_reader, segment_files, settings,
-    write_uses,
+    all_records, assert_intact, block_on, export_records, index_files, keep_plain, open_journal, open_reader,
+    remove_index, segment_files, segment_number, settings, write_uses,
 };
+use crate::support::eventually;
 
 /// Rewrites the lines of all segments as an earlier version would have written them, and the digests in their seals. Beginning
 /// with the lines of the format, not with the code that reads them, this also holds the code to the documented format.
@@ -162,6 +163,91 @@ fn journal_of_an_earlier_version_is_read_like_any_other() {
         AuthMethod::AdminSocket => false,
     };
     assert_eq!(numbered.len(), before.0[0].iter().filter(is_replayed).count());
+}
+
+/// The last version had one index for all segments, in `index.db`, with rows for each block of a segment.
+#[test]
+fn index_of_the_last_version_is_used_and_goes_with_its_segments() {
+    let mixed = MixedJournal::complete_plain();
+    let settings = &mixed.settings;
+    let records = all_records(settings);
+    // The usage in it is that of today: taken from a copy of the journal.
+    let copy = TempDir::new().unwrap();
+    let copied = Settings { path: copy.path().join("audit"), retention_size: Some(1), ..settings.clone() };
+    keep_plain(&copied);
+    for path in segment_files(settings) {
+        fs::copy(&path, copied.path.join(path.file_name().unwrap())).unwrap();
+    }
+    let journal = open_journal(&copied);
+    eventually("the usage is added up", || segment_files(&copied).len() <= 1);
+    block_on(journal.close());
+    remove_index(settings);
+    fs::copy(copied.path.join("index.db"), settings.path.join("index.db")).unwrap();
+    let closed = segment_files(settings).len() - 1;
+    write_block_rows(settings, &segment_files(settings)[..closed], &records);
+    let key = Filter { key: Some(mixed.caller[2].key), ..Filter::default() };
+    let refused = Filter { refused: Some(true), ..Filter::default() };
+    let check = |is_refused: &dyn Fn(&Record) -> bool| {
+        mixed.check();
+        assert_intact(settings);
+        assert!(all_records(settings) == records);
+        assert!(export_records(settings, key).iter().eq(records.iter().filter(|record| record.key_id == key.key)));
+        assert!(export_records(settings, refused).iter().eq(records.iter().filter(|record| is_refused(record))));
+    };
+    let expected: Vec<Uuid> = {
+        let all = fs::read(settings.path.join("index.db")).unwrap();
+        fs::remove_file(settings.path.join("index.db")).unwrap();
+        let ids = export_records(settings, refused).iter().map(|record| record.id).collect();
+        fs::write(settings.path.join("index.db"), all).unwrap();
+        ids
+    };
+    let is_refused = |record: &Record| expected.contains(&record.id);
+    assert!(expected.len() > 100);
+    check(&is_refused);
+    block_on(open_journal(settings).close());
+    check(&is_refused);
+    let indexed: Vec<u64> = index_files(settings).iter().map(|path| segment_number(path)).collect();
+    assert_eq!(indexed, [closed as u64 + 1], "segments with rows get no file");
+    let journal = open_journal(&Settings { retention_size: Some(1), ..settings.clone() });
+    eventually("old segments are removed", || segment_files(settings).len() <= 1);
+    block_on(journal.close());
+    let rows = |table: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        open_index(settings).unwrap().query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((rows("block"), rows("member")), (0, 0));
+}
+
+/// Writes the rows of blocks that the last version had for these segments, each smaller than a block.
+fn write_block_rows(settings: &Settings, segments: &[PathBuf], records: &[Record]) {
+    let records: HashMap<Uuid, &Record> = records.iter().map(|record| (record.id, record)).collect();
+    let mut index = rusqlite::Connection::open(settings.path.join("index.db")).unwrap();
+    let rows = index.transaction().unwrap();
+    for path in segments {
+        let (number, text) = (segment_number(path).cast_signed(), fs::read_to_string(path).unwrap());
+        let uses = text.lines().filter(|line| line.starts_with(['u', 'r']));
+        let ids = uses.map(|line| Uuid::from_bytes(bytes(line.split('\t').nth(1).unwrap())));
+        let found: Vec<&Record> = ids.map(|id| records[&id]).collect();
+        let times = || found.iter().map(|record| record.time.0.cast_signed());
+        let block = (number, 0, text.len() as i64, times().min(), times().max());
+        rows.execute("INSERT INTO block (segment, start, end, earliest, latest) VALUES (?1, ?2, ?3, ?4, ?5)", block)
+            .unwrap();
+        let block = rows.last_insert_rowid();
+        for record in found {
+            let ids = [
+                record.key_id.map(|id| id.to_string()),
+                record.user_id.map(|id| id.to_string()),
+                record.org_id.map(|id| id.to_string()),
+            ];
+            let refused = i64::from(REFUSALS.contains(&record.outcome));
+            for id in ids.into_iter().flatten() {
+                let row = "INSERT INTO member (id, block, refused) VALUES (?1, ?2, ?3)
+                    ON CONFLICT DO UPDATE SET refused = max(refused, excluded.refused)";
+                rows.execute(row, (id, block, refused)).unwrap();
+            }
+        }
+    }
+    rows.commit().unwrap();
 }
 
 /// A use that an earlier version left open is closed in the new form, in the same segment.

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use keygate::audit::{Beginning, Settings, VerifyReport};
 use sha2::{Digest as _, Sha256};
@@ -9,7 +11,7 @@ use tempfile::TempDir;
 
 use super::earlier_version::rewrite_as_earlier_version;
 use super::support::{
-    assert_intact, block_on, keep_plain, open_journal, open_reader, segment_files, settings, write_uses,
+    Caller, END, assert_intact, block_on, keep_plain, open_journal, open_reader, segment_files, settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -90,6 +92,53 @@ fn removed_line_at_the_beginning_is_a_problem() {
     fs::write(first, &text[text.find('\n').unwrap() + 1..]).unwrap();
     let problems = verify(&settings).problems;
     assert!(problems.iter().any(|problem| problem.what.contains("first after removed segments")), "{problems:?}");
+}
+
+#[test]
+fn removal_during_the_check_is_no_problem() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { retention_size: Some(200_000), ..small_segments(directory.path()) };
+    let journal = open_journal(&settings);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let caller = Caller::random();
+            while !done.load(Ordering::Relaxed) {
+                // Some hundred segments are removed in each round of retention.
+                if segment_files(&settings).len() > 300 {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                block_on(async {
+                    for _ in 0..50 {
+                        journal.begin(&caller.opening()).await.unwrap().close(END);
+                    }
+                });
+            }
+        });
+        let (mut rounds, mut first) = (0, 0);
+        // The check is nearly always under way when retention removes segments.
+        eventually("retention has removed segments several times", || {
+            let report = verify(&settings);
+            if report.problem_count > 0 {
+                done.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(report.problems, [], "from segment {} on", report.first_segment);
+            rounds += u32::from(report.first_segment > first);
+            first = report.first_segment;
+            rounds > 4
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    block_on(journal.close());
+    assert_intact(&settings);
+    // What something else removes is a problem also while a gateway writes.
+    let journal = open_journal(&Settings { retention_size: None, ..settings.clone() });
+    fs::remove_file(&segment_files(&settings)[1]).unwrap();
+    assert!(verify(&settings).problems.iter().any(|problem| problem.what.contains("before this one is missing")));
+    fs::remove_file(&segment_files(&settings)[0]).unwrap();
+    assert_eq!(verify(&settings).beginning, Beginning::Missing);
+    block_on(journal.close());
 }
 
 /// Rewrites a journal as a version before the record of removals would have written it, with the digests that its seals have

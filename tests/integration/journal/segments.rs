@@ -4,14 +4,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keygate::audit::{Filter, Journal, Outcome, Settings};
+use keygate::audit::{Filter, Journal, Outcome, Settings, Use};
+use keygate::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
     Caller, END, all_records, assert_intact, block_on, export_records, keep_plain, open_journal, segment_files,
     settings, write_uses,
 };
-use crate::support::eventually;
+use crate::support::{SmallDisk, eventually};
 
 #[test]
 fn segments_close_by_size_and_age_and_old_ones_are_removed() {
@@ -127,6 +128,70 @@ fn headers_do_not_repeat_open_uses_and_close_no_segment() {
     let aborted = Filter { outcome: Some(Outcome::Aborted), ..Filter::default() };
     assert_eq!(export_records(&settings, aborted).len(), 3000);
     assert_intact(&settings);
+}
+
+#[test]
+fn retention_by_size_pauses_while_open_uses_take_up_the_size() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 20_000, retention_size: Some(100_000), ..settings(directory.path()) };
+    let metrics = Metrics::new().audit;
+    let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
+    let open: Vec<_> = block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..2100 {
+            open.push(journal.begin(&Caller::random().opening()).await.unwrap());
+        }
+        open
+    });
+    eventually("retention pauses", || metrics.retention_paused.get() == 1);
+    open.into_iter().for_each(|entry| entry.close(END));
+    eventually("retention goes on", || metrics.retention_paused.get() == 0);
+    eventually("old segments are removed", || first_segment(&settings).as_str() > "0000000002");
+    block_on(journal.close());
+    assert_intact(&settings);
+}
+
+/// A container gets another name with each start.
+#[test]
+fn gateway_with_another_name_starts_on_a_full_disk_that_has_open_uses() {
+    let test = "journal::segments::gateway_with_another_name_starts_on_a_full_disk_that_has_open_uses";
+    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    let first = settings(disk.path());
+    let (journal, caller) = (open_journal(&first), Caller::random());
+    let left_open: Vec<_> = (0..30).map(|_| block_on(journal.begin(&caller.opening())).unwrap()).collect();
+    disk.fill();
+    let path = format!("/{}", "x".repeat(1000));
+    let opening = || Use { path: &path, ..caller.opening() };
+    while let Ok(entry) = block_on(journal.begin(&opening())) {
+        entry.close(END);
+    }
+    // As a kill leaves them.
+    left_open.into_iter().for_each(std::mem::forget);
+    block_on(journal.close());
+    let renamed = Settings { gateway: "gw-2".into(), ..first.clone() };
+    for _ in 0..2 {
+        // What is freed by opening and closing is taken at once.
+        disk.fill();
+        let journal = open_journal(&renamed);
+        assert!(!journal.is_available());
+        assert!(block_on(journal.begin(&opening())).is_err());
+        block_on(async { journal.begin_change(&caller.opening(), true).await.unwrap().close(END) });
+        block_on(journal.close());
+    }
+    let journal = open_journal(&renamed);
+    disk.make_room();
+    eventually("there is room", || journal.is_available());
+    block_on(async { journal.begin(&caller.opening()).await.unwrap().close(END) });
+    block_on(journal.close());
+    let records = all_records(&first);
+    let of = |gateway: &str, outcome| {
+        records.iter().filter(|record| record.gateway == gateway && record.outcome == outcome).count()
+    };
+    // Outcomes for which there was no room are lost with the process that had them.
+    assert!(of("gw-1", Outcome::Aborted) >= 30);
+    assert_eq!(of("gw-2", Outcome::Aborted), 0);
+    assert_eq!(of("gw-2", Outcome::Completed), 3);
+    assert_intact(&first);
 }
 
 #[test]

@@ -18,49 +18,24 @@ pub(crate) use unpacker::unpack;
 
 use super::frame;
 
-/// A column of the lines of a kind, and the number of fields that it has of each line.
-#[derive(Clone, Copy)]
-enum Column {
-    /// The id of a use.
-    Id,
-    /// The id of an earlier use.
-    Reference,
-    /// Decimal digits.
-    Number,
-    /// Fields that mostly come together.
-    Texts(usize),
-}
-
-/// A kind of lines.
+/// A kind of lines: an id, numbers, texts, and numbers again. Each of them is a column.
 struct Layout {
     letter: u8,
-    columns: &'static [Column],
+    /// The id is that of an earlier use.
+    is_reference: bool,
+    /// Number of numbers behind the id.
+    numbers: usize,
+    /// Numbers of fields that mostly come together as a text.
+    texts: &'static [usize],
+    /// Number of numbers behind the texts.
+    numbers_after: usize,
 }
-
-use Column::{Id, Number, Reference, Texts};
 
 /// The kinds of lines that are packed: uses, records and outcomes. Lines with other fields stay whole.
 const LAYOUTS: [Layout; 3] = [
-    Layout { letter: b'u', columns: &[Id, Number, Number, Texts(2), Texts(3), Texts(2), Texts(2), Texts(1)] },
-    Layout {
-        letter: b'r',
-        columns: &[
-            Id,
-            Number,
-            Number,
-            Texts(2),
-            Texts(3),
-            Texts(2),
-            Texts(2),
-            Texts(1),
-            Texts(1),
-            Number,
-            Number,
-            Number,
-            Number,
-        ],
-    },
-    Layout { letter: b'o', columns: &[Reference, Texts(1), Number, Number, Number, Number] },
+    Layout { letter: b'u', is_reference: false, numbers: 2, texts: &[2, 3, 2, 2, 1], numbers_after: 0 },
+    Layout { letter: b'r', is_reference: false, numbers: 2, texts: &[2, 3, 2, 2, 1, 1], numbers_after: 4 },
+    Layout { letter: b'o', is_reference: true, numbers: 0, texts: &[1], numbers_after: 4 },
 ];
 /// Columns of all kinds.
 const COLUMNS: usize = 8 + 13 + 6;
@@ -88,25 +63,16 @@ struct ColumnState {
 }
 
 impl Layout {
-    /// Number of fields of a line, without its letter and its frame.
-    fn fields(&self) -> usize {
-        self.columns.iter().map(|column| column.fields()).sum()
-    }
-}
-
-impl Column {
-    const fn fields(self) -> usize {
-        match self {
-            Texts(fields) => fields,
-            Id | Reference | Number => 1,
-        }
+    /// Number of columns.
+    const fn columns(&self) -> usize {
+        1 + self.numbers + self.texts.len() + self.numbers_after
     }
 }
 
 /// The kind of lines that begin with this letter: its number, its layout, and the number of its first column.
 fn layout_of(letter: u8) -> Option<(u8, &'static Layout, usize)> {
     let kind = LAYOUTS.iter().position(|layout| layout.letter == letter)?;
-    let before = LAYOUTS[..kind].iter().map(|layout| layout.columns.len()).sum();
+    let before = LAYOUTS[..kind].iter().map(Layout::columns).sum();
     Some((kind as u8, &LAYOUTS[kind], before))
 }
 
@@ -201,6 +167,6 @@ mod tests {
 
     #[test]
     fn columns_are_counted() {
-        assert_eq!(LAYOUTS.iter().map(|layout| layout.columns.len()).sum::<usize>(), COLUMNS);
+        assert_eq!(LAYOUTS.iter().map(Layout::columns).sum::<usize>(), COLUMNS);
     }
 }

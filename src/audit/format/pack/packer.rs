@@ -2,15 +2,15 @@
 
 use rustc_hash::FxHashMap;
 
-use super::numbers::{put, zigzag};
+use super::numbers::{self, put, zigzag};
 use super::{
-    COLUMNS, ColumnState, FIRST, Id, KINDS, LINES, Number, RANDOM, RANDOMS, Reference, STREAMS, TEXTS, Texts, WHOLE,
-    layout_of, number_after,
+    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, Layout, RANDOM, RANDOMS, STREAMS, TEXTS, WHOLE, layout_of,
+    number_after,
 };
 use crate::audit::format::{frame, id_text};
 
-/// Fields of a line at most.
-const MAX_FIELDS: usize = 24;
+/// Numbers and texts of a line at most, each.
+const MAX_VALUES: usize = 6;
 /// Uses before an outcome among which its own is sought: as many requests as are usually in flight.
 const MAX_DISTANCE: usize = 1024;
 
@@ -20,8 +20,10 @@ pub(crate) fn pack(lines: &[u8]) -> Vec<u8> {
         streams: std::array::from_fn(|_| Vec::new()),
         columns: std::array::from_fn(|_| ColumnState::default()),
         dictionaries: std::array::from_fn(|_| FxHashMap::default()),
-        last_texts: [None; COLUMNS],
+        last_texts: [&[]; COLUMNS],
+        all_texts: [&[]; LAYOUTS.len()],
         ids: Vec::new(),
+        values: Values::default(),
         first: 0,
         next: None,
     };
@@ -45,13 +47,53 @@ struct Packer<'a> {
     streams: [Vec<u8>; STREAMS],
     columns: [ColumnState; COLUMNS],
     dictionaries: [FxHashMap<&'a [u8], u64>; COLUMNS],
-    last_texts: [Option<&'a [u8]>; COLUMNS],
+    last_texts: [&'a [u8]; COLUMNS],
+    /// All texts of the last line of each kind.
+    all_texts: [&'a [u8]; LAYOUTS.len()],
     /// The ids of uses.
-    ids: Vec<&'a [u8]>,
+    ids: Vec<IdText<'a>>,
+    /// The line that is being packed.
+    values: Values<'a>,
     /// The number of the first line that is packed.
     first: u64,
     /// The number that the next line has.
     next: Option<u64>,
+}
+
+/// The values of a line, read before any of them is packed.
+#[derive(Default)]
+struct Values<'a> {
+    id_text: &'a [u8],
+    /// The id of a use.
+    id: u128,
+    numbers: [NumberField<'a>; MAX_VALUES],
+    /// The texts; `None` for that of the line before.
+    texts: [Option<&'a [u8]>; MAX_VALUES],
+    /// All texts together.
+    all_texts: &'a [u8],
+    /// The number of the line.
+    n: u64,
+}
+
+/// The field of a number.
+#[derive(Clone, Copy, Default)]
+struct NumberField<'a> {
+    number: u64,
+    /// The field when it is no number, or not as the number would be written.
+    other: Option<&'a [u8]>,
+}
+
+/// The text of an id, and its last bytes, which are random: comparing them first finds an id among many.
+struct IdText<'a> {
+    tail: u64,
+    text: &'a [u8],
+}
+
+impl<'a> IdText<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let tail = text.last_chunk().map_or(0, |tail| u64::from_le_bytes(*tail));
+        Self { tail, text }
+    }
 }
 
 impl<'a> Packer<'a> {
@@ -68,128 +110,176 @@ impl<'a> Packer<'a> {
     /// Packs a line; `None`, and nothing is changed, when it must stay whole.
     fn add_packed(&mut self, line: &'a [u8]) -> Option<()> {
         let (kind, layout, first_column) = layout_of(*line.first()?)?;
-        let line = line.strip_suffix(b"\n")?;
-        let mut ends = [0; MAX_FIELDS];
-        // The last two fields are those of the frame.
-        let count = split(line, &mut ends)?.checked_sub(2)?;
-        let n = parse(&line[ends[count] + 1..ends[count + 1]])?;
-        let next = n.checked_add(1)?;
-        let is_next = self.next.is_none_or(|next| next == n);
-        (is_next && count == layout.fields()).then_some(())?;
-        let (covered, checksum) = line.split_at(ends[count + 1]);
-        (checksum == frame::compact_tail(crc32fast::hash(covered))).then_some(())?;
-        let id = match layout.columns[0] {
-            Id => id_text::decode(&line[ends[0] + 1..ends[1]])?,
-            _ => 0,
-        };
+        self.read_line(line, (kind, layout, first_column))?;
         if self.next.is_none() {
-            self.first = n;
+            self.first = self.values.n;
         }
-        self.next = Some(next);
+        self.next = Some(self.values.n + 1);
+        self.all_texts[usize::from(kind)] = self.values.all_texts;
         self.streams[KINDS].push(kind);
-        let mut field = 0;
-        for (i, column) in layout.columns.iter().enumerate() {
-            let value = &line[ends[field] + 1..ends[field + column.fields()]];
-            match column {
-                Id => self.add_id(first_column + i, value, id),
-                Reference => self.add_reference(first_column + i, value),
-                Number => self.add_number(first_column + i, value),
-                Texts(_) => self.add_text(first_column + i, value),
+        if layout.is_reference {
+            self.add_reference(first_column)
+        } else {
+            self.add_id(first_column)
+        }
+        let texts = first_column + 1 + layout.numbers;
+        let numbers_after = texts + layout.texts.len();
+        for i in 0..layout.numbers {
+            self.add_number(first_column + 1 + i, self.values.numbers[i]);
+        }
+        for i in 0..layout.texts.len() {
+            match self.values.texts[i] {
+                None => self.streams[FIRST + texts + i].push(0),
+                Some(text) => self.add_text(texts + i, text),
             }
-            field += column.fields();
+        }
+        for i in 0..layout.numbers_after {
+            self.add_number(numbers_after + i, self.values.numbers[layout.numbers + i]);
         }
         Some(())
     }
 
-    fn add_id(&mut self, at: usize, value: &'a [u8], id: u128) {
+    /// Reads the values of a line; `None` when it must stay whole.
+    fn read_line(&mut self, line: &'a [u8], (kind, layout, first_column): (u8, &Layout, usize)) -> Option<()> {
+        let (values, next) = (&mut self.values, self.next);
+        let mut fields = Fields { rest: &line[1..] };
+        values.id_text = fields.id()?;
+        if !layout.is_reference {
+            values.id = id_text::decode(values.id_text)?;
+        }
+        for number in &mut values.numbers[..layout.numbers] {
+            *number = fields.number()?;
+        }
+        let from = fields.rest;
+        // Most texts are those of the line before: comparing them costs less than searching their ends.
+        if fields.skip(self.all_texts[usize::from(kind)]) {
+            values.texts = [None; MAX_VALUES];
+        } else {
+            let last = &self.last_texts[first_column + 1 + layout.numbers..];
+            for ((text, count), last) in values.texts.iter_mut().zip(layout.texts).zip(last) {
+                *text = if fields.skip(last) { None } else { Some(fields.text(*count)?) };
+            }
+        }
+        values.all_texts = &from[..from.len() - fields.rest.len()];
+        for number in &mut values.numbers[layout.numbers..layout.numbers + layout.numbers_after] {
+            *number = fields.number()?;
+        }
+        // The frame follows the last column, and nothing follows the frame.
+        values.n = fields.line_number(next)?;
+        let (covered, tail) = line.split_at(line.len() - fields.rest.len());
+        (tail.strip_suffix(b"\n")? == frame::compact_tail(crc32fast::hash(covered))).then_some(())
+    }
+
+    fn add_id(&mut self, at: usize) {
+        let id = self.values.id;
         let time = (id >> 80) as u64;
         let state = &mut self.columns[at];
         put(&mut self.streams[FIRST + at], zigzag(time.wrapping_sub(state.number)));
         state.number = time;
         self.streams[RANDOMS].extend_from_slice(&id.to_be_bytes()[16 - RANDOM..]);
-        self.ids.push(value);
+        self.ids.push(IdText::new(self.values.id_text));
     }
 
     /// The number of uses back to the one with this id; 0 and the text when it is not among them.
-    fn add_reference(&mut self, at: usize, value: &'a [u8]) {
-        let place = self.ids.iter().rev().take(MAX_DISTANCE).position(|id| *id == value);
+    fn add_reference(&mut self, at: usize) {
+        let sought = IdText::new(self.values.id_text);
+        let is_it = |id: &IdText<'_>| id.tail == sought.tail && id.text == sought.text;
+        let place = self.ids.iter().rev().take(MAX_DISTANCE).position(is_it);
         put(&mut self.streams[FIRST + at], place.map_or(0, |place| place as u64 + 1));
         if place.is_none() {
-            self.put_text(value);
+            self.put_text(self.values.id_text);
         }
     }
 
-    /// The difference to the number before, plus 1; 0 and a text for what is no number.
-    fn add_number(&mut self, at: usize, value: &'a [u8]) {
+    /// The difference to the number before, plus 1; 0 and the text of what is no number.
+    fn add_number(&mut self, at: usize, field: NumberField<'a>) {
+        if let Some(other) = field.other {
+            self.streams[FIRST + at].push(0);
+            return self.put_text(other);
+        }
         let state = &mut self.columns[at];
-        let difference = parse(value).map(|number| (number, zigzag(number.wrapping_sub(state.number))));
-        match difference.filter(|(_, difference)| *difference < u64::MAX) {
-            Some((number, difference)) => {
-                state.number = number;
-                put(&mut self.streams[FIRST + at], difference + 1);
-            }
-            None => {
-                put(&mut self.streams[FIRST + at], 0);
-                self.put_text(value);
-            }
-        }
+        // No difference is so large that 1 more would not be a number: the numbers have few digits.
+        put(&mut self.streams[FIRST + at], zigzag(field.number.wrapping_sub(state.number)) + 1);
+        state.number = field.number;
     }
 
-    /// 0 for the text before, 1 and the text for a new one, 2 and more for a place in the dictionary.
-    fn add_text(&mut self, at: usize, value: &'a [u8]) {
-        // Most texts are those of the line before: comparing costs less than hashing.
-        if self.last_texts[at] == Some(value) {
-            return self.streams[FIRST + at].push(0);
-        }
-        self.last_texts[at] = Some(value);
+    /// 1 and the text for a new one, 2 and more for a place in the dictionary. `text` has the tab before it.
+    fn add_text(&mut self, at: usize, text: &'a [u8]) {
+        self.last_texts[at] = text;
         let dictionary = &mut self.dictionaries[at];
         let new = dictionary.len() as u64;
-        let place = *dictionary.entry(value).or_insert(new);
+        let place = *dictionary.entry(text).or_insert(new);
         let token = if place == new { 1 } else { place + 2 };
         put(&mut self.streams[FIRST + at], token);
         if place == new {
-            self.put_text(value);
+            self.put_text(&text[1..]);
         }
     }
 
-    fn put_text(&mut self, value: &[u8]) {
-        put(&mut self.streams[TEXTS], value.len() as u64);
-        self.streams[TEXTS].extend_from_slice(value);
+    fn put_text(&mut self, text: &[u8]) {
+        put(&mut self.streams[TEXTS], text.len() as u64);
+        self.streams[TEXTS].extend_from_slice(text);
     }
 }
 
-/// Notes where the fields after the first one begin and end, each behind a tab. Returns their number.
-fn split(line: &[u8], ends: &mut [usize; MAX_FIELDS]) -> Option<usize> {
-    let mut count = 0;
-    // Eight bytes at a time: fields are so short that a search for each tab costs twice as much.
-    let (chunks, rest) = line.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    for (i, chunk) in chunks.iter().chain([&last]).enumerate() {
-        let mut tabs = tabs_in(u64::from_le_bytes(*chunk));
-        while tabs != 0 {
-            *ends.get_mut(count)? = i * 8 + tabs.trailing_zeros() as usize / 8;
-            count += 1;
-            tabs &= tabs - 1;
+/// The fields of a line that are not read yet, each behind a tab.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// An id, and a field behind it.
+    #[inline]
+    fn id(&mut self) -> Option<&'a [u8]> {
+        let (field, rest) = self.rest.split_at_checked(1 + id_text::LENGTH)?;
+        self.rest = rest;
+        (field[0] == b'\t' && rest.first() == Some(&b'\t')).then(|| &field[1..])
+    }
+
+    /// The field of a number.
+    #[inline]
+    fn number(&mut self) -> Option<NumberField<'a>> {
+        let digits = self.rest.strip_prefix(b"\t")?;
+        let Some((number, rest)) = numbers::parse_field(digits) else {
+            return Some(NumberField { number: 0, other: Some(&self.text(1)?[1..]) });
+        };
+        self.rest = rest;
+        Some(NumberField { number, other: None })
+    }
+
+    /// The number of the line; `None` when it is not the next one.
+    #[inline]
+    fn line_number(&mut self, next: Option<u64>) -> Option<u64> {
+        let Some(next) = next else {
+            let first = self.number()?;
+            return first.other.is_none().then_some(first.number);
+        };
+        // Writing the number that it must be costs less than reading the one that is there.
+        let mut digits = itoa::Buffer::new();
+        self.rest = self.rest.strip_prefix(b"\t")?.strip_prefix(digits.format(next).as_bytes())?;
+        (next < u64::MAX).then_some(next)
+    }
+
+    /// Passes over these fields, with the tab before them, when they are there.
+    #[inline]
+    fn skip(&mut self, last: &[u8]) -> bool {
+        match self.rest.strip_prefix(last) {
+            Some(rest) if rest.first() == Some(&b'\t') && !last.is_empty() => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
         }
     }
-    *ends.get_mut(count)? = line.len();
-    // The first field is one letter.
-    (ends[0] == 1).then_some(count)
-}
 
-/// The highest bit of each byte that is a tab.
-fn tabs_in(bytes: u64) -> u64 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    const TABS: u64 = 0x0909_0909_0909_0909;
-    // A byte of `other` is zero where there is a tab. The sum has no carry from one byte to the next.
-    let other = bytes ^ TABS;
-    !(((other & LOW) + LOW) | other | LOW)
-}
-
-/// Parses a number that has the digits it would be written with.
-fn parse(digits: &[u8]) -> Option<u64> {
-    let is_plain = (1..=19).contains(&digits.len()) && (digits[0] != b'0' || digits.len() == 1);
-    is_plain.then_some(())?;
-    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+    /// A text of this many fields, with the tab before it.
+    fn text(&mut self, fields: usize) -> Option<&'a [u8]> {
+        let mut end = 0;
+        for _ in 0..fields {
+            end += 1 + memchr::memchr(b'\t', self.rest.get(end + 1..)?)?;
+        }
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        text.starts_with(b"\t").then_some(text)
+    }
 }

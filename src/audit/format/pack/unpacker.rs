@@ -2,8 +2,7 @@
 
 use super::numbers::{Input, unzigzag};
 use super::{
-    COLUMNS, ColumnState, FIRST, Id, KINDS, LAYOUTS, LINES, Number, RANDOM, RANDOMS, Reference, STREAMS, TEXTS, Texts,
-    WHOLE, layout_of, number_after,
+    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, RANDOM, RANDOMS, STREAMS, TEXTS, WHOLE, layout_of, number_after,
 };
 use crate::audit::format::{frame, id_text};
 
@@ -47,16 +46,17 @@ impl<'a> Unpacker<'a> {
         }
         let (_, layout, first_column) = layout_of(LAYOUTS.get(usize::from(kind))?.letter)?;
         let start = self.out.len();
-        self.out.push(layout.letter);
-        for (i, column) in layout.columns.iter().enumerate() {
-            self.out.push(b'\t');
-            match column {
-                Id => self.add_id(first_column + i)?,
-                Reference => self.add_reference(first_column + i)?,
-                Number => self.add_number(first_column + i)?,
-                Texts(_) => self.add_text(first_column + i)?,
-            }
+        self.out.extend_from_slice(&[layout.letter, b'\t']);
+        if layout.is_reference {
+            self.add_reference(first_column)?
+        } else {
+            self.add_id(first_column)?
         }
+        let texts = first_column + 1 + layout.numbers;
+        let numbers_after = texts + layout.texts.len();
+        (first_column + 1..texts).try_for_each(|at| self.add_number(at))?;
+        (texts..numbers_after).try_for_each(|at| self.add_text(at))?;
+        (numbers_after..first_column + layout.columns()).try_for_each(|at| self.add_number(at))?;
         let n = self.next.unwrap_or(self.first);
         self.next = n.checked_add(1);
         frame::finish_compact(&mut self.out, start, n);
@@ -83,6 +83,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn add_number(&mut self, at: usize) -> Option<()> {
+        self.out.push(b'\t');
         let Some(difference) = self.streams[FIRST + at].number()?.checked_sub(1) else {
             self.out.extend_from_slice(self.streams[TEXTS].text()?);
             return Some(());
@@ -94,6 +95,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn add_text(&mut self, at: usize) -> Option<()> {
+        self.out.push(b'\t');
         let state = &mut self.columns[at];
         match self.streams[FIRST + at].number()? {
             0 => {}
