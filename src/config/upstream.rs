@@ -8,7 +8,7 @@ use super::{balance, health, outlier, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
-use crate::upstream::{BalancePolicy, Endpoint, HealthSettings, OutlierSettings, Protocol};
+use crate::upstream::{BalanceSettings, Endpoint, HealthSettings, OutlierSettings, Protocol};
 
 /// The block `upstream`, without the time-outs, which are in the block `timeouts`.
 pub(super) struct Upstream {
@@ -16,7 +16,7 @@ pub(super) struct Upstream {
     pub(super) protocol: Protocol,
     pub(super) tls: ClientSettings,
     pub(super) passed_fields: PassedFields,
-    pub(super) balance: BalancePolicy,
+    pub(super) balance: BalanceSettings,
     pub(super) outlier: OutlierSettings,
     pub(super) health: Option<Arc<HealthSettings>>,
 }

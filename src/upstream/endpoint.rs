@@ -32,6 +32,8 @@ pub struct Endpoints {
     pub(super) health: Option<Arc<HealthSettings>>,
     pub(super) protocol: Protocol,
     pub(super) policy: BalancePolicy,
+    /// Shares of the endpoints by their weights, in the order of the list; the largest is 1.
+    pub(super) shares: Arc<[f32]>,
     pub(super) metrics: UpstreamMetrics,
 }
 
@@ -80,7 +82,8 @@ impl Endpoints {
             connect_timeout: settings.timeouts.connect,
             health: settings.health.clone(),
             protocol: settings.protocol,
-            policy: settings.balance,
+            policy: settings.balance.policy,
+            shares: shares(settings),
             metrics: metrics.upstream.clone(),
         })
     }
@@ -105,7 +108,8 @@ impl Endpoints {
             connect_timeout: new.timeouts.connect,
             health: new.health.clone(),
             protocol: new.protocol,
-            policy: new.balance,
+            policy: new.balance.policy,
+            shares: shares(new),
             metrics: self.metrics.clone(),
         })
     }
@@ -125,6 +129,10 @@ impl Endpoints {
         self.list[index].in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight { endpoints: self.clone(), index }
     }
+}
+
+fn shares(settings: &Settings) -> Arc<[f32]> {
+    settings.balance.shares(settings.endpoints.iter().map(|endpoint| &*endpoint.authority))
 }
 
 /// Opens the files of TLS, when any endpoint has it.

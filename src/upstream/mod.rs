@@ -47,7 +47,7 @@ mod response_body;
 mod tunnel;
 mod error;
 
-pub use balance::{BalancePolicy, HashBy};
+pub use balance::{BalancePolicy, BalanceSettings, HashBy};
 pub use endpoint::Endpoints;
 pub use error::{ResponseError, SendError, TimeoutKind};
 pub use health::{CheckReport, HealthKind, HealthSettings};

@@ -26,11 +26,9 @@ impl Endpoints {
             return tried.is_empty().then_some(0);
         }
         let now = clock::steady();
-        let share = |index: usize| if tried.contains(&index) { 0.0 } else { self.share(&self.list[index], now) };
+        let share = |index: usize| if tried.contains(&index) { 0.0 } else { self.share(index, now) };
         let chosen = match self.policy {
-            BalancePolicy::LeastCost => {
-                choose_of_two(count, &balancer.random, share, |index| self.list[index].cost(now))
-            }
+            BalancePolicy::LeastCost => choose_of_two(count, &balancer.random, share, |index| self.cost(index, now)),
             BalancePolicy::RoundRobin => balancer.turns.choose(count, &balancer.random, share),
             BalancePolicy::Hash(by) => choose_by_hash(count, hash_of(headers, by), |index| {
                 let endpoint = &self.list[index];
@@ -42,7 +40,12 @@ impl Endpoints {
     }
 
     /// Share of an endpoint in the requests, from 0 to 1.
-    fn share(&self, endpoint: &EndpointState, now: Micros) -> f32 {
+    fn share(&self, index: usize, now: Micros) -> f32 {
+        self.shares[index] * self.part_in_traffic(&self.list[index], now)
+    }
+
+    /// Part of its share that an endpoint takes, from 0 to 1.
+    fn part_in_traffic(&self, endpoint: &EndpointState, now: Micros) -> f32 {
         let is_panic = self.detector.is_panic();
         match endpoint.ejection.phase() {
             _ if endpoint.ejection.fails_checks() && !is_panic => 0.0,
@@ -55,22 +58,21 @@ impl Endpoints {
 
     /// The best of the endpoints that are set aside: with one that cannot be connected to, nothing is lost but time.
     fn last_resort(&self, tried: &[usize], now: Micros) -> Option<usize> {
-        let rank =
-            |index: &usize| (self.list[*index].ejection.phase() == Phase::Unreachable, self.list[*index].cost(now));
+        let rank = |index: &usize| (self.list[*index].ejection.phase() == Phase::Unreachable, self.cost(*index, now));
         let untried = (0..self.list.len()).filter(|index| !tried.contains(index));
         untried.min_by(|a, b| {
             let ((a, a_cost), (b, b_cost)) = (rank(a), rank(b));
             a.cmp(&b).then(a_cost.total_cmp(&b_cost))
         })
     }
-}
 
-impl EndpointState {
-    fn cost(&self, now: Micros) -> f32 {
-        let share = match self.ejection.phase() {
-            Phase::Returning => self.ejection.slow_start_share(now),
+    /// Cost of one more request at an endpoint.
+    fn cost(&self, index: usize, now: Micros) -> f32 {
+        let endpoint = &self.list[index];
+        let slow_start = match endpoint.ejection.phase() {
+            Phase::Returning => endpoint.ejection.slow_start_share(now),
             _ => 1.0,
         };
-        self.load.cost(self.in_flight.load(Ordering::Relaxed), share, now)
+        endpoint.load.cost(endpoint.in_flight.load(Ordering::Relaxed), self.shares[index] * slow_start, now)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::balance::BalancePolicy;
+use super::balance::BalanceSettings;
 use super::health::HealthSettings;
 use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
@@ -21,8 +21,8 @@ pub struct Settings {
     pub tls: ClientSettings,
     /// Time-outs.
     pub timeouts: Timeouts,
-    /// Policy of balancing.
-    pub balance: BalancePolicy,
+    /// Policy of balancing, and weights.
+    pub balance: BalanceSettings,
     /// Outlier ejection.
     pub outlier: OutlierSettings,
     /// Active checks; none when none are configured.

@@ -31,5 +31,5 @@ pub(super) use choice::choose_of_two;
 pub(super) use hash::{Candidate, choose_by_hash, hash, hash_of};
 pub(super) use load::Load;
 pub(super) use random::Random;
-pub use settings::{BalancePolicy, HashBy};
+pub use settings::{BalancePolicy, BalanceSettings, HashBy};
 pub(super) use turns::Turns;

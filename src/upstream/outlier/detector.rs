@@ -157,8 +157,10 @@ impl Detector {
         let fails = |endpoint: &Ejection| {
             endpoint.streaks().exceeded(&self.settings).filter(|_| endpoint.phase().takes_requests())
         };
-        let panic =
-            all.clone().any(|endpoint| fails(endpoint).is_some_and(|reason| !may_set_aside(reason, all.clone())));
+        let stays = |endpoint: &Ejection| fails(endpoint).is_some_and(|reason| !may_set_aside(reason, all.clone()));
+        // Ejections keep the limit themselves, active checks do not.
+        let out = all.clone().filter(|endpoint| endpoint.is_out() && endpoint.phase() != Phase::Unreachable).count();
+        let panic = out > all.clone().count() / 2 || all.clone().any(stays);
         (self.panic.swap(panic, Relaxed) != panic).then_some(panic)
     }
 

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
@@ -53,9 +54,11 @@ impl GrpcServer {
                         }
                         let trailers =
                             HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(status))]);
-                        let body = Full::new(Bytes::copy_from_slice(message));
-                        let body =
-                            body.with_trailers(std::future::ready((!in_head || is_check).then_some(Ok(trailers))));
+                        let mut frames = vec![Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(message)))];
+                        if !in_head || is_check {
+                            frames.push(Ok(Frame::trailers(trailers)));
+                        }
+                        let body = StreamBody::new(stream::iter(frames));
                         async move { Ok::<_, Infallible>(response.body(body).unwrap()) }
                     });
                     let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -166,9 +169,28 @@ fn round_robin_goes_round_and_hash_stays() {
 }
 
 #[test]
+fn weights_are_parts_of_the_requests() {
+    let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    let addresses = upstreams.each_ref().map(|upstream| upstream.address);
+    for policy in ["least_cost", "round_robin"] {
+        let weights = format!("[{{ endpoint: \"{}\", weight: 4 }}]", addresses[0]);
+        let gateway = with(&addresses, &format!("balance: {{ policy: {policy}, weights: {weights} }}"));
+        let key = gateway.key().text;
+        let before = upstreams[1].count();
+        let mut client = Client::connect(gateway.address);
+        (0..600).for_each(|_| drop(client.get("/", &key)));
+        let second = upstreams[1].count() - before;
+        assert!((40..240).contains(&second), "{policy}: {second} of 600, of which a fifth is 120");
+    }
+}
+
+#[test]
 fn operators_see_the_endpoints() {
     let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::ZERO));
-    let gateway = with(&[failing.address, good.address], "health: { path: /, expect: [200, 500], interval: 100ms }");
+    let gateway = with(
+        &[failing.address, good.address],
+        "health: { path: /, expect: [200, 500], interval: 100ms }, outlier: { ejection: 1h, max_ejection: 1h }",
+    );
     let key = gateway.key().text;
     eventually("one is ejected", || {
         traffic_of(gateway.address, &key, 2, 10);
