@@ -9,7 +9,7 @@
 //!   was closed before anything was written to it is replaced in the same way.
 //! - An idempotent request without a body is sent again, once and on a new connection, when a pooled connection died
 //!   before the first byte of the response. For that the bytes of its head are kept until the connection's next exchange
-//!   ([`sent_head`]).
+//!   (`sent_head`).
 //! - A connection is pooled again only when its exchange has ended whole, the request's body included, and its response
 //!   head was accepted. It is taken from the pool only when nothing waits to be read from it. Otherwise it is closed at
 //!   once.
