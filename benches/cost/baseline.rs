@@ -78,7 +78,7 @@ fn count_once(job: &Job) -> [f64; 4] {
     let proxy = Proxy::start(Peer::Keygate, job, &Setup::default());
     let [one, many] = strace::count_both(&proxy, &job.keys[0], REQUESTS).map(|calls| calls.total());
     drop(proxy);
-    let instructions = callgrind::count(Peer::Keygate, job, REQUESTS);
+    let instructions = callgrind::count(Peer::Keygate, job, &Setup::default(), REQUESTS);
     let is_worker = |name: &str| name.starts_with("worker");
     let background = instructions.threads.iter().filter(|(name, _)| !is_worker(name)).map(|(_, count)| count).sum();
     [instructions.total(), background, one, many]

@@ -37,10 +37,10 @@ struct Profile {
 }
 
 /// Counts requests in succession on one connection, after half as many that warm up.
-pub(crate) fn count(peer: Peer, job: &Job, requests: usize) -> Instructions {
+pub(crate) fn count(peer: Peer, job: &Job, setup: &Setup<'_>, requests: usize) -> Instructions {
     let directory = tempfile::tempdir().unwrap();
     let wrapper = command(directory.path());
-    let proxy = Proxy::start(peer, job, &Setup { wrapper: &wrapper, ..Setup::default() });
+    let proxy = Proxy::start(peer, job, &Setup { wrapper: &wrapper, ..*setup });
     load::run(proxy.address, &job.keys[0], requests / 2);
     control(&proxy, "--zero");
     load::run(proxy.address, &job.keys[0], requests);

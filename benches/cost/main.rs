@@ -9,6 +9,7 @@
 //! `cargo bench --bench cost` measures (`make cost` installs what it needs first); arguments after `--`:
 //! - `--json`: figures for programs;
 //! - `--only NAME`: only the peers whose name begins so;
+//! - `--redis`: counts with the rate in a Redis, instructions and system calls only;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with `--write`, writes the file.
 //!
 //! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another build
@@ -22,9 +23,9 @@ mod load;
 #[path = "../peers/mod.rs"]
 #[allow(dead_code, reason = "the other benchmarks need more of it")]
 mod peers;
-#[path = "../../tests/support/ports.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
-mod ports;
+#[path = "../../tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests need more of it")]
+mod support;
 
 mod baseline;
 mod callgrind;
@@ -38,6 +39,8 @@ use peers::job::Job;
 use peers::{Peer, Proxy, Setup};
 use space::Space;
 use strace::SystemCalls;
+use support::ports;
+use support::redis::Redis;
 
 /// Keys in the directory.
 const KEYS: usize = 10_000;
@@ -45,6 +48,9 @@ const KEYS: usize = 10_000;
 const CONNECTIONS: usize = 64;
 /// The gateway, and what it is compared with.
 const PEERS: [Peer; 5] = [Peer::Keygate, Peer::Haproxy, Peer::NginxLua, Peer::Hyper, Peer::Direct];
+
+/// The same with the rate in a Redis.
+const PEERS_ON_REDIS: [Peer; 3] = [Peer::Keygate, Peer::NginxLua, Peer::Hyper];
 
 /// Size of the measurement.
 struct Size {
@@ -81,8 +87,15 @@ fn main() {
         false => Size { keys: 10, requests: 50, idle_connections: 10, silence: std::time::Duration::ZERO },
     };
     let job = Job::new(size.keys, load::upstream());
+    let redis = has("--redis").then(|| {
+        let server = Redis::start();
+        job.write_to_redis(server.port());
+        server
+    });
+    let setup = Setup { redis: redis.as_ref().map(Redis::port), ..Setup::default() };
     let mut costs = Vec::new();
-    for peer in PEERS {
+    for peer in if redis.is_some() { &PEERS_ON_REDIS[..] } else { &PEERS } {
+        let peer = *peer;
         if only.is_some_and(|only| !peer.name().starts_with(only.as_str())) {
             continue;
         }
@@ -90,8 +103,12 @@ fn main() {
             eprintln!("{} is not installed, so it is left out; `make cost` installs it", peer.name());
             continue;
         }
-        peers::check::check(peer, &job, &Setup::default());
-        costs.push(cost(peer, &job, &size, measure));
+        peers::check::check(peer, &job, &setup);
+        costs.push(if redis.is_some() {
+            cost_on_redis(peer, &job, &setup, &size)
+        } else {
+            cost(peer, &job, &setup, &size, measure)
+        });
     }
     match has("--json") {
         true => println!("{}", report::json(&costs)),
@@ -100,13 +117,21 @@ fn main() {
 }
 
 /// Starts the peer anew for each kind of count, since the tools that count slow it down.
-fn cost(peer: Peer, job: &Job, size: &Size, measure: bool) -> Cost {
+fn cost(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size, measure: bool) -> Cost {
     let space = space::measure(peer, job, size);
     let system_calls = measure.then(|| {
-        let proxy = Proxy::start(peer, job, &Setup::default());
+        let proxy = Proxy::start(peer, job, setup);
         strace::count_both(&proxy, &job.keys[0], size.requests)
     });
-    let instructions = measure.then(|| callgrind::count(peer, job, size.requests));
+    let instructions = measure.then(|| callgrind::count(peer, job, setup, size.requests));
     let bytes_copied = measure.then(|| dhat::bytes_copied(peer, job, size.requests));
     Cost { peer, instructions, bytes_copied, system_calls, space }
+}
+
+/// What memory and journal take does not depend on Redis.
+fn cost_on_redis(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size) -> Cost {
+    let instructions = Some(callgrind::count(peer, job, setup, size.requests));
+    let proxy = Proxy::start(peer, job, setup);
+    let system_calls = Some(strace::count_both(&proxy, &job.keys[0], size.requests));
+    Cost { peer, instructions, bytes_copied: None, system_calls, space: Space::default() }
 }

@@ -14,6 +14,7 @@ use crate::{CONNECTIONS, Size};
 const USES_OF_SEGMENTS: usize = 40_000;
 
 /// Bytes that a proxy takes.
+#[derive(Default)]
 pub(crate) struct Space {
     /// Bytes of journal or log for each use, where it has one.
     pub(crate) journal: Option<f64>,

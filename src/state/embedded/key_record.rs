@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Micros;
-use crate::identity::Principal;
+use crate::identity::{OrgId, Principal, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
@@ -76,6 +76,12 @@ impl KeyRecord {
 
     pub(super) fn id(&self) -> KeyId {
         self.position.id
+    }
+
+    /// The organization and the user that the key belongs to.
+    pub(super) fn owners(&self) -> (OrgId, UserId) {
+        let state = self.state();
+        (state.entitlements.org.id, state.entitlements.user)
     }
 
     /// Decides one request with this key: checks everything, then takes.

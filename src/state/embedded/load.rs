@@ -17,7 +17,8 @@ use super::{load_keys, retired, session_rows, usage_blocks};
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
-    let keys: i64 = connection.query_row("SELECT count(*) FROM keys WHERE retired IS NULL", [], |row| row.get(0))?;
+    // Without a condition SQLite counts the entries of the smallest index and reads no row. Retired keys have room, too.
+    let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
     let users = "SELECT id, org, email, permissions, created, removed FROM users ORDER BY rowid";
@@ -27,7 +28,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
     })?;
-    retired::load(connection, &directory.retired)?;
+    retired::load_replaced(connection, &directory.retired)?;
     session_rows::load(connection, &directory.sessions)?;
     Ok(directory)
 }

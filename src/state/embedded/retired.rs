@@ -79,14 +79,12 @@ pub(super) fn retire(connection: &mut Connection, up_to: Micros, now: Micros) ->
     Ok(retired)
 }
 
-/// Reads the digests of all retired keys.
-pub(super) fn load(connection: &Connection, retired: &RetiredKeys) -> rusqlite::Result<()> {
+/// Reads the digests that retired keys had before their rotations.
+pub(super) fn load_replaced(connection: &Connection, retired: &RetiredKeys) -> rusqlite::Result<()> {
+    // A cross join has SQLite begin with the replaced digests, which are few, and not with all keys.
     let query = "
-        SELECT keys.digest AS digest, keys.id AS id, keys.user AS user, users.org AS org
-          FROM keys JOIN users ON users.id = keys.user WHERE keys.retired IS NOT NULL
-        UNION ALL
-        SELECT replaced.digest, keys.id, keys.user, users.org
-          FROM replaced JOIN keys ON keys.id = replaced.key JOIN users ON users.id = keys.user
+        SELECT replaced.digest AS digest, keys.id AS id, keys.user AS user, users.org AS org
+          FROM replaced CROSS JOIN keys ON keys.id = replaced.key JOIN users ON users.id = keys.user
          WHERE keys.retired IS NOT NULL";
     for_each_row(connection, query, |row| {
         let key = RetiredKey { id: text(row, "id")?, user: text(row, "user")?, org: text(row, "org")? };

@@ -1,10 +1,11 @@
 //! Bulk loading of the directory at start: many keys at once, and journaled uses.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
+use std::thread;
 
 use rustc_hash::FxHashMap;
 
-use super::Directory;
+use super::{Directory, OrgEntry, Tree, UserEntry};
 use crate::identity::{OrgId, UserId};
 use crate::state::embedded::key_index::{ByDigest, ById};
 use crate::state::embedded::key_record::{DirtyKeys, KeyRecord};
@@ -15,44 +16,37 @@ use crate::state::session_quota_digest;
 /// Keys of each owner that are in no list yet.
 type Unlisted<I> = FxHashMap<I, Vec<Arc<KeyRecord>>>;
 
-impl Directory {
-    /// The organization of each user.
-    pub(in crate::state::embedded) fn orgs_of_users(&self) -> FxHashMap<UserId, OrgId> {
-        self.read().user.iter().map(|(id, entry)| (*id, entry.user.org)).collect()
+/// Makes the records of stored keys. No user changes meanwhile: it holds the lock of the tree.
+pub(in crate::state::embedded) struct RecordBuilder<'a>(RwLockReadGuard<'a, Tree>);
+
+impl RecordBuilder<'_> {
+    /// The organization of a user.
+    pub(in crate::state::embedded) fn org(&self, user: UserId) -> Option<OrgId> {
+        self.0.user.get(&user).map(|entry| entry.user.org)
     }
 
-    /// Adds the keys of the state file; none of them may be in the directory.
-    ///
-    /// # Errors
-    /// The first of the batches that is one.
-    pub(in crate::state::embedded) fn add_stored_keys<E>(
-        &self,
-        batches: impl IntoIterator<Item = Result<Vec<StoredKey>, E>>,
-    ) -> Result<(), E> {
+    /// The record of a key, which is in no index yet; none when its user is not known.
+    pub(in crate::state::embedded) fn build(&self, stored: StoredKey) -> Option<Arc<KeyRecord>> {
+        self.0.new_record(stored)
+    }
+}
+
+impl Directory {
+    pub(in crate::state::embedded) fn record_builder(&self) -> RecordBuilder<'_> {
+        RecordBuilder(self.read())
+    }
+
+    /// Adds many records, which are in no index yet, to all indexes: to the lists of their owners beside the others.
+    pub(in crate::state::embedded) fn add_records(&self, parts: &[Vec<Arc<KeyRecord>>]) {
         let mut guard = self.write();
-        let tree = &mut *guard;
-        let (mut of_orgs, mut of_users) = (Unlisted::<OrgId>::default(), Unlisted::<UserId>::default());
-        for batch in batches {
-            for stored in batch? {
-                let (org, user) = (stored.key.org, stored.key.user);
-                let Some(record) = tree.new_record(stored) else { continue };
-                of_orgs.entry(org).or_default().push(Arc::clone(&record));
-                of_users.entry(user).or_default().push(Arc::clone(&record));
-                tree.key.insert(ById(Arc::clone(&record)));
-                self.by_digest.insert(ByDigest(record));
+        let Tree { org, user, key, .. } = &mut *guard;
+        thread::scope(|scope| {
+            scope.spawn(|| add_to_owners(org, user, parts));
+            for record in parts.iter().flatten() {
+                key.insert(ById(Arc::clone(record)));
+                self.by_digest.insert(ByDigest(Arc::clone(record)));
             }
-        }
-        for (org, keys) in of_orgs {
-            if let Some(entry) = tree.org.get_mut(&org) {
-                entry.keys.add_all(keys);
-            }
-        }
-        for (user, keys) in of_users {
-            if let Some(entry) = tree.user.get_mut(&user) {
-                entry.keys.add_all(keys);
-            }
-        }
-        Ok(())
+        });
     }
 
     /// Counts the uses, sorted by key and number, that the state file lacks; returns their number.
@@ -69,5 +63,29 @@ impl Directory {
         let count = uses.iter().filter(counted).count() as u64;
         self.dirty.append(dirty);
         count
+    }
+}
+
+/// Adds keys to the lists of their organizations and users.
+fn add_to_owners(
+    orgs: &mut FxHashMap<OrgId, OrgEntry>,
+    users: &mut FxHashMap<UserId, UserEntry>,
+    parts: &[Vec<Arc<KeyRecord>>],
+) {
+    let (mut of_orgs, mut of_users) = (Unlisted::<OrgId>::default(), Unlisted::<UserId>::default());
+    for record in parts.iter().flatten() {
+        let (org, user) = record.owners();
+        of_orgs.entry(org).or_default().push(Arc::clone(record));
+        of_users.entry(user).or_default().push(Arc::clone(record));
+    }
+    for (org, keys) in of_orgs {
+        if let Some(entry) = orgs.get_mut(&org) {
+            entry.keys.add_all(keys);
+        }
+    }
+    for (user, keys) in of_users {
+        if let Some(entry) = users.get_mut(&user) {
+            entry.keys.add_all(keys);
+        }
     }
 }
