@@ -116,9 +116,9 @@ impl Pool {
 
     /// Sends a request again, over a new connection.
     async fn send_again(&self, stale: StaleRequest, options: &SendOptions) -> Result<UpstreamResponse, SendError> {
-        let StaleRequest { again: AddressedRequest { request, in_flight, deadlines }, error } = stale;
+        let StaleRequest { again: AddressedRequest { request, in_flight, mut deadlines }, error } = stale;
         in_flight.endpoint().metrics.retries.inc();
-        let answered = match self.attempt_on_new(request, &in_flight, &deadlines, options).await {
+        let answered = match self.attempt_on_new(request, &in_flight, &mut deadlines, options).await {
             Ok(Attempt::Answered(connection, response)) => Ok((self.carrier(connection, &in_flight), response)),
             Ok(Attempt::Failed(_, error)) => Err(error),
             // The first failure says more than that there is no connection now.
@@ -133,8 +133,8 @@ impl Pool {
         addressed: AddressedRequest,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let AddressedRequest { request, in_flight, deadlines } = addressed;
-        let answered = match self.attempt_on_new(request, &in_flight, &deadlines, options).await? {
+        let AddressedRequest { request, in_flight, mut deadlines } = addressed;
+        let answered = match self.attempt_on_new(request, &in_flight, &mut deadlines, options).await? {
             Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false }),
             Attempt::Failed(_, error) => Err(error),
             Attempt::Answered(connection, response) => Ok((self.carrier(connection, &in_flight), response)),
@@ -142,12 +142,12 @@ impl Pool {
         Ok(finish(answered, in_flight, deadlines))
     }
 
-    /// Connects, and sends.
+    /// Connects, and sends: the time of connecting is no part of the response's.
     async fn attempt_on_new(
         &self,
         request: Box<Request<OutgoingBody>>,
         in_flight: &InFlight,
-        deadlines: &Deadlines,
+        deadlines: &mut Deadlines,
         options: &SendOptions,
     ) -> Result<Attempt, Unsent> {
         let endpoint = in_flight.endpoint();
@@ -155,8 +155,9 @@ impl Pool {
             Ok(mut connection) => {
                 connection.counted = Some(endpoint.connections.open());
                 record::record_connected(in_flight);
+                *deadlines = deadlines.sent_now();
                 let mut sent = SentRequest::send(connection, request, false);
-                let received = sent.wait(&deadlines.sent_now(), &options.upload).await;
+                let received = sent.wait(deadlines, &options.upload).await;
                 Ok(sent.end(received))
             }
             Err(error) => Err(Unsent { request, timed_out: record::record_connect_error(in_flight, &error) }),
