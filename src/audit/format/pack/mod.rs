@@ -166,6 +166,31 @@ mod tests {
     }
 
     #[test]
+    fn values_at_the_edges_are_unpacked_as_they_were() {
+        let id = |n: u128| String::from_utf8(id_text::encode(n << 80 | n).to_vec()).expect("it is ASCII");
+        let largest = 1_u64 << 63;
+        let mut bodies: Vec<String> = Vec::new();
+        for n in 1..9 {
+            // A text that begins with the one before it, and numbers whose difference is as large as it can be.
+            let path = "/a".repeat(usize::try_from(n).expect("it is small"));
+            let number = if n % 2 == 0 { 0 } else { largest };
+            bodies.push(format!("u\t{}\t0\t{number}\t\tk\tk\tu\to\t::1\tcurl\tlist\tGET\t{path}", id(n)));
+        }
+        for n in (1..9).rev().chain([1, 8]) {
+            bodies.push(format!("o\t{}\tcompleted\t200\t{largest}\t{}\t0", id(n), u64::MAX));
+        }
+        for first in [1, u64::MAX - 3] {
+            let mut lines = Vec::new();
+            for (i, body) in bodies.iter().enumerate() {
+                let start = lines.len();
+                lines.extend_from_slice(body.as_bytes());
+                frame::finish_compact(&mut lines, start, first.saturating_add(i as u64));
+            }
+            assert_eq!(unpack(&pack(&lines), lines.len()).as_ref(), Some(&lines));
+        }
+    }
+
+    #[test]
     fn columns_are_counted() {
         assert_eq!(LAYOUTS.iter().map(Layout::columns).sum::<usize>(), COLUMNS);
     }
