@@ -7,6 +7,7 @@
 mod registration;
 mod decision;
 mod edge;
+mod discovery;
 mod audit;
 mod termination;
 mod latency;
@@ -25,6 +26,7 @@ use registration::{
 
 pub use audit::AuditMetrics;
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
+pub use discovery::DiscoveryMetrics;
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use latency::{Latency, LatencyCounts, quantile};
 pub use termination::TerminationMetrics;
@@ -40,6 +42,8 @@ pub struct Metrics {
     pub upstream: UpstreamMetrics,
     /// Expired time-outs of the upstream side.
     pub upstream_timeouts: UpstreamTimeouts,
+    /// Discovery of the upstream's endpoints.
+    pub discovery: DiscoveryMetrics,
     /// Seconds from the arrival of a request's head to its forwarding, with admission and audit.
     pub overhead: Histogram,
     /// Results of authentication and authorization.
@@ -107,6 +111,7 @@ impl Metrics {
             durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
             upstream: UpstreamMetrics::new(r),
             upstream_timeouts: UpstreamTimeouts::new(&timeouts),
+            discovery: DiscoveryMetrics::new(r),
             overhead: histogram(r, "gateway_overhead_seconds", OVERHEAD, OVERHEAD_BUCKETS),
             auth: AuthMetrics::new(r),
             limits: LimitMetrics::new(r),
@@ -138,14 +143,15 @@ impl Metrics {
         }
     }
 
-    /// The metrics of an endpoint.
-    pub fn endpoint(&self, name: &str) -> EndpointMetrics {
-        self.upstream.endpoint(name, &self.upstream_timeouts)
+    /// The metrics of an endpoint. Its counters have the label of its source, the entry of the configuration, so that their
+    /// number is bounded while addresses come and go; its gauges have its own.
+    pub fn endpoint(&self, source: &str, label: &str) -> EndpointMetrics {
+        self.upstream.endpoint(source, label, &self.upstream_timeouts)
     }
 
-    /// Removes the gauges of an endpoint that is no longer configured. Its counters stay, as counters must not fall.
-    pub fn remove_endpoint(&self, name: &str) {
-        self.upstream.remove_endpoint(name);
+    /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.
+    pub fn remove_endpoint(&self, label: &str) {
+        self.upstream.remove_endpoint(label);
     }
 
     /// Renders all metrics in the text exposition format, version 0.0.4.

@@ -26,7 +26,7 @@ use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::transport::{ConnectionLimiter, WorkerListener};
-use crate::upstream::Endpoints;
+use crate::upstream::{Discovery, Endpoints};
 
 /// Components that the threads of a gateway share.
 pub(super) struct Components {
@@ -111,9 +111,10 @@ impl Components {
         snapshot: Arc<ArcSwap<ConfigSnapshot>>,
         worker_pool: WorkerPool,
         process: ProcessHandles,
+        discovery: Discovery,
     ) -> ConfigReloader {
         let (handles, status) = (self.handles.clone(), Arc::clone(&self.status));
-        ConfigReloader { snapshot, worker_pool, handles, status, process }
+        ConfigReloader { snapshot, worker_pool, handles, discovery, status, process }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::failed_auth::FailedAuthLimiter;
 use crate::metrics::Metrics;
 use crate::quota::Quota;
 use crate::tls;
-use crate::upstream::Endpoints;
+use crate::upstream::{Endpoint, Endpoints};
 
 /// One configuration, ready to be served.
 ///
@@ -44,5 +44,15 @@ impl ConfigSnapshot {
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
         Ok(Self { endpoints, bad_keys, sign_ins, config: Arc::new(config) })
+    }
+
+    /// The snapshot that follows this one, with the same configuration and other endpoints.
+    ///
+    /// # Errors
+    /// [`tls::Error`] when the new endpoints have TLS, those of before had not, and a file for that cannot be used.
+    pub(super) fn with_endpoints(&self, endpoints: Vec<Endpoint>, metrics: &Metrics) -> Result<Self, tls::Error> {
+        let mut config = Config::clone(&self.config);
+        config.upstream.endpoints = endpoints;
+        self.with_config(config, metrics)
     }
 }

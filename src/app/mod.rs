@@ -42,12 +42,13 @@ use crate::config::Config;
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
-use crate::upstream::Endpoints;
+use crate::upstream::{Discovery, Endpoints};
 
 use certificates::CertWatcher;
 use components::Components;
 use config_snapshot::ConfigSnapshot;
 use listeners::{BoundListeners, ControlRuntime};
+use reload::ReloadRequest;
 use shutdown::{DrainResult, DrainWait, Phase};
 
 pub use certificates::Certificates;
@@ -81,7 +82,7 @@ pub struct App {
     has_lame_duck: bool,
     shutdown: ShutdownHandle,
     /// Requests a reload. Dropping it ends the reload thread.
-    reload: mpsc::Sender<()>,
+    reload: Arc<mpsc::Sender<ReloadRequest>>,
     /// Dropping it ends the watchdog thread.
     _watchdog: mpsc::Sender<()>,
 }
@@ -99,11 +100,15 @@ impl App {
     ///
     /// # Errors
     /// As [`App::start`].
-    pub fn start_with(process: ProcessHandles, config: Config) -> anyhow::Result<Self> {
+    pub fn start_with(process: ProcessHandles, mut config: Config) -> anyhow::Result<Self> {
         let runtime = ControlRuntime::new()?;
         let listeners = BoundListeners::new(&config, &runtime)?;
         let admin_address = listeners.admin.local_addr()?;
         let metrics = Metrics::new();
+        let (reload, requests) = mpsc::channel();
+        let reload = Arc::new(reload);
+        let discovery = start_discovery(&metrics, &reload)?;
+        config.upstream.endpoints = discovery.resolve(&config.discovery)?;
         let endpoints = open_endpoints(&config, &metrics)?;
         let components = Components::open(&config, metrics, &endpoints, &runtime)?;
         let (phase, phases) = watch::channel(Phase::Serving);
@@ -116,8 +121,9 @@ impl App {
         let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
-        let (reload, requests) = mpsc::channel();
-        let reloader = components.reloader(Arc::clone(&active), workers, process.clone()).start(requests)?;
+        discovery.follow(&snapshot.config.discovery, &snapshot.config.upstream.endpoints);
+        let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
+        let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
         process.notifier.notify_ready("serving");
         Ok(Self {
@@ -145,7 +151,7 @@ impl App {
     /// result.
     pub fn reload(&self) {
         // The thread that receives this ends only with the gateway.
-        self.reload.send(()).ok();
+        self.reload.send(ReloadRequest::File).ok();
     }
 
     /// The same gateway, which will stop without a lame duck: for gateways whose clients have no other to go to.
@@ -183,6 +189,18 @@ impl App {
         self.threads.into_iter().for_each(join);
         close(&self.journal, &self.state);
     }
+}
+
+/// Starts discovery. What it finds goes to the thread that reloads the configuration, as long as that runs.
+fn start_discovery(metrics: &Metrics, reload: &Arc<mpsc::Sender<ReloadRequest>>) -> anyhow::Result<Discovery> {
+    let reload = Arc::downgrade(reload);
+    let publish = move |discovered| {
+        if let Some(reload) = reload.upgrade() {
+            // The receiver is gone when the gateway stops.
+            reload.send(ReloadRequest::Endpoints(discovered)).ok();
+        }
+    };
+    Discovery::start(metrics.discovery.clone(), publish).context("cannot start the discovery of endpoints")
 }
 
 fn open_endpoints(config: &Config, metrics: &Metrics) -> anyhow::Result<Endpoints> {

@@ -4,6 +4,7 @@
 //!   worker serves its next requests by the new snapshot; requests in flight end under the old one. The snapshot is in
 //!   force when all workers have acknowledged it.
 //! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
+//! - Endpoints that discovery has found are applied in the same way, with the configuration in force.
 //! - SIGHUP reloads at once. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
 //!   content is reported once, and again at each SIGHUP.
 
@@ -27,6 +28,7 @@ use crate::key;
 use crate::metrics::Metrics;
 use crate::settings::{Document, SettingsErrors};
 use crate::tls;
+use crate::upstream::{Discovered, Discovery, DiscoveryEnded};
 
 /// Time between two checks of the files: a change is in force within two to three of them.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +44,8 @@ enum ReloadError {
     NotRereadable,
     #[error("{}", .0.in_full())]
     Certificates(#[from] tls::Error),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryEnded),
     #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
     #[error("{0} workers do not respond; nothing was changed")]
@@ -50,12 +54,21 @@ enum ReloadError {
     PartiallyApplied(usize),
 }
 
-/// Applies new configurations, on a thread of its own.
+/// Request to the thread.
+pub(super) enum ReloadRequest {
+    /// Read the configuration file now.
+    File,
+    /// Serve by other endpoints.
+    Endpoints(Discovered),
+}
+
+/// Applies new configurations and endpoints, on a thread of its own.
 pub(super) struct ConfigReloader {
     /// The snapshot in force, shared with the thread that stops the gateway.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     pub(super) worker_pool: WorkerPool,
     pub(super) handles: SharedHandles,
+    pub(super) discovery: Discovery,
     /// The result that `keygate config status` shows.
     pub(super) status: Arc<ConfigStatus>,
     pub(super) process: ProcessHandles,
@@ -76,16 +89,20 @@ pub(super) fn record_loaded(metrics: &Metrics, now: Micros) {
 
 impl ConfigReloader {
     /// Starts the thread. It ends when the sender of `requests` is dropped.
-    pub(super) fn start(self, requests: Receiver<()>) -> std::io::Result<JoinHandle<()>> {
+    pub(super) fn start(self, requests: Receiver<ReloadRequest>) -> std::io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name("reload".into()).spawn(move || self.run(&requests))
     }
 
     /// Reloads when the files have changed, and at once when a reload is requested.
-    fn run(self, requests: &Receiver<()>) {
+    fn run(self, requests: &Receiver<ReloadRequest>) {
         let mut watcher = self.start_watching();
+        // Endpoints that the workers have not taken yet.
+        let mut pending: Option<Discovered> = None;
         loop {
-            match requests.recv_timeout(INTERVAL) {
-                Ok(()) => {
+            let request = requests.recv_timeout(INTERVAL);
+            match request {
+                Ok(ReloadRequest::Endpoints(discovered)) => pending = Some(discovered),
+                Ok(ReloadRequest::File) => {
                     // Taken before the file is read: a change that is written during the reload is another change.
                     watcher.set_baseline(self.fingerprint());
                     self.reload();
@@ -93,6 +110,29 @@ impl ConfigReloader {
                 Err(RecvTimeoutError::Timeout) if watcher.observe(self.fingerprint()) => self.reload(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // A hung worker is tried again at the next turn.
+            pending.take_if(|discovered| self.apply_endpoints(discovered));
+        }
+    }
+
+    /// Serves by other endpoints. Returns false when that must be tried again.
+    fn apply_endpoints(&self, discovered: &Discovered) -> bool {
+        if !self.discovery.is_current(discovered) {
+            // A reload has come in between, with endpoints that are newer.
+            return true;
+        }
+        let old = self.snapshot.load_full();
+        let new = old.with_endpoints(discovered.endpoints.clone(), &self.handles.metrics);
+        let applied = new.map_err(ReloadError::from).and_then(|new| self.distribute(&old, &new).map(|()| new));
+        match applied {
+            Ok(new) => {
+                self.complete(&old, new);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot serve by changed endpoints yet; those of before stay in use");
+                false
             }
         }
     }
@@ -136,18 +176,20 @@ impl ConfigReloader {
         }
     }
 
-    fn apply(&self, config: Config) -> Result<(), ReloadError> {
+    fn apply(&self, mut config: Config) -> Result<(), ReloadError> {
         let old = self.snapshot.load_full();
         let restart = old.config.restart_only_changes(&config);
         if !restart.is_empty() {
             return Err(ReloadError::NeedsRestart(restart));
         }
         let certificates = self.handles.certificates.prepare(&config.listen)?;
+        config.upstream.endpoints = self.discovery.resolve(&config.discovery)?;
         let new = old.with_config(config, &self.handles.metrics)?;
         self.distribute(&old, &new)?;
         // Nothing below can fail. The workers serve by the new snapshot; the services that they share follow.
         let config = &new.config;
         self.handles.certificates.install(certificates, new.endpoints.tls());
+        self.discovery.follow(&config.discovery, &config.upstream.endpoints);
         self.handles.connection_limiter.resize(
             config.max_connections,
             config.max_connections_per_address,
@@ -156,12 +198,17 @@ impl ConfigReloader {
         self.handles.state.set_defaults(config.state.defaults());
         self.handles.state.set_bounds(config.bounds);
         self.process.logs.set_level(config.telemetry.level);
+        self.complete(&old, new);
+        Ok(())
+    }
+
+    /// Notes a snapshot that all workers serve by.
+    fn complete(&self, old: &ConfigSnapshot, new: ConfigSnapshot) {
         // A removed endpoint would keep its last values in the metrics for ever.
-        for removed in old.endpoints.names().filter(|old| !new.endpoints.names().any(|new| new == *old)) {
+        for removed in old.endpoints.labels().filter(|old| !new.endpoints.labels().any(|new| new == *old)) {
             self.handles.metrics.remove_endpoint(removed);
         }
         self.snapshot.store(Arc::new(new));
-        Ok(())
     }
 
     /// Applies a snapshot on every worker, or on none.
@@ -172,7 +219,7 @@ impl ConfigReloader {
             return Err(ReloadError::Unresponsive(hung));
         }
         let apply = |snapshot: &ConfigSnapshot, timeout| {
-            self.worker_pool.broadcast(timeout, |ack| WorkerCommand::ApplyConfig(snapshot.clone(), ack))
+            self.worker_pool.broadcast(timeout, |ack| WorkerCommand::ApplyConfig(Box::new(snapshot.clone()), ack))
         };
         let timed_out = apply(new, ACK_TIMEOUT).timed_out;
         if timed_out > 0 {

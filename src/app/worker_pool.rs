@@ -16,7 +16,7 @@ const MAX_PENDING_COMMANDS: usize = 8;
 /// A command to one worker, with the channel on which the worker acknowledges it.
 pub(super) enum WorkerCommand {
     /// Serve by another configuration from the next request on.
-    ApplyConfig(ConfigSnapshot, AckSender),
+    ApplyConfig(Box<ConfigSnapshot>, AckSender),
     /// Acknowledge and do nothing else; shows that the worker's runtime still runs.
     Ping(AckSender),
 }

@@ -13,7 +13,7 @@ use crate::forward::PassedFields;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Reported, Section, SettingsErrors};
-use crate::upstream::Protocol;
+use crate::upstream::{DiscoverySettings, Protocol};
 use crate::{dashboard, telemetry, transport};
 
 mod listeners;
@@ -63,8 +63,10 @@ pub struct Config {
     pub max_connections_per_address: usize,
     /// Limits and time-outs of downstream connections.
     pub transport: transport::Settings,
-    /// The upstream.
+    /// The upstream. Names among its endpoints have no addresses before they were looked up.
     pub upstream: crate::upstream::Settings,
+    /// Sources of the upstream's endpoints, and the name servers to ask.
+    pub discovery: DiscoverySettings,
     /// Fields that clients may claim towards the upstream.
     pub passed_fields: PassedFields,
     /// The state, with the default limits of keys and organizations.
@@ -173,6 +175,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections_per_address: http.max_connections_per_address,
         transport: timeouts.with_sizes(http.transport),
         passed_fields: upstream.passed_fields.clone(),
+        discovery: upstream.discovery.clone(),
         upstream: timeouts.with_upstream(upstream),
         state,
         copy_from,

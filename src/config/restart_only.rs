@@ -27,6 +27,7 @@ impl Config {
             max_connections_per_address: _,
             transport: _,
             upstream: _,
+            discovery: _,
             passed_fields: _,
             copy_from: _,
             routes: _,

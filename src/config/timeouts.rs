@@ -44,15 +44,16 @@ impl Timeouts {
     /// The upstream's settings: these time-outs, and the block `upstream`.
     pub(super) fn with_upstream(
         &self,
-        Upstream { endpoints, protocol, tls, balance, outlier, health, .. }: Upstream,
+        Upstream { discovery, protocol, tls, balance, outlier, health, lifetimes, .. }: Upstream,
     ) -> upstream::Settings {
         upstream::Settings {
-            endpoints,
+            endpoints: discovery.known_endpoints(),
             protocol,
             tls,
             balance,
             outlier,
             health,
+            lifetimes,
             timeouts: upstream::Timeouts {
                 connect: self.connect,
                 response: self.response,

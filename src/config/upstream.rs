@@ -1,6 +1,8 @@
-//! The block `upstream`: endpoints, protocol and encryption.
+//! The block `upstream`: endpoints and their discovery, protocol and encryption.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
@@ -8,13 +10,20 @@ use super::{balance, health, outlier, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
-use crate::upstream::{BalanceSettings, Endpoint, HealthSettings, OutlierSettings, Protocol};
+use crate::upstream::{
+    BalanceSettings, DiscoverySettings, HealthSettings, Lifetimes, OutlierSettings, Protocol, Source, SourceError,
+    Sources,
+};
+
+/// Port of name servers (RFC 1035, section 4.2).
+const DNS_PORT: u16 = 53;
 
 /// The block `upstream`, without the time-outs, which are in the block `timeouts`.
 pub(super) struct Upstream {
-    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) discovery: DiscoverySettings,
     pub(super) protocol: Protocol,
     pub(super) tls: ClientSettings,
+    pub(super) lifetimes: Lifetimes,
     pub(super) passed_fields: PassedFields,
     pub(super) balance: BalanceSettings,
     pub(super) outlier: OutlierSettings,
@@ -23,18 +32,43 @@ pub(super) struct Upstream {
 
 /// Reads the block `upstream`.
 pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> {
-    let endpoints = endpoints(section);
+    let sources = sources(section);
+    let servers = servers(section);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
+    let lifetimes = section.section("connections", |block| Ok(lifetimes(block)));
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);
     let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
     let health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
     let tls = section.section("tls", |block| Ok((tls::client(block), block.optional("server_name", tls::server_name))));
-    let ((tls, server_name), mut endpoints) = (tls?, endpoints?);
-    // The name that each encrypted endpoint's certificate is checked for: its host, unless `server_name` replaces it.
-    let mut encrypted = endpoints.iter_mut().filter_map(|endpoint| endpoint.tls.as_mut()).peekable();
-    if encrypted.peek().is_some() {
+    let ((tls, server_name), mut sources) = (tls?, sources?);
+    check_encryption(section, &mut sources, &tls);
+    if let Ok(Some(server_name)) = server_name {
+        replace_server_name(&mut sources, &server_name);
+    }
+    let discovery = DiscoverySettings { sources, servers: servers? };
+    let passed_fields = PassedFields::new(&passed_fields);
+    Ok(Upstream {
+        discovery,
+        protocol,
+        tls,
+        lifetimes: lifetimes?,
+        passed_fields,
+        balance: balance?,
+        outlier: outlier?,
+        health: health?.map(Arc::new),
+    })
+}
+
+/// Checks that TLS can be used where an endpoint has it, and is not configured where none has.
+fn check_encryption(section: &Section<'_>, sources: &mut Sources, tls: &ClientSettings) {
+    let is_encrypted = match sources {
+        Sources::Listed(sources) => sources.iter_mut().any(|source| source.tls_name().is_some()),
+        // The file may name encrypted endpoints later.
+        Sources::File { .. } => section.contains("tls"),
+    };
+    if is_encrypted {
         // Loaded here, where the place in the file is known, and not first when the gateway starts.
         if let Err(error) = tls.config() {
             section.report(if section.contains("tls") { "tls" } else { "endpoints" }, error.in_full());
@@ -42,18 +76,16 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
     } else if section.contains("tls") {
         section.report("tls", "is given, and no endpoint is encrypted; write https:// there, or remove the block");
     }
-    if let Ok(Some(server_name)) = server_name {
-        encrypted.for_each(|name| *name = server_name.clone());
+}
+
+/// Replaces the name that each encrypted endpoint's certificate is checked for, which is its host otherwise.
+fn replace_server_name(sources: &mut Sources, name: &ServerName<'static>) {
+    match sources {
+        Sources::Listed(sources) => {
+            sources.iter_mut().filter_map(Source::tls_name).for_each(|current| *current = name.clone());
+        }
+        Sources::File { server_name, .. } => *server_name = Some(name.clone()),
     }
-    Ok(Upstream {
-        endpoints,
-        protocol,
-        tls,
-        passed_fields: PassedFields::new(&passed_fields),
-        balance: balance?,
-        outlier: outlier?,
-        health: health?.map(Arc::new),
-    })
 }
 
 fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {
@@ -61,37 +93,53 @@ fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {
     name.parse().or_else(|error| value.reject(format_args!("`{name}` {error}")))
 }
 
-fn endpoints(section: &mut Section<'_>) -> Result<Vec<Endpoint>, Reported> {
-    section.required("endpoints", |value| {
-        let mut seen = Vec::new();
-        let endpoints = value.list(|item| {
-            let endpoint = endpoint(item)?;
-            if seen.iter().any(|seen: &Endpoint| seen.authority == endpoint.authority) {
-                return item.reject("is listed already; remove one");
-            }
-            seen.push(endpoint.clone());
-            Ok(endpoint)
-        })?;
-        if endpoints.is_empty() { value.reject("is empty; give at least one endpoint") } else { Ok(endpoints) }
+/// Reads the sources of endpoints: a list, or a file that is watched.
+fn sources(section: &mut Section<'_>) -> Result<Sources, Reported> {
+    section.required("endpoints", |value| match value.is_block() {
+        true => value.section(|block| {
+            let path = block.required("file", Value::path)?;
+            Ok(Sources::File { path, server_name: None })
+        }),
+        false => listed(value).map(Sources::Listed),
     })
 }
 
-fn endpoint(value: &Value<'_>) -> Result<Endpoint, Reported> {
-    const EXPECTED: &str = "an endpoint such as http://127.0.0.1:8081 or https://store.internal";
-    let uri: http::Uri = value.parsed(EXPECTED)?;
-    let (authority, encrypted) = match (uri.scheme_str(), uri.authority()) {
-        (Some("http"), Some(authority)) => (authority, false),
-        (Some("https"), Some(authority)) => (authority, true),
-        _ => return value.reject(format_args!("`{uri}` is not {EXPECTED}")),
-    };
-    if !matches!(uri.path(), "" | "/") || uri.query().is_some() || authority.as_str().contains('@') {
-        return value.reject(format_args!("`{uri}` is more than scheme, host and port; remove the rest"));
+fn listed(value: &Value<'_>) -> Result<Vec<Source>, Reported> {
+    let mut seen: Vec<Source> = Vec::new();
+    let sources = value.list(|item| {
+        let source = source(item)?;
+        if seen.iter().any(|seen| seen.name() == source.name()) {
+            return item.reject("is listed already; remove one");
+        }
+        seen.push(source.clone());
+        Ok(source)
+    })?;
+    if sources.is_empty() { value.reject("is empty; give at least one endpoint") } else { Ok(sources) }
+}
+
+fn source(value: &Value<'_>) -> Result<Source, Reported> {
+    value.text()?.parse().or_else(|error: SourceError| value.reject(error))
+}
+
+/// Reads the block `connections`.
+fn lifetimes(section: &mut Section<'_>) -> Lifetimes {
+    let age = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+    Lifetimes {
+        max_age: section.value_or("max_age", None, |value| value.duration(age).map(Some)),
+        max_requests: section.value_or("max_requests", None, |value| value.integer(1..=u32::MAX).map(Some)),
     }
-    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 }));
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let name = encrypted.then(|| ServerName::try_from(bare.to_owned())).transpose();
-    let (Ok(tls), false) = (name, host.is_empty() || port == 0) else {
-        return value.reject(format_args!("`{uri}` is not {EXPECTED}"));
-    };
-    Ok(Endpoint { host: bare.to_owned(), port, authority: format!("{host}:{port}"), tls })
+}
+
+/// Reads the block `resolver`: the name servers to ask; none: those of the system.
+fn servers(section: &mut Section<'_>) -> Result<Vec<SocketAddr>, Reported> {
+    let servers = section
+        .section("resolver", |block| Ok(block.value_or("servers", Vec::new(), |value| value.list(name_server))))?;
+    Ok(servers)
+}
+
+fn name_server(value: &Value<'_>) -> Result<SocketAddr, Reported> {
+    const EXPECTED: &str = "the address of a name server, such as 10.0.0.53 or 10.0.0.53:5353";
+    let text = value.text()?;
+    let server = text.parse().or_else(|_| text.parse().map(|address| SocketAddr::new(address, DNS_PORT)));
+    server.or_else(|_| value.reject(format_args!("`{text}` is not {EXPECTED}")))
 }

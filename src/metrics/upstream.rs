@@ -37,7 +37,7 @@ pub struct EndpointMetrics {
     /// 1 while requests go to the endpoint: the last attempt to connect succeeded, it is not ejected, and its active checks
     /// do not fail; else 0.
     pub up: IntGauge,
-    /// Ejections of all endpoints, and the name of this one in them.
+    /// Ejections of all endpoints, and the source of this one, their label.
     ejections: (IntCounterVec, String),
     /// Active checks that passed.
     check_ok: IntCounter,
@@ -78,20 +78,20 @@ impl UpstreamMetrics {
         }
     }
 
-    pub(super) fn endpoint(&self, name: &str, timeouts: &UpstreamTimeouts) -> EndpointMetrics {
-        let result = |result| self.requests.with_label_values(&[name, result]);
+    pub(super) fn endpoint(&self, source: &str, label: &str, timeouts: &UpstreamTimeouts) -> EndpointMetrics {
+        let result = |result| self.requests.with_label_values(&[source, result]);
         EndpointMetrics {
             ok: result("ok"),
             connect_failed: result("connect_failed"),
             bad_response: result("bad_response"),
             timed_out: result("timed_out"),
-            up: self.up.with_label_values(&[name]),
-            ejections: (self.ejections.clone(), name.to_owned()),
-            check_ok: self.checks.with_label_values(&[name, "ok"]),
-            check_failed: self.checks.with_label_values(&[name, "failed"]),
-            in_flight: self.in_flight.with_label_values(&[name]),
-            connections: self.connections.with_label_values(&[name]),
-            latency: self.latency.endpoint(name),
+            up: self.up.with_label_values(&[label]),
+            ejections: (self.ejections.clone(), source.to_owned()),
+            check_ok: self.checks.with_label_values(&[source, "ok"]),
+            check_failed: self.checks.with_label_values(&[source, "failed"]),
+            in_flight: self.in_flight.with_label_values(&[label]),
+            connections: self.connections.with_label_values(&[label]),
+            latency: self.latency.endpoint(label),
             retries: self.retries.clone(),
             timeouts: timeouts.clone(),
         }
@@ -115,7 +115,7 @@ impl EndpointMetrics {
 
     /// Counts an ejection. Ejections are rare, so the counter is looked up.
     pub fn count_ejection(&self, reason: &str) {
-        let (ejections, name) = &self.ejections;
-        ejections.with_label_values(&[name.as_str(), reason]).inc();
+        let (ejections, source) = &self.ejections;
+        ejections.with_label_values(&[source.as_str(), reason]).inc();
     }
 }

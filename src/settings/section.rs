@@ -163,6 +163,11 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// Returns whether the value is a block of `key: value`.
+    pub fn is_block(&self) -> bool {
+        matches!(self.node.kind, Kind::Mapping(_))
+    }
+
     /// The value as a section of which not all keys need be taken.
     ///
     /// # Errors

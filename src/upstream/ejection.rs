@@ -46,11 +46,11 @@ impl Endpoints {
         let (detail, fails) = (report.detail.clone(), endpoint.ejection.fails_checks());
         match endpoint.check.end(report, fails, health) {
             Some(true) => {
-                tracing::warn!(endpoint = %endpoint.address.authority, detail, "active checks of an endpoint of the upstream fail; requests go to the others");
+                tracing::warn!(endpoint = %endpoint.label, detail, "active checks of an endpoint of the upstream fail; requests go to the others");
                 self.note_checks(endpoint, true);
             }
             Some(false) => {
-                tracing::info!(endpoint = %endpoint.address.authority, detail, "active checks of an endpoint of the upstream pass again");
+                tracing::info!(endpoint = %endpoint.label, detail, "active checks of an endpoint of the upstream pass again");
                 self.note_checks(endpoint, false);
             }
             None => {}
@@ -104,7 +104,7 @@ impl Endpoints {
     /// Logs and counts a change, once.
     fn announce(&self, endpoint: &EndpointState, change: Option<Change>) {
         let Some(Change { from, to, reason, micros }) = change else { return };
-        let (name, seconds) = (&endpoint.address.authority, Duration::from_micros(micros).as_secs_f64());
+        let (name, seconds) = (&endpoint.label, Duration::from_micros(micros).as_secs_f64());
         match to {
             Phase::Ejected => {
                 endpoint.metrics.count_ejection(reason.label());

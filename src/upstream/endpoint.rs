@@ -15,7 +15,7 @@ use super::health::{Check, HealthSettings};
 use super::open_connections::OpenConnections;
 use super::outlier::{Detector, Ejection};
 use super::recent_latency::RecentLatency;
-use super::settings::{Endpoint, Protocol, Settings};
+use super::settings::{Address, Endpoint, Protocol, Settings};
 use super::socket::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics, UpstreamMetrics};
 use crate::tls::{self, ClientTls};
@@ -40,8 +40,10 @@ pub struct Endpoints {
 /// One endpoint and its state.
 #[derive(Debug)]
 pub(super) struct EndpointState {
-    /// Address, as configured.
+    /// Name and address.
     pub(super) address: Endpoint,
+    /// Label in logs and metrics.
+    pub(super) label: String,
     pub(super) encryption: Option<Encryption>,
     /// Authority of targets (HTTP/2).
     pub(super) authority: Authority,
@@ -64,7 +66,7 @@ pub(super) struct EndpointState {
 /// Request in flight to an endpoint. Counted until dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    endpoints: Endpoints,
+    endpoints: Arc<Endpoints>,
     index: usize,
 }
 
@@ -120,14 +122,14 @@ impl Endpoints {
     }
 
     /// Labels of the endpoints in metrics.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|state| &*state.address.authority)
+    pub fn labels(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|state| &*state.label)
     }
 
     /// Counts a request to an endpoint.
-    pub(super) fn enter(&self, index: usize) -> InFlight {
+    pub(super) fn enter(self: &Arc<Self>, index: usize) -> InFlight {
         self.list[index].in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight { endpoints: self.clone(), index }
+        InFlight { endpoints: Arc::clone(self), index }
     }
 }
 
@@ -147,8 +149,9 @@ fn open_tls(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
 
 impl EndpointState {
     fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientTls>>, metrics: &Metrics) -> Self {
-        let metrics = metrics.endpoint(&endpoint.authority);
-        metrics.up.set(1);
+        let label = endpoint.label();
+        let metrics = metrics.endpoint(&endpoint.source, &label);
+        metrics.up.set(i64::from(endpoint.address != Address::Unresolved));
         Self {
             encryption: tls.zip(endpoint.tls.as_ref()).map(|(store, name)| Encryption::new(store, name)),
             authority: endpoint.authority.parse().expect("the configuration holds valid authorities"),
@@ -157,11 +160,12 @@ impl EndpointState {
             is_reachable: AtomicBool::new(true),
             ejection: Ejection::default(),
             load: Load::default(),
-            hash: hash(endpoint.authority.as_bytes()),
+            hash: hash(label.as_bytes()),
             check: Check::default(),
             connections: OpenConnections::default(),
             recent_latency: RecentLatency::default(),
             metrics,
+            label,
             address: endpoint.clone(),
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::head_scan::MAX_HEAD;
+use super::lifetime::{Lifetime, Lifetimes};
 use super::open_connections::OpenConnection;
 use super::replay_body::OutgoingBody;
 use super::scanned_stream::ConnectionState;
@@ -27,6 +28,7 @@ pub(super) struct Connection {
     pub(super) sender: SendRequest<OutgoingBody>,
     pub(super) timer: LazyTimer,
     pub(super) state: Rc<ConnectionState>,
+    pub(super) lifetime: Lifetime,
     /// Bytes that were read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
     /// Metrics of the runtime, which count the turns of its event loop.
@@ -63,6 +65,7 @@ pub(super) async fn connect(
     endpoint: &Endpoint,
     encryption: Option<&Encryption>,
     timeout: Duration,
+    lifetimes: &Lifetimes,
 ) -> io::Result<Box<Connection>> {
     let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
     let state = ConnectionState::new(socket);
@@ -80,6 +83,7 @@ pub(super) async fn connect(
         }
     });
     let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
+    let lifetime = Lifetime::begin(lifetimes);
     let task = Task(task.abort_handle());
-    Ok(Box::new(Connection { sender, timer, state, beyond, runtime, _task: task, counted: None }))
+    Ok(Box::new(Connection { sender, timer, state, lifetime, beyond, runtime, _task: task, counted: None }))
 }

@@ -151,7 +151,8 @@ impl Pool {
         options: &SendOptions,
     ) -> Result<Attempt, Unsent> {
         let endpoint = in_flight.endpoint();
-        match connect(&endpoint.address, endpoint.encryption.as_ref(), self.timeouts().connect).await {
+        let timeout = self.timeouts().connect;
+        match connect(&endpoint.address, endpoint.encryption.as_ref(), timeout, self.lifetimes()).await {
             Ok(mut connection) => {
                 connection.counted = Some(endpoint.connections.open());
                 record::record_connected(in_flight);

@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 
 use super::endpoint::EndpointState;
 use super::head_scan::MAX_HEAD;
+use super::lifetime::{Lifetime, Lifetimes};
 use super::open_connections::OpenConnection;
 use super::replay_body::OutgoingBody;
 use super::socket::{Socket, connect_socket};
@@ -39,6 +40,8 @@ pub(super) struct Http2Connections {
     connecting: Mutex<()>,
     /// Failed attempts to connect so far.
     failures: Cell<u64>,
+    /// True once the endpoint was removed: no connection to it is kept.
+    is_closed: Cell<bool>,
 }
 
 struct Http2Connection {
@@ -47,6 +50,7 @@ struct Http2Connection {
     active: Cell<usize>,
     /// Streams that the upstream allows, as last seen by the connection's task.
     allowed: Rc<Cell<usize>>,
+    lifetime: Lifetime,
     /// Counts the connection at its endpoint.
     _counted: OpenConnection,
 }
@@ -71,7 +75,12 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 impl Http2Connections {
     /// Acquires a stream of an open connection that has one left, or of a new one.
-    pub(super) async fn acquire(&self, endpoint: &EndpointState, timeout: Duration) -> io::Result<Http2Stream> {
+    pub(super) async fn acquire(
+        &self,
+        endpoint: &EndpointState,
+        timeout: Duration,
+        lifetimes: &Lifetimes,
+    ) -> io::Result<Http2Stream> {
         if let Some(connection) = self.find_free() {
             return Ok(Http2Stream::new(connection, false));
         }
@@ -88,25 +97,37 @@ impl Http2Connections {
         if self.open.borrow().len() >= MAX_CONNECTIONS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let connection = tokio::time::timeout(timeout, connect(endpoint)).await;
+        let connection = tokio::time::timeout(timeout, connect(endpoint, lifetimes)).await;
         let connection = connection.map_err(io::Error::from).flatten();
         let connection = connection.inspect_err(|_| self.failures.set(failures + 1))?;
-        self.open.borrow_mut().push(Rc::clone(&connection));
+        if !self.is_closed.get() {
+            self.open.borrow_mut().push(Rc::clone(&connection));
+        }
         Ok(Http2Stream::new(connection, true))
     }
 
-    /// Finds a connection with a stream left. Closed connections are removed on the way, and those whose upstream allows
-    /// no streams at all.
+    /// Has each connection close when its last stream ends, and keeps no others from now on.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        let open = self.open.take();
+        // Not while the cell is borrowed.
+        drop(open);
+    }
+
+    /// Finds a connection with a stream left. Connections that are closed, or at the end of their lifetime, are removed on
+    /// the way, and those whose upstream allows no streams at all. Their streams end by themselves.
     fn find_free(&self) -> Option<Rc<Http2Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
-            !connection.sender.is_closed() && (connection.active.get() > 0 || connection.allowed.get() > 0)
+            !connection.sender.is_closed()
+                && connection.lifetime.goes_on()
+                && (connection.active.get() > 0 || connection.allowed.get() > 0)
         });
         open.iter().find(|connection| connection.active.get() < connection.allowed.get()).cloned()
     }
 }
 
-async fn connect(endpoint: &EndpointState) -> io::Result<Rc<Http2Connection>> {
+async fn connect(endpoint: &EndpointState, lifetimes: &Lifetimes) -> io::Result<Rc<Http2Connection>> {
     let socket = connect_socket(&endpoint.address, endpoint.encryption.as_ref()).await?;
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
@@ -114,7 +135,8 @@ async fn connect(endpoint: &EndpointState) -> io::Result<Rc<Http2Connection>> {
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
     tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
-    Ok(Rc::new(Http2Connection { sender, active: Cell::new(0), allowed, _counted: endpoint.connections.open() }))
+    let (active, lifetime, _counted) = (Cell::new(0), Lifetime::begin(lifetimes), endpoint.connections.open());
+    Ok(Rc::new(Http2Connection { sender, active, allowed, lifetime, _counted }))
 }
 
 /// Task of a connection. It notes the number of allowed streams, which the upstream may change at any time.
@@ -132,6 +154,7 @@ async fn run(mut connection: Connection<TokioIo<Socket>, OutgoingBody, LocalExec
 impl Http2Stream {
     fn new(connection: Rc<Http2Connection>, is_first: bool) -> Self {
         connection.active.set(connection.active.get() + 1);
+        connection.lifetime.count_request();
         Self { connection, is_first, timer: LazyTimer::default() }
     }
 

@@ -71,7 +71,7 @@ impl Pool {
     async fn acquire_stream(&self, in_flight: &InFlight) -> Result<Http2Stream, bool> {
         let endpoint = in_flight.endpoint();
         let connections = self.http2_connections(in_flight.index());
-        let acquired = connections.acquire(endpoint, self.timeouts().connect).await;
+        let acquired = connections.acquire(endpoint, self.timeouts().connect, self.lifetimes()).await;
         if acquired.as_ref().is_ok_and(|stream| stream.is_first) {
             record::record_connected(in_flight);
         }

@@ -38,15 +38,23 @@ pub(super) struct IdleConnections {
     fresh: Vec<(Box<Connection>, Instant)>,
     /// Turn of the event loop in which the fresh ones became idle.
     turn: u64,
+    /// True once the endpoint was removed: no connection to it is kept.
+    is_closed: bool,
 }
 
 impl IdleConnections {
-    /// Keeps a connection, unless there are enough.
+    /// Keeps a connection, unless there are enough, or its lifetime is over.
     pub(super) fn push(&mut self, connection: Box<Connection>) {
         self.begin_turn(connection.turn());
-        if self.polled.len() + self.fresh.len() < MAX_IDLE {
+        connection.lifetime.count_request();
+        if !self.is_closed && connection.lifetime.goes_on() && self.polled.len() + self.fresh.len() < MAX_IDLE {
             self.fresh.push((connection, Instant::now()));
         }
+    }
+
+    /// Closes all connections, and from now on each one that becomes idle.
+    pub(super) fn close(&mut self) {
+        *self = Self { is_closed: true, ..Self::default() };
     }
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
@@ -84,7 +92,8 @@ mod tests {
 
     use super::*;
     use crate::upstream::http1_connection::connect;
-    use crate::upstream::settings::Endpoint;
+    use crate::upstream::lifetime::Lifetimes;
+    use crate::upstream::settings::{Address, Endpoint};
 
     /// Runs a test on a runtime like that of a worker.
     fn run(test: impl AsyncFnOnce()) {
@@ -93,10 +102,16 @@ mod tests {
 
     /// Connection that is ready for a request, and the upstream's end of it.
     async fn connection() -> (Box<Connection>, TcpStream) {
+        connection_with(Lifetimes::default()).await
+    }
+
+    async fn connection_with(lifetimes: Lifetimes) -> (Box<Connection>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let endpoint = Endpoint { host: "127.0.0.1".into(), port, authority: "a".into(), tls: None };
-        let connection = connect(&endpoint, None, Duration::from_secs(10)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (host, authority, source) = ("127.0.0.1".into(), "a".into(), "a".into());
+        let address = Address::Tcp(address);
+        let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source };
+        let connection = connect(&endpoint, None, Duration::from_secs(10), &lifetimes).await.unwrap();
         // The connection's task begins to wait for requests.
         next_turn().await;
         (connection, listener.accept().unwrap().0)
@@ -184,6 +199,30 @@ mod tests {
             idle.push(second);
             assert_eq!(Rc::as_ptr(&idle.pop().unwrap().state), first_state);
             assert!(idle.pop().is_some(), "the fresh one is used when there is no other");
+        });
+    }
+
+    #[test]
+    fn connection_at_the_end_of_its_life_is_not_kept() {
+        run(async || {
+            let lifetimes = Lifetimes { max_age: None, max_requests: Some(2) };
+            let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, IdleConnections::default());
+            idle.push(connection);
+            let again = idle.pop().expect("one request");
+            idle.push(again);
+            assert!(idle.pop().is_none(), "two requests");
+        });
+    }
+
+    #[test]
+    fn closed_pool_keeps_no_connection() {
+        run(async || {
+            let (mut idle, _peer) = idle().await;
+            let (connection, _other) = connection().await;
+            idle.close();
+            assert!(idle.pop().is_none());
+            idle.push(connection);
+            assert!(idle.pop().is_none());
         });
     }
 }

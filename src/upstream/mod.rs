@@ -3,8 +3,8 @@
 //!
 //! - Every worker has its own [`Pool`], so that a connection is used by the thread that made it. The pools share the
 //!   state of each endpoint ([`Endpoints`]).
-//! - A request goes to the better one of two endpoints that are drawn ([`balance`]); those that fail are set aside
-//!   ([`outlier`]), and [`maintain`] brings them back.
+//! - A request goes to the better one of two endpoints that are drawn (`balance`); those that fail are set aside
+//!   (`outlier`), and [`maintain`] brings them back.
 //! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection that
 //!   was closed before anything was written to it is replaced in the same way.
 //! - An idempotent request without a body is sent again, once and on a new connection, when a pooled connection died
@@ -13,6 +13,8 @@
 //! - A connection is pooled again only when its exchange has ended whole, the request's body included, and its response
 //!   head was accepted. It is taken from the pool only when nothing waits to be read from it. Otherwise it is closed at
 //!   once.
+//! - A connection ends after an exchange in which it has reached its age or number of requests (`lifetime`). When an
+//!   endpoint is removed, its exchanges end as they would; it gets no new ones, and its idle connections close.
 //! - To an endpoint with `https`, nothing is sent before its certificate is verified.
 //! - The bytes of response heads are scanned for what the HTTP library accepts leniently. The caller checks the parsed
 //!   head ([`UpstreamResponse`]) and accepts or rejects it, before the body is read.
@@ -24,6 +26,7 @@ mod health;
 mod open_connections;
 mod recent_latency;
 mod outlier;
+mod discovery;
 mod endpoint;
 mod selection;
 mod ejection;
@@ -32,6 +35,7 @@ mod maintenance;
 mod report;
 mod pool;
 mod idle;
+mod lifetime;
 mod http1_send;
 mod http2_send;
 mod attempt;
@@ -48,9 +52,13 @@ mod tunnel;
 mod error;
 
 pub use balance::{BalancePolicy, BalanceSettings, HashBy};
+pub use discovery::{
+    Discovered, Discovery, DiscoveryEnded, Settings as DiscoverySettings, Source, SourceError, Sources,
+};
 pub use endpoint::Endpoints;
 pub use error::{ResponseError, SendError, TimeoutKind};
 pub use health::{CheckReport, HealthKind, HealthSettings};
+pub use lifetime::Lifetimes;
 pub use maintenance::maintain;
 pub use outlier::OutlierSettings;
 pub use pool::Pool;
@@ -58,5 +66,5 @@ pub use recent_latency::LatencyReport;
 pub use report::{EndpointReport, EndpointStatus};
 pub use response::UpstreamResponse;
 pub use response_body::ResponseBody;
-pub use settings::{Endpoint, Protocol, Settings, Timeouts};
+pub use settings::{Address, Endpoint, Protocol, Settings, Timeouts};
 pub use tunnel::Tunnel;

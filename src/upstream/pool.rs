@@ -28,6 +28,7 @@ use super::failure::Failure;
 use super::head_scan::MAX_FIELDS;
 use super::http2_connections::Http2Connections;
 use super::idle::IdleConnections;
+use super::lifetime::Lifetimes;
 use super::record;
 use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
@@ -41,12 +42,14 @@ use crate::request_body::{RequestBody, UploadProgress};
 pub struct Pool(Rc<PoolState>);
 
 struct PoolState {
-    endpoints: Endpoints,
+    /// One count for each request in flight, not one for each part.
+    endpoints: Arc<Endpoints>,
     /// Connections in the order of the endpoints.
     connections: Vec<Connections>,
     protocol: Protocol,
     balancer: Balancer,
     timeouts: Timeouts,
+    lifetimes: Lifetimes,
 }
 
 /// Connections to one endpoint, of either protocol. Shared by the pools before and after a change of the configuration.
@@ -85,11 +88,16 @@ impl Pool {
         Self::build(endpoints, settings, |_| None)
     }
 
-    /// Pool over other endpoints, which shares the connections to those that are in both. Connections to the others
-    /// close when this pool is dropped and their last requests have ended.
+    /// Pool over other endpoints, which shares the connections to those that are in both. Idle connections to the others
+    /// close now, those in use after their last requests.
     #[must_use]
     pub fn changed(&self, endpoints: Endpoints, settings: &Settings) -> Self {
         let ours = &self.0.endpoints.list;
+        for (endpoint, connections) in ours.iter().zip(&self.0.connections) {
+            if !endpoints.list.iter().any(|stays| Arc::ptr_eq(stays, endpoint)) {
+                connections.close();
+            }
+        }
         Self::build(endpoints, settings, |endpoint| {
             let index = ours.iter().position(|ours| Arc::ptr_eq(ours, endpoint))?;
             Some(self.0.connections[index].clone())
@@ -102,8 +110,15 @@ impl Pool {
         existing: impl Fn(&Arc<EndpointState>) -> Option<Connections>,
     ) -> Self {
         let connections = endpoints.list.iter().map(|endpoint| existing(endpoint).unwrap_or_default()).collect();
-        let (protocol, timeouts) = (settings.protocol, settings.timeouts);
-        Self(Rc::new(PoolState { endpoints, connections, protocol, balancer: Balancer::default(), timeouts }))
+        let Settings { protocol, timeouts, lifetimes, .. } = *settings;
+        Self(Rc::new(PoolState {
+            endpoints: Arc::new(endpoints),
+            connections,
+            protocol,
+            balancer: Balancer::default(),
+            timeouts,
+            lifetimes,
+        }))
     }
 
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
@@ -179,8 +194,20 @@ impl Pool {
         &self.0.timeouts
     }
 
+    pub(super) fn lifetimes(&self) -> &Lifetimes {
+        &self.0.lifetimes
+    }
+
     pub(super) fn http2_connections(&self, endpoint: usize) -> &Http2Connections {
         &self.0.connections[endpoint].http2
+    }
+}
+
+impl Connections {
+    /// Closes what is idle, and keeps nothing from now on.
+    fn close(&self) {
+        self.idle.borrow_mut().close();
+        self.http2.close();
     }
 }
 

@@ -72,7 +72,7 @@ impl EndpointState {
         let lasts = ejection.phase != Phase::In;
         let rest = Duration::from_micros(ejection.until.since(clock::steady()));
         EndpointReport {
-            endpoint: self.address.authority.clone(),
+            endpoint: self.label.clone(),
             state,
             reason: lasts.then(|| ejection.reason.label().to_owned()),
             until: lasts.then(|| Micros::wall().after(rest)),

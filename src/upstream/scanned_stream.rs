@@ -5,19 +5,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head_scan::HeadScan;
 use super::sent_head::SentHead;
-use super::socket::{Socket, has_read_ahead, tcp_stream};
+use super::socket::Socket;
 use crate::head_fields::FieldSet;
 
 /// Bytes that the upstream may send now.
@@ -68,16 +66,9 @@ impl ConnectionState {
         ScannedStream(Rc::clone(self))
     }
 
-    /// Returns whether the socket is open and nothing waits to be read from it. `polled`: the event loop has waited for
-    /// events since the last response. The kernel is asked only if it has not, or if it has learnt of something then (see
-    /// [`super::idle`]). With TLS, bytes may have been read from the kernel already.
+    /// Returns whether the socket is open and nothing waits to be read from it: see [`Socket::is_silent`].
     pub(super) fn is_silent(&self, polled: bool) -> bool {
-        let mut socket = self.socket.borrow_mut();
-        let stream = tcp_stream(&socket);
-        let peek = || SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
-        // The runtime calls it only if the event loop has learnt of something to read, or of the end.
-        let peeked = if polled { stream.try_io(Interest::READABLE, peek) } else { peek() };
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && !has_read_ahead(&mut socket)
+        self.socket.borrow_mut().is_silent(polled)
     }
 
     /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps_head`: its request has no body,
@@ -134,7 +125,7 @@ impl ConnectionState {
 impl ScannedStream {
     /// Has the kernel reset the connection when it is closed (`SO_LINGER` 0).
     pub(super) fn reset_on_close(&self) -> io::Result<()> {
-        tcp_stream(&self.0.socket.borrow()).set_zero_linger()
+        self.0.socket.borrow().set_zero_linger()
     }
 }
 
@@ -186,7 +177,7 @@ mod tests {
     async fn connect() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (ConnectionState::new(Socket::Left(stream)), listener.accept().unwrap().0)
+        (ConnectionState::new(Socket::Tcp(stream)), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]

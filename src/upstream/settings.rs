@@ -1,5 +1,7 @@
 //! Settings of the upstream: endpoints, protocol, TLS and time-outs.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use rustls::pki_types::ServerName;
 
 use super::balance::BalanceSettings;
 use super::health::HealthSettings;
+use super::lifetime::Lifetimes;
 use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
 
@@ -27,6 +30,8 @@ pub struct Settings {
     pub outlier: OutlierSettings,
     /// Active checks; none when none are configured.
     pub health: Option<Arc<HealthSettings>>,
+    /// Bounds of connections.
+    pub lifetimes: Lifetimes,
 }
 
 /// Protocol spoken to the upstream.
@@ -52,15 +57,41 @@ pub struct Timeouts {
     pub exchange: Duration,
 }
 
-/// Endpoint, configured as `http://host:port` or `https://host:port`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Endpoint: one server of the upstream, at one address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Host name or address; an IPv6 address without brackets.
+    /// Host name or address as configured; an IPv6 address without brackets.
     pub host: String,
-    /// Port.
+    /// Port; 0 for a Unix socket.
     pub port: u16,
-    /// Value of `Host`: host and port as configured.
+    /// Value of `Host`.
     pub authority: String,
     /// Name that the endpoint's certificate must be for; none: connections have no TLS.
     pub tls: Option<ServerName<'static>>,
+    /// Address that connections go to.
+    pub address: Address,
+    /// Entry of the configuration that the endpoint comes from: label of its counters.
+    pub source: String,
+}
+
+/// Address of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// IP address and port.
+    Tcp(SocketAddr),
+    /// Path of a Unix socket.
+    Unix(PathBuf),
+    /// No address is known yet: connecting fails at once.
+    Unresolved,
+}
+
+impl Endpoint {
+    /// Label in logs and in the metrics of a single server. One source can have several endpoints, so that the address
+    /// of a resolved one is a part of its label.
+    pub fn label(&self) -> String {
+        match &self.address {
+            Address::Tcp(address) if self.host.parse() != Ok(address.ip()) => format!("{}@{address}", self.source),
+            Address::Tcp(_) | Address::Unix(_) | Address::Unresolved => self.source.clone(),
+        }
+    }
 }

@@ -22,6 +22,7 @@ mod upgrades;
 mod wire;
 mod edge;
 mod dashboard_api;
+mod discovery;
 
 // What it is made of.
 mod config;

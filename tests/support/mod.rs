@@ -12,12 +12,14 @@ pub mod client;
 pub mod http2;
 pub mod upstream;
 pub mod traffic;
+pub mod dns;
 pub mod gateway;
 pub mod process;
 pub mod small_disk;
 pub mod redis;
 
 pub use client::{Client, Response, head};
+pub use dns::NameServer;
 pub use gateway::{Gateway, metric};
 pub use http2::{fetch_http2, over_http2, over_http2_on};
 pub use ports::{free_address, free_port};

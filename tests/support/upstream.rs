@@ -30,7 +30,15 @@ impl Upstream {
 
     /// Responds with the bytes that the handler writes.
     pub fn answering(handler: impl Fn(&Received, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::answering_at("127.0.0.1:0", handler)
+    }
+
+    /// The same, at an address of the test's choice.
+    pub fn answering_at(
+        address: impl std::net::ToSocketAddrs,
+        handler: impl Fn(&Received, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicUsize::new(0));

@@ -1,0 +1,59 @@
+//! Discovery: endpoints that come and go, found in DNS and in a watched file.
+
+mod names;
+mod entries;
+mod rolling;
+mod http2;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use crate::support::{Client, Gateway, NameServer, Upstream, free_port, until};
+
+/// Upstreams at several addresses of loopback on one port, as the replicas of one service.
+fn replicas<const N: usize>(addresses: [&str; N]) -> (u16, [Upstream; N]) {
+    let port = free_port();
+    (port, addresses.map(|address| replica(address, port)))
+}
+
+fn replica(address: &str, port: u16) -> Upstream {
+    let address = SocketAddr::new(address.parse().unwrap(), port);
+    Upstream::answering_at(address, |_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+    })
+}
+
+/// Blocks of a configuration whose endpoints are found by this name server.
+fn blocks(endpoints: &str, dns: &NameServer, more: &str) -> String {
+    let servers = dns.address;
+    format!(
+        "upstream: {{ endpoints: {endpoints}, resolver: {{ servers: ['{servers}'] }} }}\n\
+         limits: {{ key: {{ requests: 10000000, per: 1s }} }}\n{more}"
+    )
+}
+
+/// Waits until so many endpoints have an address.
+fn endpoints(gateway: &Gateway, count: u32) {
+    until("the endpoints are discovered", || {
+        (gateway.metric("keygate_upstream_endpoints") == f64::from(count)).then_some(())
+    });
+}
+
+/// Sends requests on one connection, all of which must be answered with 200.
+fn request(gateway: &Gateway, key: &str, count: usize) {
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..count {
+        assert_eq!(client.get("/", key).status, 200);
+    }
+}
+
+/// Waits until each of three replicas has had a third of 600 requests in a row, give or take five percent. A scheduler's
+/// pause can take an endpoint's latency up, and so its share down, for a while.
+fn equal_shares(gateway: &Gateway, key: &str, counts: impl Fn() -> [usize; 3]) {
+    until("each replica has a third of the requests", || {
+        let before = counts();
+        request(gateway, key, 600);
+        let mut shares = counts().into_iter().zip(before).map(|(after, before)| (after - before) as f64 / 600.0);
+        shares.all(|share| (0.283..=0.383).contains(&share)).then_some(())
+    });
+}
