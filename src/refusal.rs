@@ -161,18 +161,32 @@ refusals! {
     /// No endpoint of the upstream could be reached.
     UpstreamUnavailable => Row {
         outcome: Some("upstream_error"), retries_soon: true,
-        ..row(503, "upstream_unavailable", "The service behind this gateway cannot be reached at the moment. Try again \
-            soon.")
+        ..row(503, "upstream_unavailable", "The service behind this gateway cannot be reached at the moment, so it has \
+            not executed the request. Try again soon.")
     };
     /// The upstream closed the connection early, or its response is invalid.
     UpstreamFailed => Row {
         outcome: Some("upstream_error"),
-        ..row(502, "upstream_failed", "The service behind this gateway broke off or answered badly.")
+        ..row(502, "upstream_failed", "The service behind this gateway broke off or answered badly. It may have executed \
+            the request.")
+    };
+    /// The upstream refused to begin with the request, which cannot be sent again.
+    UpstreamRefused => Row {
+        outcome: Some("upstream_error"),
+        ..row(502, "upstream_failed", "The service behind this gateway refused to begin with the request, so it has not \
+            executed it.")
     };
     /// The upstream did not respond in time.
     UpstreamTimeout => Row {
         outcome: Some("upstream_error"),
-        ..row(504, "upstream_timeout", "The service behind this gateway did not answer in time.")
+        ..row(504, "upstream_timeout", "The service behind this gateway did not answer in time. It may have executed the \
+            request.")
+    };
+    /// No endpoint of the upstream could be connected to in time.
+    UpstreamConnectTimeout => Row {
+        outcome: Some("upstream_error"),
+        ..row(504, "upstream_timeout", "The service behind this gateway could not be connected to in time, so it has not \
+            executed the request.")
     };
 }
 
@@ -211,7 +225,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 30] = [
+    const WIRE: [Wire; 32] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedAuthorization, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -241,7 +255,9 @@ mod tests {
         (Refusal::AuditUnavailable, 503, "audit_unavailable", None, None, None),
         (Refusal::UpstreamUnavailable, 503, "upstream_unavailable", Some("upstream_error"), None, None),
         (Refusal::UpstreamFailed, 502, "upstream_failed", Some("upstream_error"), None, None),
+        (Refusal::UpstreamRefused, 502, "upstream_failed", Some("upstream_error"), None, None),
         (Refusal::UpstreamTimeout, 504, "upstream_timeout", Some("upstream_error"), None, None),
+        (Refusal::UpstreamConnectTimeout, 504, "upstream_timeout", Some("upstream_error"), None, None),
     ];
 
     fn refusals_with(has: impl Fn(&Row) -> bool) -> Vec<Refusal> {

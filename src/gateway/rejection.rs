@@ -13,7 +13,7 @@ use crate::problem::{self, Problem};
 use crate::refusal::{Answer, Refusal};
 use crate::request_body::BodyError;
 use crate::transport::HeadError;
-use crate::upstream::SendError;
+use crate::upstream::{SendError, TimeoutKind};
 
 /// Seconds until a retry where no better time is known.
 const RETRY_SOON: u64 = 1;
@@ -148,7 +148,9 @@ impl From<&SendError> for Refusal {
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Unavailable => Self::UpstreamUnavailable,
-            SendError::BadResponse(_) | SendError::TooManyFields | SendError::Unrepeatable => Self::UpstreamFailed,
+            SendError::BadResponse(_) | SendError::TooManyFields => Self::UpstreamFailed,
+            SendError::Unrepeatable => Self::UpstreamRefused,
+            SendError::TimedOut(TimeoutKind::Connection) => Self::UpstreamConnectTimeout,
             SendError::TimedOut(_) => Self::UpstreamTimeout,
         }
     }

@@ -173,6 +173,8 @@ fn upstream_failures_have_their_status() {
     let gateway = Gateway::with(&[closed], "");
     let unreachable = Client::connect(gateway.address).get("/", &gateway.key().text);
     assert_refused(&unreachable, 503, "upstream_unavailable", None);
+    let problem = unreachable.json();
+    assert!(problem["detail"].as_str().unwrap().contains("it has not executed the request"), "{problem}");
     assert_eq!(unreachable.header("retry-after"), Some("1"));
     assert!(unreachable.header("ratelimit").is_some());
 
@@ -194,13 +196,17 @@ fn upstream_failures_have_their_status() {
         assert_refused(&Client::connect(gateway.address).get(path, &key), 502, "upstream_failed", None);
     }
     assert_refused(&Client::connect(gateway.address).get("/silence", &key), 504, "upstream_timeout", None);
+    for path in ["/close", "/silence"] {
+        let problem = Client::connect(gateway.address).get(path, &key).json();
+        assert!(problem["detail"].as_str().unwrap().ends_with("It may have executed the request."), "{problem}");
+    }
     let mut client = Client::connect(gateway.address);
     client.send(crate::support::head("GET", "/short", &key, &[], 0));
     assert!(client.try_response_to("GET").is_err(), "a truncated body must be visibly truncated");
     eventually("all slots are back", || gateway.metric("keygate_in_flight") == 0.0);
     let records = gateway.records();
     assert!(records.iter().all(|record| record.outcome.name() == "upstream_error"), "{records:?}");
-    assert_eq!(records.len(), 5);
+    assert_eq!(records.len(), 7);
 }
 
 #[test]

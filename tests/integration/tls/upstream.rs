@@ -214,6 +214,7 @@ fn handshake_that_does_not_end_is_limited_by_the_connect_timeout() {
     let blocks = format!("\nupstream: {{ endpoints: ['https://{address}'], {tls} }}\ntimeouts: {{ connect: 200ms }}\n");
     let (status, answer) = answered(&Gateway::with(&[], &blocks));
     assert!(status == 504 && answer.contains("upstream_timeout"), "{status} {answer}");
+    assert!(answer.contains("has not executed the request"), "{answer}");
 }
 
 #[test]
