@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keygate::clock::{self, Micros};
-use keygate::key::KeyId;
+use keygate::key::{KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
 use keygate::state::embedded::{JournalProgress, JournaledUse, OpenError, Settings, UsedKey};
-use keygate::state::{Change, ChangeError, Decision, Embedded, Key, Org, State, User};
+use keygate::state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, Org, State, User};
 
-use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, revoke, rotate};
+use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA, TOKEN};
 use crate::support::eventually;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A new state in a directory of its own.
 pub(super) fn opened() -> (State, tempfile::TempDir) {
@@ -187,6 +189,47 @@ fn usage_of_many_keys_is_read_back() {
         drop(state);
         assert_eq!(all(&open(dir.path())), before);
     }
+}
+
+#[test]
+fn digests_of_keys_that_were_revoked_long_ago_are_known_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (now, long_ago) = (clock::now(), clock::now().before(3 * HOUR));
+    let (old, rotated, live) = block_on(async {
+        let state = open(dir.path());
+        let (fixture, old) = fixture_with_key(&state).await;
+        let rotated = PlainKey::generate(old.id).unwrap().digest();
+        let rotation = Change::RotateKey { key: old.id, digest: rotated, at: long_ago, previous_until: long_ago };
+        state.change(rotation).await.unwrap();
+        state.change(Change::RevokeKey { key: old.id, at: long_ago }).await.unwrap();
+        state.set_bounds(Bounds { keep_revoked: HOUR, ..Bounds::DEFAULT });
+        // A change after which the revoked key has left the lists.
+        let live = fixture.key(&state).await;
+        assert_eq!(as_embedded(&state).keys(fixture.org).len(), 1);
+        (old, rotated, live)
+    });
+    let state = open(dir.path());
+    for digest in [old.digest, rotated] {
+        assert_eq!(refused(&block_on(decide(&state, &digest, now))), Refusal::Revoked);
+        assert_eq!(as_embedded(&state).key_of(&digest), Some(old.id));
+    }
+    assert_eq!(block_on(admit(&state, &live, now)).number, 1);
+}
+
+#[test]
+fn removal_of_a_user_ends_the_keys_that_were_read_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (fixture, key) = block_on(fixture_with_key(&state));
+    drop(state);
+    let (state, now) = (open(dir.path()), clock::now());
+    drop(block_on(admit(&state, &key, now)));
+    let list = KeyList { org: fixture.org, owner: Some(fixture.user), newest_first: true };
+    let listed = as_embedded(&state).page_of_keys(list, None, 10).items;
+    assert_eq!(listed.iter().map(|key| key.id).collect::<Vec<_>>(), [key.id]);
+    let removal = Change::RemoveUser { org: fixture.org, user: fixture.user, at: now };
+    block_on(state.change(removal)).unwrap();
+    assert_eq!(block_on(refuse(&state, &key, now)), Refusal::UserRemoved);
 }
 
 #[test]
