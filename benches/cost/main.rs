@@ -128,7 +128,7 @@ fn cost(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size, measure: bool) ->
     Cost { peer, instructions, bytes_copied, system_calls, space }
 }
 
-/// What memory and journal take does not depend on Redis.
+/// Cost of a request with the rate in Redis; memory and bytes of journal do not depend on that.
 fn cost_on_redis(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size) -> Cost {
     let instructions = Some(callgrind::count(peer, job, setup, size.requests));
     let proxy = Proxy::start(peer, job, setup);

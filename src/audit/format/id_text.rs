@@ -27,7 +27,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<u128> {
         digits.iter().fold(0_u64, |bits, byte| {
             let value = VALUES[usize::from(*byte)];
             seen |= value;
-            // What is no digit spoils the number, which is not used then.
+            // A byte that is no digit spoils the number, which is not used then.
             bits << 6 | u64::from(value)
         })
     };

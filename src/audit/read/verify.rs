@@ -217,7 +217,7 @@ impl Verifier {
 
     fn check_beginning(&mut self, directory: &Path, segments: &[Segment]) -> io::Result<()> {
         if self.in_use && self.removals.judge(self.report.first_segment).1.is_some() {
-            // What retention has removed since the segments were listed, it has recorded after them.
+            // Removals by retention since the segments were listed are recorded after them.
             self.removals.add_later(directory, segments)?;
         }
         let (beginning, problem) = self.removals.judge(self.report.first_segment);

@@ -24,7 +24,7 @@ impl Journal {
         let handle = Arc::downgrade(&self.handle);
         move || {
             let handle = handle.upgrade()?;
-            // What is not synced each second may be gone after the loss of power, and with it what the state has to count.
+            // Lines that are not synced each second may be gone after the loss of power, and with them the uses to count.
             let fails = [&handle.writer.write_failed, &handle.writer.timed_sync_failed];
             let fails = fails.iter().any(|fails| fails.load(Ordering::Relaxed));
             let metrics = &handle.writer.metrics;

@@ -105,7 +105,7 @@ impl Task {
 
     fn follow(&mut self, settings: Settings, applied: Vec<Endpoint>, epoch: u64) {
         let sources = self.sources(&settings.sources);
-        // What other name servers have said is not taken over, though it stays in use until these answer.
+        // Addresses from other name servers are looked up again at once; they stay in use until these answer.
         if self.followed.as_ref().is_some_and(|followed| followed.settings.servers != settings.servers) {
             self.known.expire(Instant::now());
         }

@@ -68,7 +68,7 @@ async fn send(
     request: Request<Full<Bytes>>,
 ) -> Result<(AbortOnDrop<()>, Response<Incoming>), hyper::Error> {
     let socket = TokioIo::new(socket);
-    // What goes wrong with the connection is an error of the exchange, too.
+    // An error of the connection is an error of the exchange, too.
     match protocol {
         Protocol::Http1 => {
             let (mut sender, connection) = http1::handshake(socket).await?;

@@ -80,7 +80,7 @@ impl Detector {
             return None;
         }
         if !may_set_aside(reason, all) {
-            // Whether this is a panic is found out by the next sweep, which sees all endpoints.
+            // The next sweep decides about a panic: it sees all endpoints.
             return None;
         }
         self.apply(endpoint, Event::Failed(reason), (chance, now))

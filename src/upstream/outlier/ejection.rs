@@ -84,7 +84,7 @@ impl Ejection {
         self.since.store(state.since.0, Relaxed);
         self.until.store(state.until.0, Relaxed);
         self.times.store(state.times, Relaxed);
-        // What came before says nothing about an endpoint that was set aside.
+        // Failures before an ejection say nothing about the endpoint after it.
         if state.phase != Phase::In {
             self.streaks.store(0, Relaxed);
         }

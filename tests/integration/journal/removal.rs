@@ -132,7 +132,7 @@ fn removal_during_the_check_is_no_problem() {
     });
     block_on(journal.close());
     assert_intact(&settings);
-    // What something else removes is a problem also while a gateway writes.
+    // A removal by something else than retention is a problem also while a gateway writes.
     let journal = open_journal(&Settings { retention_size: None, ..settings.clone() });
     fs::remove_file(&segment_files(&settings)[1]).unwrap();
     assert!(verify(&settings).problems.iter().any(|problem| problem.what.contains("before this one is missing")));

@@ -170,7 +170,7 @@ fn gateway_with_another_name_starts_on_a_full_disk_that_has_open_uses() {
     block_on(journal.close());
     let renamed = Settings { gateway: "gw-2".into(), ..first.clone() };
     for _ in 0..2 {
-        // What is freed by opening and closing is taken at once.
+        // Space that opening and closing free is taken at once.
         disk.fill();
         let journal = open_journal(&renamed);
         assert!(!journal.is_available());
