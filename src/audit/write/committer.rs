@@ -71,6 +71,8 @@ fn write_remaining(writer: &JournalWriter) {
         tracing::error!(path = %writer.settings.path.display(),
             "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
     }
+    // A segment that became due while the journal was being closed was not begun.
+    segment.discard_next(&writer.settings);
     // Releases those who wait for lines that will never be written.
     let left = writer.lock_pending().take_batch(SpareBuffers::default());
     left.complete(BatchResult::Failed);

@@ -331,6 +331,19 @@ pub(crate) mod tests {
         assert_eq!((report.records, report.events, report.problem_count), (2, 5, 0));
     }
 
+    /// A segment may become due just when the journal is closed: its file is there then, and nothing is in it.
+    #[tokio::test]
+    async fn segment_that_was_prepared_and_not_begun_is_gone_after_the_close() {
+        let directory = TempDir::new().unwrap();
+        let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
+        journal.begin(&opening()).await.unwrap().close(END);
+        let writer = &journal.handle.writer;
+        writer.lock_segment().prepare_next(&writer.settings).unwrap();
+        journal.close().await;
+        let report = Reader::open(directory.path()).unwrap().verify().unwrap();
+        assert_eq!((report.segments, report.records, report.problems), (1, 1, vec![]));
+    }
+
     #[test]
     fn uses_that_are_ready_together_share_one_write() {
         let directory = TempDir::new().unwrap();
