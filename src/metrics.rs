@@ -26,10 +26,11 @@ use registration::{
 
 pub use audit::AuditMetrics;
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
-pub use discovery::DiscoveryMetrics;
+pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use latency::{Latency, LatencyCounts, quantile};
 pub use termination::TerminationMetrics;
+use upstream::UpstreamFamilies;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};
 
 /// All metrics of a gateway.
@@ -38,12 +39,11 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
-    /// The upstream as a whole.
-    pub upstream: UpstreamMetrics,
+    upstreams: UpstreamFamilies,
     /// Expired time-outs of the upstream side.
     pub upstream_timeouts: UpstreamTimeouts,
-    /// Discovery of the upstream's endpoints.
-    pub discovery: DiscoveryMetrics,
+    /// Discovery of the upstreams' endpoints.
+    pub discovery: DiscoveryFamilies,
     /// Seconds from the arrival of a request's head to its forwarding, with admission and audit.
     pub overhead: Histogram,
     /// Results of authentication and authorization.
@@ -104,14 +104,14 @@ impl Metrics {
         let registry = Registry::new_custom(Some("keygate".into()), None).expect("the prefix is a valid name");
         let r = &registry;
         let timeouts = counters(r, "timeouts_total", "Expired time-outs", &["kind"]);
-        let build = gauges(r, "build_info", "Always 1; the label has the version", "version");
+        let build = gauges(r, "build_info", "Always 1; the label has the version", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
             requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
             durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
-            upstream: UpstreamMetrics::new(r),
+            upstreams: UpstreamFamilies::new(r),
             upstream_timeouts: UpstreamTimeouts::new(&timeouts),
-            discovery: DiscoveryMetrics::new(r),
+            discovery: DiscoveryFamilies::new(r),
             overhead: histogram(r, "gateway_overhead_seconds", OVERHEAD, OVERHEAD_BUCKETS),
             auth: AuthMetrics::new(r),
             limits: LimitMetrics::new(r),
@@ -143,15 +143,9 @@ impl Metrics {
         }
     }
 
-    /// The metrics of an endpoint. Its counters have the label of its source, the entry of the configuration, so that their
-    /// number is bounded while addresses come and go; its gauges have its own.
-    pub fn endpoint(&self, source: &str, label: &str) -> EndpointMetrics {
-        self.upstream.endpoint(source, label, &self.upstream_timeouts)
-    }
-
-    /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.
-    pub fn remove_endpoint(&self, label: &str) {
-        self.upstream.remove_endpoint(label);
+    /// The metrics of an upstream. Its name must come from the configuration.
+    pub fn upstream(&self, name: &str) -> UpstreamMetrics {
+        self.upstreams.upstream(name, &self.upstream_timeouts)
     }
 
     /// Renders all metrics in the text exposition format, version 0.0.4.

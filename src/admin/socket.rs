@@ -1,7 +1,7 @@
 //! Admin socket: management over HTTP/1.1 on a Unix socket.
 //!
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
-//! - `GET /v1/upstreams` lists the endpoints of the upstream, a page at a time (`cursor`, `limit`).
+//! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};

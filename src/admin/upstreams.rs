@@ -1,13 +1,12 @@
-//! List of the upstream's endpoints on the admin socket.
+//! List of the upstreams' endpoints on the admin socket.
 //!
-//! The list has the shape of every list. It is in the order of the names, and a cursor is the last name of the page before: an
-//! endpoint that is there all the while appears once, whatever comes and goes.
+//! The list has the shape of every list. It is in the order of the names of upstreams and endpoints, and a cursor is the last
+//! pair of the page before: an endpoint that is there all the while appears once, whatever comes and goes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
-use http::uri::Authority;
 
 use super::response::{self, AdminResponse};
 use crate::page::{InvalidCursor, InvalidPageLimit, Page, PageLimit, PageQuery};
@@ -42,25 +41,46 @@ impl fmt::Debug for UpstreamReports {
     }
 }
 
-fn parse(query: &str) -> Result<PageQuery, String> {
-    let mut page = PageQuery::default();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
-            "cursor" => page.cursor = Some(value.into_owned()),
-            "limit" => page.limit = PageLimit::parse(&value).map_err(|error: InvalidPageLimit| error.to_string())?,
-            other => return Err(format!("`{other}` is no parameter of this list; give `cursor` or `limit`")),
-        }
-    }
-    Ok(page)
+/// Query of the list.
+#[derive(Debug, Default)]
+struct Query {
+    page: PageQuery,
+    /// Upstream whose endpoints are listed; none: all.
+    upstream: Option<String>,
 }
 
-fn page(mut all: Vec<EndpointReport>, query: &PageQuery) -> Result<Page<EndpointReport>, InvalidCursor> {
-    if let Some(cursor) = &query.cursor {
-        cursor.parse::<Authority>().map_err(|_| InvalidCursor)?;
-        all.retain(|report| report.endpoint > *cursor);
+fn parse(query: &str) -> Result<Query, String> {
+    let mut parsed = Query::default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "cursor" => parsed.page.cursor = Some(value.into_owned()),
+            "upstream" => parsed.upstream = Some(value.into_owned()),
+            "limit" => {
+                parsed.page.limit = PageLimit::parse(&value).map_err(|error: InvalidPageLimit| error.to_string())?
+            }
+            other => {
+                return Err(format!("`{other}` is no parameter of this list; give `cursor`, `limit` or `upstream`"));
+            }
+        }
     }
-    all.sort_unstable_by(|a, b| a.endpoint.cmp(&b.endpoint));
-    Ok(Page::cut(all, query.limit.get(), |last| last.endpoint.clone()))
+    Ok(parsed)
+}
+
+fn page(mut all: Vec<EndpointReport>, query: &Query) -> Result<Page<EndpointReport>, InvalidCursor> {
+    if let Some(upstream) = &query.upstream {
+        all.retain(|report| report.upstream == *upstream);
+    }
+    if let Some(cursor) = &query.page.cursor {
+        // The names of upstreams have no slash; the paths of sockets do.
+        let last = cursor.split_once('/').ok_or(InvalidCursor)?;
+        all.retain(|report| names(report) > last);
+    }
+    all.sort_unstable_by(|a, b| names(a).cmp(&names(b)));
+    Ok(Page::cut(all, query.page.limit.get(), |last| format!("{}/{}", last.upstream, last.endpoint)))
+}
+
+fn names(report: &EndpointReport) -> (&str, &str) {
+    (&report.upstream, &report.endpoint)
 }
 
 #[cfg(test)]
@@ -69,8 +89,9 @@ mod tests {
     use crate::upstream::EndpointStatus;
 
     fn reports(count: usize) -> Vec<EndpointReport> {
-        let report = |number| EndpointReport {
-            endpoint: format!("a:{number}"),
+        let report = |number: usize| EndpointReport {
+            upstream: ["one", "two"][number % 2].to_owned(),
+            endpoint: format!("unix:/{}", number / 2),
             state: EndpointStatus::Up,
             reason: None,
             until: None,
@@ -90,12 +111,22 @@ mod tests {
             let page = page(reports(50), &query).unwrap();
             seen.extend(page.items);
             match page.next {
-                Some(next) => query.cursor = Some(next),
+                Some(next) => query.page.cursor = Some(next),
                 None => break,
             }
         }
-        seen.sort_unstable_by_key(|report| report.endpoint[2..].parse::<usize>().unwrap());
-        assert_eq!(seen, reports(50));
+        assert!(seen.is_sorted_by(|a, b| names(a) < names(b)), "each once, in order");
+        assert_eq!(seen.len(), 50);
+    }
+
+    #[test]
+    fn upstream_is_chosen_by_its_name() {
+        let page = |query: &str| page(reports(50), &parse(query).unwrap()).unwrap();
+        let two = page("upstream=two&limit=20");
+        assert!(two.items.iter().all(|report| report.upstream == "two"));
+        let rest = page(&format!("upstream=two&limit=20&cursor={}", two.next.unwrap()));
+        assert_eq!((two.items.len(), rest.items.len(), rest.next), (20, 5, None));
+        assert!(page("upstream=three").items.is_empty());
     }
 
     #[test]

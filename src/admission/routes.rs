@@ -33,6 +33,8 @@ pub struct Route {
     pub name: Option<String>,
     /// True if the request matches a route, or no routes are listed.
     pub exists: bool,
+    /// Upstream that requests go to: its place in the list of upstreams.
+    pub upstream: usize,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if audit records show the query string.
@@ -69,6 +71,7 @@ impl Route {
         Self {
             name: Some(route.name.clone()),
             exists: true,
+            upstream: route.upstream,
             permission: route.permission.clone(),
             query_in_audit: route.query_in_audit,
             upgrade: route.upgrade.clone(),
@@ -77,7 +80,7 @@ impl Route {
         }
     }
 
-    /// Route of all requests when no routes are listed.
+    /// Route of all requests when no routes are listed. Then there is one upstream.
     fn unlisted(metrics: &Metrics) -> Self {
         Self::unnamed(true, metrics.route(UNLISTED))
     }
@@ -89,7 +92,16 @@ impl Route {
 
     fn unnamed(exists: bool, metrics: RouteMetrics) -> Self {
         let upgrade = Vec::new();
-        Self { name: None, exists, permission: None, query_in_audit: false, upgrade, trailers: false, metrics }
+        Self {
+            name: None,
+            exists,
+            upstream: 0,
+            permission: None,
+            query_in_audit: false,
+            upgrade,
+            trailers: false,
+            metrics,
+        }
     }
 
     /// Access that the state grants to authenticated callers.
@@ -145,6 +157,7 @@ mod tests {
             name: name.into(),
             methods: methods.to_vec(),
             path: path.into(),
+            upstream: 0,
             permission: None,
             query_in_audit: false,
             upgrade: Vec::new(),

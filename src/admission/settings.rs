@@ -14,6 +14,8 @@ pub struct RouteSettings {
     pub methods: Vec<http::Method>,
     /// Pattern of the path.
     pub path: String,
+    /// Upstream that requests go to: its place in the list of upstreams.
+    pub upstream: usize,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if audit records show the query string.

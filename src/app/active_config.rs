@@ -11,13 +11,13 @@ use super::config_snapshot::ConfigSnapshot;
 use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
-use crate::config::{Listener, ListenerRole};
+use crate::config::{self, Listener, ListenerRole};
 use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use crate::forward::{ResponseOrigin, TrustedProxies};
-use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache};
+use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use crate::request_body::BodyLimits;
 use crate::transport::{ServeOptions, Settings};
-use crate::upstream::Pool;
+use crate::upstream::{Endpoints, Pool};
 
 /// Active configuration of a worker. Clones share it.
 ///
@@ -47,9 +47,8 @@ struct WorkerServices {
 impl ActiveConfig {
     /// The active configuration of a worker that starts.
     pub(super) fn new(handles: SharedHandles, snapshot: &ConfigSnapshot) -> Self {
-        let pool = Pool::new(snapshot.endpoints.clone(), &snapshot.config.upstream);
         let open = OpenExchanges::new(Arc::clone(handles.state.revocations()), handles.metrics.terminated.clone());
-        let services = RefCell::new(handles.build_services(snapshot, pool, &open));
+        let services = RefCell::new(handles.build_services(snapshot, open_pools(&[], snapshot), &open));
         Self(Rc::new(Inner { handles, open, services }))
     }
 
@@ -77,8 +76,8 @@ impl ActiveConfig {
     /// Serves another snapshot from the next request on. Upstream connections to endpoints in both are kept.
     pub(super) fn apply(&self, snapshot: &ConfigSnapshot) {
         let gateway = Rc::clone(&self.0.services.borrow().gateway);
-        let pool = gateway.upstream.changed(snapshot.endpoints.clone(), &snapshot.config.upstream);
-        let services = self.0.handles.build_services(snapshot, pool, &self.0.open);
+        let upstreams = open_pools(&gateway.upstreams, snapshot);
+        let services = self.0.handles.build_services(snapshot, upstreams, &self.0.open);
         let replaced = self.0.services.replace(services);
         // Dropping the old services may close upstream connections, which must not happen while the cell is borrowed.
         drop(replaced);
@@ -86,8 +85,13 @@ impl ActiveConfig {
 }
 
 impl SharedHandles {
-    fn build_services(&self, snapshot: &ConfigSnapshot, pool: Pool, open: &OpenExchanges) -> WorkerServices {
-        let gateway = Rc::new(self.build_gateway(snapshot, pool, open));
+    fn build_services(
+        &self,
+        snapshot: &ConfigSnapshot,
+        upstreams: Box<[Upstream]>,
+        open: &OpenExchanges,
+    ) -> WorkerServices {
+        let gateway = Rc::new(self.build_gateway(snapshot, upstreams, open));
         let listeners = snapshot.config.listen.iter().enumerate();
         let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
         let roles: Vec<ListenerRole> = snapshot.config.listen.iter().map(|listener| listener.role).collect();
@@ -110,7 +114,7 @@ impl SharedHandles {
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
 
-    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstream: Pool, open: &OpenExchanges) -> Gateway {
+    fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {
         let routes = Routes::new(&snapshot.config.routes, &self.metrics);
         let limits = self.body_limits(&snapshot.config.transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
@@ -120,11 +124,10 @@ impl SharedHandles {
         };
         Gateway {
             admission,
-            upstream,
+            upstreams,
             failed_auth: snapshot.bad_keys.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
-            passed_fields: snapshot.config.passed_fields.clone(),
             settings: snapshot.config.transport.clone(),
             long_lived_limits: Rc::new(BodyLimits {
                 idle_timeout: snapshot.config.tunnel_idle,
@@ -164,6 +167,24 @@ impl SharedHandles {
             timeouts: self.metrics.timeouts.clone(),
         }
     }
+}
+
+/// Pools of a snapshot's upstreams. They share the connections of `existing` ones to endpoints that are in both; the
+/// others are closed.
+fn open_pools(existing: &[Upstream], snapshot: &ConfigSnapshot) -> Box<[Upstream]> {
+    let removed = existing.iter().map(|old| &old.pool);
+    let removed = removed.filter(|pool| !snapshot.upstreams.iter().any(|stays| stays.name() == pool.upstream()));
+    removed.for_each(Pool::close);
+    let upstreams = snapshot.config.upstreams.iter().zip(&*snapshot.upstreams);
+    let open = |(upstream, endpoints): (&config::Upstream, &Endpoints)| {
+        let old = existing.iter().find(|old| old.pool.upstream() == endpoints.name());
+        let pool = match old {
+            Some(old) => old.pool.changed(endpoints.clone(), &upstream.settings),
+            None => Pool::new(endpoints.clone(), &upstream.settings),
+        };
+        Upstream { pool, passed_fields: upstream.passed_fields.clone() }
+    };
+    upstreams.map(open).collect()
 }
 
 /// Origin on which browsers see what the upstream sends through a listener. A listener of the API alone shares the

@@ -9,24 +9,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
 use crate::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
+use crate::upstream::{DEFAULT_NAME, Endpoints};
 
 /// Time between two checks of the files: short enough that a new certificate is in use before an operator checks it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Certificate stores of the encrypted listeners and of connections to the upstream.
+/// Certificate stores of the encrypted listeners and of connections to the upstreams.
 pub struct Certificates {
     /// One for each listener, in the order of the configuration; none for a listener without TLS.
     stores: Vec<Option<Arc<ServerTls>>>,
-    /// ServerTls of upstream connections; none without TLS to the upstream.
-    upstream: ArcSwapOption<ClientTls>,
+    /// Stores of the upstreams with TLS.
+    upstreams: ArcSwap<Vec<UpstreamStore>>,
     /// Certificates in the metrics, by name, with the end of their validity in Unix seconds.
     shown: Mutex<BTreeMap<String, i64>>,
     metrics: TlsMetrics,
+}
+
+/// Store of one upstream.
+struct UpstreamStore {
+    /// Name of its client certificate in the metrics: a client certificate need not have a DNS name.
+    certificate: String,
+    tls: Arc<ClientTls>,
 }
 
 /// Certificates that were read and checked, to be installed.
@@ -51,18 +59,14 @@ impl CertWatcher {
 }
 
 impl Certificates {
-    pub(super) fn open(
-        listeners: &[Listener],
-        upstream: Option<&Arc<ClientTls>>,
-        metrics: TlsMetrics,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn open(listeners: &[Listener], upstreams: &[Endpoints], metrics: TlsMetrics) -> anyhow::Result<Self> {
         let open = |listener: &Listener| {
             let store = listener.tls.as_ref().map(|tls| ServerTls::open(tls).map(Arc::new)).transpose();
             store.with_context(|| format!("cannot encrypt connections to {}", listener.address))
         };
         let stores = listeners.iter().map(open).collect::<anyhow::Result<_>>()?;
-        let upstream = ArcSwapOption::new(upstream.cloned());
-        let certificates = Self { stores, upstream, shown: Mutex::default(), metrics };
+        let upstreams = ArcSwap::from_pointee(stores_of(upstreams));
+        let certificates = Self { stores, upstreams, shown: Mutex::default(), metrics };
         certificates.update_metrics();
         Ok(certificates)
     }
@@ -84,21 +88,21 @@ impl Certificates {
         pairs.collect::<Result<_, _>>().map(PreparedCertificates)
     }
 
-    /// Uses the prepared certificates and the given upstream store from the next connection on.
-    pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstream: Option<&Arc<ClientTls>>) {
+    /// Uses the prepared certificates and the stores of these upstreams from the next connection on.
+    pub fn install(&self, PreparedCertificates(all): PreparedCertificates, upstreams: &[Endpoints]) {
         all.into_iter().for_each(|(store, ready)| store.install(ready));
-        self.upstream.store(upstream.cloned());
+        self.upstreams.store(Arc::new(stores_of(upstreams)));
         self.update_metrics();
     }
 
-    /// Checks all files, and uses those that have changed, for each listener and the upstream by itself. A failure is
+    /// Checks all files, and uses those that have changed, for each listener and each upstream by itself. A failure is
     /// logged and counted once for each content, at the second check that sees it; the previous certificates stay in
     /// use.
     ///
     /// Cheap enough to be called every second.
     pub fn reload(&self) {
         let listeners = self.stores.iter().flatten().map(|store| store.reload());
-        for reloaded in listeners.chain(self.upstream.load().iter().map(|store| store.reload())) {
+        for reloaded in listeners.chain(self.upstreams.load().iter().map(|upstream| upstream.tls.reload())) {
             match reloaded {
                 Ok(files) if files.is_empty() => {}
                 Ok(files) => tracing::info!(?files, "reloaded changed certificates"),
@@ -112,11 +116,12 @@ impl Certificates {
         self.update_metrics();
     }
 
-    /// CertificateExpiry of every certificate in use. The client certificate for the upstream is named "upstream", because a client
-    /// certificate need not have a DNS name.
+    /// Expiry of every certificate in use.
     fn expiries(&self) -> Vec<CertificateExpiry> {
-        let own = self.upstream.load().as_ref().and_then(|store| store.not_after());
-        let own = own.map(|not_after| CertificateExpiry { certificate: "upstream".into(), not_after });
+        let upstreams = self.upstreams.load();
+        let own = upstreams.iter().filter_map(|UpstreamStore { certificate, tls }| {
+            Some(CertificateExpiry { certificate: certificate.clone(), not_after: tls.not_after()? })
+        });
         self.stores.iter().flatten().flat_map(|store| store.expiries()).chain(own).collect()
     }
 
@@ -137,4 +142,16 @@ impl Certificates {
             *shown = current;
         }
     }
+}
+
+/// Stores of those upstreams that have TLS.
+fn stores_of(upstreams: &[Endpoints]) -> Vec<UpstreamStore> {
+    let store = |upstream: &Endpoints| {
+        let certificate = match upstream.name() {
+            DEFAULT_NAME => "upstream".to_owned(),
+            name => format!("upstream:{name}"),
+        };
+        Some(UpstreamStore { certificate, tls: Arc::clone(upstream.tls()?) })
+    };
+    upstreams.iter().filter_map(store).collect()
 }

@@ -44,10 +44,10 @@ impl Components {
     pub(super) fn open(
         config: &Config,
         metrics: Metrics,
-        endpoints: &Endpoints,
+        upstreams: &[Endpoints],
         runtime: &ControlRuntime,
     ) -> anyhow::Result<Self> {
-        let certificates = Arc::new(Certificates::open(&config.listen, endpoints.tls(), metrics.tls.clone())?);
+        let certificates = Arc::new(Certificates::open(&config.listen, upstreams, metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));

@@ -7,7 +7,7 @@ use crate::failed_auth::FailedAuthLimiter;
 use crate::metrics::Metrics;
 use crate::quota::Quota;
 use crate::tls;
-use crate::upstream::{Endpoint, Endpoints};
+use crate::upstream::{Discovered, Endpoints, Settings};
 
 /// One configuration, ready to be served.
 ///
@@ -15,8 +15,8 @@ use crate::upstream::{Endpoint, Endpoints};
 #[derive(Clone)]
 pub(super) struct ConfigSnapshot {
     pub(super) config: Arc<Config>,
-    /// Upstream endpoints. An endpoint that the next snapshot also has keeps its count of requests in flight.
-    pub(super) endpoints: Endpoints,
+    /// Endpoints of each upstream, in the order of the configuration. What the next snapshot also has keeps its state.
+    pub(super) upstreams: Arc<[Endpoints]>,
     /// Limiter of requests with unknown keys, shared by all workers.
     pub(super) bad_keys: FailedAuthLimiter,
     /// Limiter of sign-ins, shared by all workers.
@@ -25,9 +25,9 @@ pub(super) struct ConfigSnapshot {
 
 impl ConfigSnapshot {
     /// The snapshot of the start.
-    pub(super) fn new(config: Config, endpoints: Endpoints) -> Self {
+    pub(super) fn new(config: Config, upstreams: Arc<[Endpoints]>) -> Self {
         let (bad_keys, sign_ins) = (FailedAuthLimiter::new(config.bad_keys), FailedAuthLimiter::new(config.sign_ins));
-        Self { endpoints, bad_keys, sign_ins, config: Arc::new(config) }
+        Self { upstreams, bad_keys, sign_ins, config: Arc::new(config) }
     }
 
     /// The snapshot that follows this one, with another configuration.
@@ -35,7 +35,8 @@ impl ConfigSnapshot {
     /// # Errors
     /// [`tls::Error`] when a TLS file of the upstream cannot be used.
     pub(super) fn with_config(&self, config: Config, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let endpoints = self.endpoints.changed(&self.config.upstream, &config.upstream, metrics)?;
+        let upstreams =
+            config.upstreams.iter().map(|new| self.endpoints(&new.settings, metrics)).collect::<Result<_, _>>()?;
         // A reload of an unchanged limit must not give clients their failed attempts back. The counts of another limit
         // cannot be converted, so they begin anew.
         let limiter = |limiter: &FailedAuthLimiter, old: Quota, new: Quota| {
@@ -43,16 +44,29 @@ impl ConfigSnapshot {
         };
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
-        Ok(Self { endpoints, bad_keys, sign_ins, config: Arc::new(config) })
+        Ok(Self { upstreams, bad_keys, sign_ins, config: Arc::new(config) })
     }
 
-    /// The snapshot that follows this one, with the same configuration and other endpoints.
+    /// The snapshot that follows this one, with the same configuration and other endpoints of some upstreams.
     ///
     /// # Errors
     /// [`tls::Error`] when the new endpoints have TLS, those of before had not, and a file for that cannot be used.
-    pub(super) fn with_endpoints(&self, endpoints: Vec<Endpoint>, metrics: &Metrics) -> Result<Self, tls::Error> {
+    pub(super) fn with_endpoints(&self, discovered: &[Discovered], metrics: &Metrics) -> Result<Self, tls::Error> {
         let mut config = Config::clone(&self.config);
-        config.upstream.endpoints = endpoints;
+        for upstream in &mut config.upstreams {
+            if let Some(found) = discovered.iter().find(|found| found.upstream == upstream.settings.name) {
+                upstream.settings.endpoints.clone_from(&found.endpoints);
+            }
+        }
         self.with_config(config, metrics)
+    }
+
+    /// Endpoints of an upstream in the next snapshot. An upstream of the same name is the same.
+    fn endpoints(&self, settings: &Settings, metrics: &Metrics) -> Result<Endpoints, tls::Error> {
+        let mut existing = self.config.upstreams.iter().zip(&*self.upstreams);
+        match existing.find(|(old, _)| old.settings.name == settings.name) {
+            Some((old, endpoints)) => endpoints.changed(&old.settings, settings),
+            None => Endpoints::new(settings, metrics),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Control plane thread: serves the admin socket and the admin listener, and maintains the endpoints of the upstream.
+//! Control plane thread: serves the admin socket and the admin listener, and maintains the endpoints of the upstreams.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use super::shutdown::{Phase, wait_for_phase};
 use crate::admin::{self, ConfigStatus, Readiness, SocketServices, UpstreamReports};
 use crate::management::Management;
 use crate::metrics::Metrics;
-use crate::upstream;
+use crate::upstream::{self, Endpoints};
 
 /// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
 /// read its answer must not keep the process alive.
@@ -53,14 +53,16 @@ impl ControlPlane {
         let services = SocketServices {
             management: self.management,
             config: self.config,
-            upstreams: UpstreamReports::new(move || reported.load().endpoints.report()),
+            upstreams: UpstreamReports::new(move || {
+                reported.load().upstreams.iter().flat_map(Endpoints::report).collect()
+            }),
         };
         let operations = admin::serve_socket(self.socket, services, ended);
         let observation =
             admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
         tokio::select! {
             // Never completes.
-            () = upstream::maintain(move || snapshot.load().endpoints.clone()) => {}
+            () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
             () = async { tokio::join!(operations, observation); } => {}
             () = timed_out => {}
         }

@@ -38,7 +38,7 @@ use tokio::sync::watch;
 
 use crate::admin::Readiness;
 use crate::audit::Journal;
-use crate::config::Config;
+use crate::config::{Config, Upstream};
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
@@ -108,20 +108,20 @@ impl App {
         let (reload, requests) = mpsc::channel();
         let reload = Arc::new(reload);
         let discovery = start_discovery(&metrics, &reload)?;
-        config.upstream.endpoints = discovery.resolve(&config.discovery)?;
-        let endpoints = open_endpoints(&config, &metrics)?;
-        let components = Components::open(&config, metrics, &endpoints, &runtime)?;
+        discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
+        let upstreams = open_upstreams(&config, &metrics)?;
+        let components = Components::open(&config, metrics, &upstreams, &runtime)?;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
-        let snapshot = ConfigSnapshot::new(config, endpoints);
+        let snapshot = ConfigSnapshot::new(config, upstreams);
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
         let control = components.control_plane(listeners.socket, listeners.admin, &active);
         let control = control.start(runtime.0, phases.clone())?;
         let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
-        discovery.follow(&snapshot.config.discovery, &snapshot.config.upstream.endpoints);
+        discovery.follow(snapshot.config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
         let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
@@ -203,8 +203,12 @@ fn start_discovery(metrics: &Metrics, reload: &Arc<mpsc::Sender<ReloadRequest>>)
     Discovery::start(metrics.discovery.clone(), publish).context("cannot start the discovery of endpoints")
 }
 
-fn open_endpoints(config: &Config, metrics: &Metrics) -> anyhow::Result<Endpoints> {
-    Endpoints::new(&config.upstream, metrics).context("cannot encrypt connections to the upstream")
+fn open_upstreams(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<[Endpoints]>> {
+    let open = |upstream: &Upstream| {
+        let opened = Endpoints::new(&upstream.settings, metrics);
+        opened.with_context(|| format!("cannot encrypt connections to the upstream `{}`", upstream.settings.name))
+    };
+    config.upstreams.iter().map(open).collect()
 }
 
 fn join(thread: JoinHandle<()>) {

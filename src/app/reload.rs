@@ -58,7 +58,7 @@ enum ReloadError {
 pub(super) enum ReloadRequest {
     /// Read the configuration file now.
     File,
-    /// Serve by other endpoints.
+    /// Serve by other endpoints of an upstream.
     Endpoints(Discovered),
 }
 
@@ -97,11 +97,14 @@ impl ConfigReloader {
     fn run(self, requests: &Receiver<ReloadRequest>) {
         let mut watcher = self.start_watching();
         // Endpoints that the workers have not taken yet.
-        let mut pending: Option<Discovered> = None;
+        let mut pending: Vec<Discovered> = Vec::new();
         loop {
             let request = requests.recv_timeout(INTERVAL);
             match request {
-                Ok(ReloadRequest::Endpoints(discovered)) => pending = Some(discovered),
+                Ok(ReloadRequest::Endpoints(discovered)) => {
+                    pending.retain(|older| older.upstream != discovered.upstream);
+                    pending.push(discovered);
+                }
                 Ok(ReloadRequest::File) => {
                     // Taken before the file is read: a change that is written during the reload is another change.
                     watcher.set_baseline(self.fingerprint());
@@ -111,19 +114,19 @@ impl ConfigReloader {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            // A reload may have come in between, with endpoints that are newer.
+            pending.retain(|discovered| self.discovery.is_current(discovered));
             // A hung worker is tried again at the next turn.
-            pending.take_if(|discovered| self.apply_endpoints(discovered));
+            if !pending.is_empty() && self.apply_endpoints(&pending) {
+                pending.clear();
+            }
         }
     }
 
     /// Serves by other endpoints. Returns false when that must be tried again.
-    fn apply_endpoints(&self, discovered: &Discovered) -> bool {
-        if !self.discovery.is_current(discovered) {
-            // A reload has come in between, with endpoints that are newer.
-            return true;
-        }
+    fn apply_endpoints(&self, discovered: &[Discovered]) -> bool {
         let old = self.snapshot.load_full();
-        let new = old.with_endpoints(discovered.endpoints.clone(), &self.handles.metrics);
+        let new = old.with_endpoints(discovered, &self.handles.metrics);
         let applied = new.map_err(ReloadError::from).and_then(|new| self.distribute(&old, &new).map(|()| new));
         match applied {
             Ok(new) => {
@@ -183,13 +186,14 @@ impl ConfigReloader {
             return Err(ReloadError::NeedsRestart(restart));
         }
         let certificates = self.handles.certificates.prepare(&config.listen)?;
-        config.upstream.endpoints = self.discovery.resolve(&config.discovery)?;
+        self.discovery
+            .resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let new = old.with_config(config, &self.handles.metrics)?;
         self.distribute(&old, &new)?;
         // Nothing below can fail. The workers serve by the new snapshot; the services that they share follow.
         let config = &new.config;
-        self.handles.certificates.install(certificates, new.endpoints.tls());
-        self.discovery.follow(&config.discovery, &config.upstream.endpoints);
+        self.handles.certificates.install(certificates, &new.upstreams);
+        self.discovery.follow(config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
         self.handles.connection_limiter.resize(
             config.max_connections,
             config.max_connections_per_address,
@@ -205,8 +209,8 @@ impl ConfigReloader {
     /// Notes a snapshot that all workers serve by.
     fn complete(&self, old: &ConfigSnapshot, new: ConfigSnapshot) {
         // A removed endpoint would keep its last values in the metrics for ever.
-        for removed in old.endpoints.labels().filter(|old| !new.endpoints.labels().any(|new| new == *old)) {
-            self.handles.metrics.remove_endpoint(removed);
+        for endpoints in &*old.upstreams {
+            endpoints.remove_metrics_unless_in(&new.upstreams);
         }
         self.snapshot.store(Arc::new(new));
     }

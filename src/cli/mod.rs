@@ -90,7 +90,7 @@ enum Command {
     Audit(audit::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),
-    /// Show the endpoints of the upstream: state, ejections, checks, load and latency
+    /// Show the endpoints of the upstreams: state, ejections, checks, load and latency
     ///
     /// As the running gateway sees them; exit code 69 when no gateway runs.
     Upstreams(upstreams::Args),

@@ -1,4 +1,4 @@
-//! `keygate upstreams`: the endpoints of the running gateway.
+//! `keygate upstreams`: the endpoints of the running gateway's upstreams.
 
 use anyhow::{Context as _, anyhow};
 use http::{Method, StatusCode};
@@ -14,18 +14,36 @@ use crate::upstream::{EndpointReport, LatencyReport};
 /// Arguments of `keygate upstreams`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Show the endpoints of this upstream only
+    #[arg(long, value_name = "NAME")]
+    upstream: Option<String>,
     #[command(flatten)]
     format: Format,
 }
 
-const HEADER: [&str; 10] =
-    ["ENDPOINT", "STATE", "REASON", "UNTIL", "EJECTIONS", "CHECK", "IN FLIGHT", "P50", "P99", "CONNECTIONS"];
+const HEADER: [&str; 11] = [
+    "UPSTREAM",
+    "ENDPOINT",
+    "STATE",
+    "REASON",
+    "UNTIL",
+    "EJECTIONS",
+    "CHECK",
+    "IN FLIGHT",
+    "P50",
+    "P99",
+    "CONNECTIONS",
+];
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
         let (mut json, mut table, mut cursor) = (JsonList::default(), Table::new(&HEADER), None);
         loop {
-            let page = fetch(config, cursor.as_deref())?;
+            let page = fetch(config, self.upstream.as_deref(), cursor.as_deref())?;
+            if let (Some(upstream), true) = (&self.upstream, page.items.is_empty()) {
+                // Every upstream has an endpoint, if only a name without an address.
+                return Err(anyhow!("the gateway has no upstream `{upstream}`").into());
+            }
             if self.format.json {
                 json.items(&page.items)?;
             } else {
@@ -39,19 +57,19 @@ impl Args {
         if self.format.json {
             json.end()?;
         } else {
-            table.end("the upstream has no endpoints");
+            table.end("the upstreams have no endpoints");
         }
         Ok(())
     }
 }
 
 /// Fetches a page of the list from the running gateway.
-fn fetch(config: &Config, cursor: Option<&str>) -> Result<Page<EndpointReport>, CliError> {
+fn fetch(config: &Config, upstream: Option<&str>, cursor: Option<&str>) -> Result<Page<EndpointReport>, CliError> {
     let shown = config.admin.socket.display();
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &PageLimit::MAX.get().to_string());
-    if let Some(cursor) = cursor {
-        query.append_pair("cursor", cursor);
+    for (name, value) in [("upstream", upstream), ("cursor", cursor)] {
+        value.map(|value| query.append_pair(name, value));
     }
     let path = format!("{UPSTREAMS_PATH}?{}", query.finish());
     let response = control::runtime()?.block_on(async {
@@ -71,12 +89,13 @@ fn fetch(config: &Config, cursor: Option<&str>) -> Result<Page<EndpointReport>, 
     }
 }
 
-fn row(report: &EndpointReport) -> [String; 10] {
+fn row(report: &EndpointReport) -> [String; 11] {
     let check = report.last_check.as_ref();
     let latency = |micros: fn(&LatencyReport) -> u64| {
         or_dash(report.latency.as_ref().map(|latency| milliseconds(micros(latency))))
     };
     [
+        report.upstream.clone(),
         report.endpoint.clone(),
         word(report.state),
         or_dash(report.reason.as_ref()),

@@ -9,11 +9,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::admission::RouteSettings;
-use crate::forward::PassedFields;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Reported, Section, SettingsErrors};
-use crate::upstream::{DiscoverySettings, Protocol};
+use crate::upstream::{DEFAULT_NAME, Protocol};
 use crate::{dashboard, telemetry, transport};
 
 mod listeners;
@@ -36,9 +35,9 @@ mod restart_only;
 
 pub use listeners::{AdminSettings, Listener, ListenerRole};
 pub use source::{ConfigSource, ContentHash};
+pub use upstream::Upstream;
 
 use state::States;
-use upstream::Upstream;
 
 /// A valid configuration.
 ///
@@ -63,12 +62,8 @@ pub struct Config {
     pub max_connections_per_address: usize,
     /// Limits and time-outs of downstream connections.
     pub transport: transport::Settings,
-    /// The upstream. Names among its endpoints have no addresses before they were looked up.
-    pub upstream: crate::upstream::Settings,
-    /// Sources of the upstream's endpoints, and the name servers to ask.
-    pub discovery: DiscoverySettings,
-    /// Fields that clients may claim towards the upstream.
-    pub passed_fields: PassedFields,
+    /// The upstreams, at least one. A route names its upstream by the place in this list.
+    pub upstreams: Vec<Upstream>,
     /// The state, with the default limits of keys and organizations.
     pub state: crate::state::Settings,
     /// The embedded state beside a Redis state, which `keygate state copy` reads.
@@ -152,8 +147,9 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let listen = file.required("listen", listeners::listen);
     let admin = file.section("admin", |section| listeners::admin(section, listen.as_deref().ok()));
     let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
-    let upstream = file.section("upstream", upstream::upstream);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
+    let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
+    let upstream = file.section("upstream", |section| upstream::upstream(section, DEFAULT_NAME, exchange));
     let http = file.section("http", |section| Ok(http::http(section)));
     let limits = file.section("limits", |section| Ok(limits::limits(section)));
     let state = file.section("state", |section| state::state(section, limits));
@@ -174,9 +170,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections: http.max_connections,
         max_connections_per_address: http.max_connections_per_address,
         transport: timeouts.with_sizes(http.transport),
-        passed_fields: upstream.passed_fields.clone(),
-        discovery: upstream.discovery.clone(),
-        upstream: timeouts.with_upstream(upstream),
+        upstreams: vec![upstream],
         state,
         copy_from,
         bad_keys: limits?.bad_keys,
@@ -206,7 +200,7 @@ fn check_across_blocks(
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
 fn check_upgrades(file: &Section<'_>, upstream: Option<&Upstream>, routes: &[RouteSettings]) {
-    let is_http2 = upstream.is_some_and(|upstream| upstream.protocol == Protocol::Http2);
+    let is_http2 = upstream.is_some_and(|upstream| upstream.settings.protocol == Protocol::Http2);
     if is_http2 && routes.iter().any(|route| !route.upgrade.is_empty()) {
         file.report("routes", "`upgrade` needs HTTP/1 to the upstream; remove it, or `upstream.protocol: http2`");
     }

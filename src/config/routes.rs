@@ -28,7 +28,16 @@ fn route(section: &mut Section<'_>) -> Result<RouteSettings, Reported> {
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
     let trailers = section.value_or("trailers", false, |value| value.boolean());
-    Ok(RouteSettings { name: name?, methods, path: path?, permission: permission?, query_in_audit, upgrade, trailers })
+    Ok(RouteSettings {
+        name: name?,
+        methods,
+        path: path?,
+        upstream: 0,
+        permission: permission?,
+        query_in_audit,
+        upgrade,
+        trailers,
+    })
 }
 
 /// Reads a protocol to switch to (RFC 9110, section 7.8).

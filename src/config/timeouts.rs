@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::upstream::Upstream;
 use crate::settings::Section;
 use crate::{transport, upstream};
 
@@ -18,10 +17,8 @@ pub(super) struct Timeouts {
     head: Duration,
     keep_alive: Duration,
     body_idle: Duration,
-    connect: Duration,
-    response: Duration,
-    response_idle: Duration,
-    exchange: Duration,
+    /// Defaults of each upstream.
+    pub(super) upstream: upstream::Timeouts,
     pub(super) tunnel_idle: Duration,
     pub(super) lame_duck: Duration,
     pub(super) drain: Duration,
@@ -40,28 +37,6 @@ impl Timeouts {
             ..http
         }
     }
-
-    /// The upstream's settings: these time-outs, and the block `upstream`.
-    pub(super) fn with_upstream(
-        &self,
-        Upstream { discovery, protocol, tls, balance, outlier, health, lifetimes, .. }: Upstream,
-    ) -> upstream::Settings {
-        upstream::Settings {
-            endpoints: discovery.known_endpoints(),
-            protocol,
-            tls,
-            balance,
-            outlier,
-            health,
-            lifetimes,
-            timeouts: upstream::Timeouts {
-                connect: self.connect,
-                response: self.response,
-                response_idle: self.response_idle,
-                exchange: self.exchange,
-            },
-        }
-    }
 }
 
 /// Reads the block `timeouts`.
@@ -69,20 +44,29 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
     let transport = transport::Settings::default();
     let lame_duck =
         section.value_or("lame_duck", Duration::from_secs(5), |value| value.duration(Duration::ZERO..=*TIMEOUT.end()));
+    let upstream = of_upstream(section, upstream::Timeouts::default());
     let mut timeout = |name, default| section.value_or(name, default, |value| value.duration(TIMEOUT));
     Timeouts {
+        upstream,
         handshake: timeout("handshake", transport.handshake_timeout),
         first_byte: timeout("first_byte", transport.first_byte_timeout),
         write_idle: timeout("write_idle", transport.write_idle_timeout),
         head: timeout("head", transport.head_timeout),
         keep_alive: timeout("keep_alive", transport.keep_alive_timeout),
         body_idle: timeout("body_idle", transport.body_idle_timeout),
-        connect: timeout("connect", Duration::from_secs(2)),
-        response: timeout("response", Duration::from_secs(60)),
-        response_idle: timeout("response_idle", Duration::from_secs(60)),
-        exchange: timeout("exchange", Duration::from_secs(15 * 60)),
         tunnel_idle: timeout("tunnel_idle", Duration::from_secs(3600)),
         lame_duck,
         drain: timeout("drain", Duration::from_secs(25)),
+    }
+}
+
+/// Reads the time-outs of exchanges with an upstream.
+fn of_upstream(section: &mut Section<'_>, default: upstream::Timeouts) -> upstream::Timeouts {
+    let mut timeout = |name, default| section.value_or(name, default, |value| value.duration(TIMEOUT));
+    upstream::Timeouts {
+        connect: timeout("connect", default.connect),
+        response: timeout("response", default.response),
+        response_idle: timeout("response_idle", default.response_idle),
+        exchange: timeout("exchange", default.exchange),
     }
 }

@@ -1,4 +1,4 @@
-//! The block `upstream`: endpoints and their discovery, protocol and encryption.
+//! One upstream: endpoints and their discovery, protocol and encryption.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,28 +10,24 @@ use super::{balance, health, outlier, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
-use crate::upstream::{
-    BalanceSettings, DiscoverySettings, HealthSettings, Lifetimes, OutlierSettings, Protocol, Source, SourceError,
-    Sources,
-};
+use crate::upstream::{DiscoverySettings, Lifetimes, Protocol, Settings, Source, SourceError, Sources, Timeouts};
 
 /// Port of name servers (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
 
-/// The block `upstream`, without the time-outs, which are in the block `timeouts`.
-pub(super) struct Upstream {
-    pub(super) discovery: DiscoverySettings,
-    pub(super) protocol: Protocol,
-    pub(super) tls: ClientSettings,
-    pub(super) lifetimes: Lifetimes,
-    pub(super) passed_fields: PassedFields,
-    pub(super) balance: BalanceSettings,
-    pub(super) outlier: OutlierSettings,
-    pub(super) health: Option<Arc<HealthSettings>>,
+/// One upstream of the configuration.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Settings of its exchanges. Names among its endpoints have no addresses before they were looked up.
+    pub settings: Settings,
+    /// Sources of its endpoints, and the name servers to ask.
+    pub discovery: DiscoverySettings,
+    /// Fields that clients may claim towards it.
+    pub passed_fields: PassedFields,
 }
 
-/// Reads the block `upstream`.
-pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> {
+/// Reads the block of an upstream. `timeouts` are those of the block `timeouts`.
+pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts) -> Result<Upstream, Reported> {
     let sources = sources(section);
     let servers = servers(section);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
@@ -48,17 +44,18 @@ pub(super) fn upstream(section: &mut Section<'_>) -> Result<Upstream, Reported> 
         replace_server_name(&mut sources, &server_name);
     }
     let discovery = DiscoverySettings { sources, servers: servers? };
-    let passed_fields = PassedFields::new(&passed_fields);
-    Ok(Upstream {
-        discovery,
+    let settings = Settings {
+        name: name.into(),
+        endpoints: discovery.known_endpoints(),
         protocol,
         tls,
-        lifetimes: lifetimes?,
-        passed_fields,
+        timeouts,
         balance: balance?,
         outlier: outlier?,
         health: health?.map(Arc::new),
-    })
+        lifetimes: lifetimes?,
+    };
+    Ok(Upstream { settings, discovery, passed_fields: PassedFields::new(&passed_fields) })
 }
 
 /// Checks that TLS can be used where an endpoint has it, and is not configured where none has.

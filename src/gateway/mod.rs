@@ -24,6 +24,7 @@
 //! - A panic within a request is answered with 500 and harms no other request.
 
 mod connection;
+mod upstream;
 mod request;
 mod head;
 mod denial;
@@ -54,7 +55,7 @@ use crate::admission::{Admission, Authorization, Route};
 use crate::audit::{AuditEntry, Journal, Unavailable, Use};
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::{
-    self, AllowedFeatures, ForwardContext, PassedFields, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
+    self, AllowedFeatures, ForwardContext, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
 use crate::head_fields::FieldSet;
 use crate::metrics::Metrics;
@@ -62,7 +63,7 @@ use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
 use crate::state::Admitted;
 use crate::transport::Settings;
-use crate::upstream::{Pool, ResponseBody, SendError, UpstreamResponse};
+use crate::upstream::{ResponseBody, SendError, UpstreamResponse};
 
 use catch_panic::catch_panic;
 use exchange::Exchange;
@@ -73,21 +74,20 @@ pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;
 pub use rate_limit::PolicyCache;
+pub use upstream::Upstream;
 
 /// One worker's gateway.
 pub struct Gateway {
     /// Authenticates and authorizes requests.
     pub admission: Admission,
-    /// Upstream pool.
-    pub upstream: Pool,
+    /// Upstreams. A route knows its upstream by the place in this list.
+    pub upstreams: Box<[Upstream]>,
     /// Limits attempts with invalid keys by address.
     pub failed_auth: FailedAuthLimiter,
     /// Audit journal.
     pub journal: Journal,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
-    /// Claims of clients that reach the upstream.
-    pub passed_fields: PassedFields,
     /// Sizes of heads and bodies.
     pub settings: Settings,
     /// Limits of request bodies.
@@ -186,7 +186,7 @@ impl Gateway {
             Err(refused) => return refused,
         };
         self.metrics.overhead.observe(arrival.seconds());
-        let received = self.upstream.send(request, self.idle_limit(&exchange)).await;
+        let received = self.upstreams[route.upstream].pool.send(request, self.idle_limit(&exchange)).await;
         let response = match self.rewrite_response(received, &exchange, arrival.origin) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),
@@ -253,7 +253,7 @@ impl Gateway {
             principal: &admitted.principal,
             request_id: &arrival.id_header,
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
-            passed: &self.passed_fields,
+            passed: &self.upstreams[route.upstream].passed_fields,
         };
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);

@@ -136,7 +136,7 @@ impl TlsMetrics {
                 r,
                 "tls_certificate_not_after_timestamp_seconds",
                 "Unix time at which the certificate expires",
-                "certificate",
+                &["certificate"],
             ),
             reload_failures: counter(r, "tls_reload_failures_total", "Changed certificates that could not be used"),
         }

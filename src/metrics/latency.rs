@@ -13,6 +13,9 @@ const BUCKETS: usize = 140;
 /// Bits of the bounds that Prometheus sees, in microseconds: each doubling from 128 µs to 67 s.
 const SHOWN_BITS: std::ops::RangeInclusive<u32> = 7..=26;
 
+/// Labels, in alphabetical order, as Prometheus has them.
+const LABELS: [&str; 2] = ["endpoint", "upstream"];
+
 /// Counts of the buckets at one moment.
 pub type LatencyCounts = Box<[u64; BUCKETS]>;
 
@@ -74,32 +77,35 @@ fn bound(index: usize) -> u64 {
     if index < 4 { index as u64 + 1 } else { (5 + behind) << (highest - 2) }
 }
 
-/// `upstream_latency_seconds{endpoint}`: the histograms of all endpoints.
+/// `upstream_latency_seconds{upstream,endpoint}`: the histograms of all endpoints.
 #[derive(Clone, Debug)]
 pub(super) struct LatencyCollector {
     desc: Desc,
-    endpoints: Arc<Mutex<BTreeMap<String, Arc<Latency>>>>,
+    /// By the names of upstream and endpoint.
+    endpoints: Arc<Mutex<ByEndpoint>>,
 }
+
+type ByEndpoint = BTreeMap<(String, String), Arc<Latency>>;
 
 impl LatencyCollector {
     pub(super) fn new() -> Self {
         let help = "Time from the sending of a request to the head of its response";
-        let desc =
-            Desc::new("upstream_latency_seconds".into(), help.into(), vec!["endpoint".into()], Default::default());
+        let labels = LABELS.map(str::to_owned).to_vec();
+        let desc = Desc::new("upstream_latency_seconds".into(), help.into(), labels, Default::default());
         Self { desc: desc.expect("names and labels are constants"), endpoints: Arc::default() }
     }
 
     /// The latencies of an endpoint.
-    pub(super) fn endpoint(&self, name: &str) -> Arc<Latency> {
-        Arc::clone(self.lock().entry(name.to_owned()).or_default())
+    pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> Arc<Latency> {
+        Arc::clone(self.lock().entry((upstream.to_owned(), endpoint.to_owned())).or_default())
     }
 
-    pub(super) fn remove(&self, name: &str) {
-        self.lock().remove(name);
+    pub(super) fn remove(&self, upstream: &str, endpoint: &str) {
+        self.lock().remove(&(upstream.to_owned(), endpoint.to_owned()));
     }
 
     /// The holders of this lock only insert and remove, so that a poisoned one is whole.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Latency>>> {
+    fn lock(&self) -> MutexGuard<'_, ByEndpoint> {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,13 +120,13 @@ impl Collector for LatencyCollector {
         family.set_name(self.desc.fq_name.clone());
         family.set_help(self.desc.help.clone());
         family.set_field_type(proto::MetricType::HISTOGRAM);
-        family.set_metric(self.lock().iter().map(|(name, latency)| metric(name, latency)).collect());
+        family.set_metric(self.lock().iter().map(|(names, latency)| metric(names, latency)).collect());
         vec![family]
     }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn metric(name: &str, latency: &Latency) -> proto::Metric {
+fn metric((upstream, endpoint): &(String, String), latency: &Latency) -> proto::Metric {
     let counts = latency.counts();
     let mut histogram = proto::Histogram::default();
     histogram.set_sample_count(counts.iter().sum());
@@ -132,11 +138,14 @@ fn metric(name: &str, latency: &Latency) -> proto::Metric {
         shown
     });
     histogram.set_bucket(buckets.collect());
-    let mut label = proto::LabelPair::default();
-    label.set_name("endpoint".into());
-    label.set_value(name.into());
+    let label = |(name, value): (&str, &String)| {
+        let mut label = proto::LabelPair::default();
+        label.set_name(name.into());
+        label.set_value(value.clone());
+        label
+    };
     let mut metric = proto::Metric::default();
-    metric.set_label(vec![label]);
+    metric.set_label(LABELS.into_iter().zip([endpoint, upstream]).map(label).collect());
     metric.set_histogram(histogram);
     metric
 }

@@ -39,9 +39,9 @@ pub(super) fn time_gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
     register(registry, Gauge::new(name, help))
 }
 
-/// Registers a family of gauges with one label.
-pub(super) fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> IntGaugeVec {
-    register(registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
+/// Registers a family of gauges.
+pub(super) fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
 }
 
 /// Registers a histogram.

@@ -1,4 +1,4 @@
-//! Metrics of the upstream and its endpoints.
+//! Metrics of the upstreams and their endpoints.
 
 use std::sync::Arc;
 
@@ -6,22 +6,32 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::edge::UpstreamTimeouts;
 use super::latency::{Latency, LatencyCollector};
-use super::registration::{counter, counters, gauge, gauges};
+use super::registration::{counters, gauges};
 
-/// `upstream_requests_total{endpoint,result}`, `upstream_endpoint_up{endpoint}`, `upstream_ejections_total{endpoint,reason}`,
-/// `upstream_checks_total{endpoint,result}`,
-/// `upstream_in_flight{endpoint}`, `upstream_connections{endpoint}`, `upstream_latency_seconds{endpoint}`, `upstream_panic` and
-/// `upstream_retries_total`.
+/// Metrics of all upstreams: `upstream_requests_total{upstream,endpoint,result}`, `upstream_endpoint_up{upstream,endpoint}`,
+/// `upstream_ejections_total{upstream,endpoint,reason}`, `upstream_checks_total{upstream,endpoint,result}`,
+/// `upstream_in_flight{upstream,endpoint}`, `upstream_connections{upstream,endpoint}`,
+/// `upstream_latency_seconds{upstream,endpoint}`, `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
 #[derive(Clone, Debug)]
-pub struct UpstreamMetrics {
+pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
     up: IntGaugeVec,
     ejections: IntCounterVec,
-    retries: IntCounter,
+    retries: IntCounterVec,
     checks: IntCounterVec,
     in_flight: IntGaugeVec,
     connections: IntGaugeVec,
     latency: LatencyCollector,
+    panic: IntGaugeVec,
+}
+
+/// Metrics of one upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamMetrics {
+    families: UpstreamFamilies,
+    /// Name of the upstream.
+    upstream: Arc<str>,
+    timeouts: UpstreamTimeouts,
     /// 1 while requests also go to endpoints that are ejected, because too many fail; else 0.
     pub panic: IntGauge,
 }
@@ -37,8 +47,8 @@ pub struct EndpointMetrics {
     /// 1 while requests go to the endpoint: the last attempt to connect succeeded, it is not ejected, and its active checks
     /// do not fail; else 0.
     pub up: IntGauge,
-    /// Ejections of all endpoints, and the source of this one, their label.
-    ejections: (IntCounterVec, String),
+    /// Ejections of all endpoints, and the labels of this one: its upstream and its source.
+    ejections: (IntCounterVec, Arc<str>, String),
     /// Active checks that passed.
     check_ok: IntCounter,
     /// Active checks that failed.
@@ -49,61 +59,87 @@ pub struct EndpointMetrics {
     pub connections: IntGauge,
     /// Time from a request to the head of its response.
     pub latency: Arc<Latency>,
-    /// Requests that were sent again because a pooled connection closed without a response; of all endpoints together.
+    /// Requests that were sent again because a pooled connection closed without a response; of the upstream's endpoints together.
     pub retries: IntCounter,
-    /// Expired time-outs, of all endpoints together.
+    /// Expired time-outs, of all upstreams together.
     pub timeouts: UpstreamTimeouts,
 }
 
+const REQUESTS: (&str, &str) = ("upstream_requests_total", "Requests forwarded");
+const CHECKS: (&str, &str) = ("upstream_checks_total", "Active checks, by their result");
 const UP: &str =
     "1 while requests go to the endpoint: it can be connected to, is not ejected, and its checks do not fail";
 const EJECTIONS: &str = "Ejections of endpoints, by their reason";
 const RETRIES: &str = "Requests sent again because a pooled connection closed without a response";
 const PANIC: &str = "1 while requests also go to ejected endpoints, because too many fail; else 0";
 
-impl UpstreamMetrics {
+impl UpstreamFamilies {
     pub(super) fn new(r: &Registry) -> Self {
         let latency = LatencyCollector::new();
         r.register(Box::new(latency.clone())).expect("each name is registered once");
+        let of_endpoint = ["upstream", "endpoint"];
+        let [requests, checks] =
+            [REQUESTS, CHECKS].map(|(name, help)| counters(r, name, help, &["upstream", "endpoint", "result"]));
         Self {
             latency,
-            checks: counters(r, "upstream_checks_total", "Active checks, by their result", &["endpoint", "result"]),
-            in_flight: gauges(r, "upstream_in_flight", "Requests in flight to the endpoint", "endpoint"),
-            connections: gauges(r, "upstream_connections", "Open connections to the endpoint", "endpoint"),
-            requests: counters(r, "upstream_requests_total", "Requests forwarded", &["endpoint", "result"]),
-            up: gauges(r, "upstream_endpoint_up", UP, "endpoint"),
-            ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["endpoint", "reason"]),
-            retries: counter(r, "upstream_retries_total", RETRIES),
-            panic: gauge(r, "upstream_panic", PANIC),
+            checks,
+            requests,
+            in_flight: gauges(r, "upstream_in_flight", "Requests in flight to the endpoint", &of_endpoint),
+            connections: gauges(r, "upstream_connections", "Open connections to the endpoint", &of_endpoint),
+            up: gauges(r, "upstream_endpoint_up", UP, &of_endpoint),
+            ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["upstream", "endpoint", "reason"]),
+            retries: counters(r, "upstream_retries_total", RETRIES, &["upstream"]),
+            panic: gauges(r, "upstream_panic", PANIC, &["upstream"]),
         }
     }
 
-    pub(super) fn endpoint(&self, source: &str, label: &str, timeouts: &UpstreamTimeouts) -> EndpointMetrics {
-        let result = |result| self.requests.with_label_values(&[source, result]);
+    /// The metrics of an upstream.
+    pub(super) fn upstream(&self, name: &str, timeouts: &UpstreamTimeouts) -> UpstreamMetrics {
+        let panic = self.panic.with_label_values(&[name]);
+        UpstreamMetrics { families: self.clone(), upstream: name.into(), timeouts: timeouts.clone(), panic }
+    }
+}
+
+impl UpstreamMetrics {
+    /// The metrics of an endpoint. Its counters have the label of its source, the entry of the configuration, so that their
+    /// number is bounded while addresses come and go; its gauges have its own.
+    pub fn endpoint(&self, source: &str, label: &str) -> EndpointMetrics {
+        let Self { families, upstream, timeouts, .. } = self;
+        let result = |result| families.requests.with_label_values(&[&**upstream, source, result]);
+        let check = |result| families.checks.with_label_values(&[&**upstream, source, result]);
+        let gauge = |gauges: &IntGaugeVec| gauges.with_label_values(&[&**upstream, label]);
         EndpointMetrics {
             ok: result("ok"),
             connect_failed: result("connect_failed"),
             bad_response: result("bad_response"),
             timed_out: result("timed_out"),
-            up: self.up.with_label_values(&[label]),
-            ejections: (self.ejections.clone(), source.to_owned()),
-            check_ok: self.checks.with_label_values(&[source, "ok"]),
-            check_failed: self.checks.with_label_values(&[source, "failed"]),
-            in_flight: self.in_flight.with_label_values(&[label]),
-            connections: self.connections.with_label_values(&[label]),
-            latency: self.latency.endpoint(label),
-            retries: self.retries.clone(),
+            up: gauge(&families.up),
+            ejections: (families.ejections.clone(), Arc::clone(upstream), source.to_owned()),
+            check_ok: check("ok"),
+            check_failed: check("failed"),
+            in_flight: gauge(&families.in_flight),
+            connections: gauge(&families.connections),
+            latency: families.latency.endpoint(upstream, label),
+            retries: families.retries.with_label_values(&[upstream]),
             timeouts: timeouts.clone(),
         }
     }
 
-    pub(super) fn remove_endpoint(&self, name: &str) {
-        for gauge in [&self.up, &self.in_flight, &self.connections] {
-            if let Err(error) = gauge.remove_label_values(&[name]) {
-                tracing::debug!(%error, name, "the removed endpoint had no metric");
+    /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.
+    pub fn remove_endpoint(&self, label: &str) {
+        for gauge in [&self.families.up, &self.families.in_flight, &self.families.connections] {
+            if let Err(error) = gauge.remove_label_values(&[&*self.upstream, label]) {
+                tracing::debug!(%error, label, "the removed endpoint had no metric");
             }
         }
-        self.latency.remove(name);
+        self.families.latency.remove(&self.upstream, label);
+    }
+
+    /// Removes the gauge of an upstream that is gone.
+    pub fn remove(&self) {
+        if let Err(error) = self.families.panic.remove_label_values(&[&self.upstream]) {
+            tracing::debug!(%error, upstream = &*self.upstream, "the removed upstream had no metric");
+        }
     }
 }
 
@@ -115,7 +151,7 @@ impl EndpointMetrics {
 
     /// Counts an ejection. Ejections are rare, so the counter is looked up.
     pub fn count_ejection(&self, reason: &str) {
-        let (ejections, source) = &self.ejections;
-        ejections.with_label_values(&[source.as_str(), reason]).inc();
+        let (ejections, upstream, source) = &self.ejections;
+        ejections.with_label_values(&[&**upstream, source, reason]).inc();
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoints of the upstream: their state is shared by all workers.
+//! Endpoints of one upstream: their state is shared by all workers.
 //!
 //! - Requests read and write atomics only.
 //! - An endpoint that is in two configurations, one after the other, keeps its state.
@@ -20,9 +20,11 @@ use super::socket::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics, UpstreamMetrics};
 use crate::tls::{self, ClientTls};
 
-/// Endpoints of the upstream, shared by the pools of all workers.
+/// Endpoints of one upstream, shared by the pools of all workers.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
+    /// Name of the upstream.
+    pub(super) name: Arc<str>,
     pub(super) list: Arc<[Arc<EndpointState>]>,
     /// Sets aside those that fail.
     pub(super) detector: Arc<Detector>,
@@ -42,6 +44,8 @@ pub struct Endpoints {
 pub(super) struct EndpointState {
     /// Name and address.
     pub(super) address: Endpoint,
+    /// Name of the upstream.
+    pub(super) upstream: Arc<str>,
     /// Label in logs and metrics.
     pub(super) label: String,
     pub(super) encryption: Option<Encryption>,
@@ -76,9 +80,10 @@ impl Endpoints {
     /// # Errors
     /// [`tls::Error`] when an endpoint has TLS and a file for that cannot be used.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let tls = open_tls(settings)?;
-        let state = |endpoint| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics));
+        let (tls, metrics) = (open_tls(settings)?, metrics.upstream(&settings.name));
+        let state = |endpoint| Arc::new(EndpointState::new(endpoint, &settings.name, tls.as_ref(), &metrics));
         Ok(Self {
+            name: Arc::clone(&settings.name),
             list: settings.endpoints.iter().map(state).collect(),
             detector: Arc::new(Detector::new(settings.outlier)),
             connect_timeout: settings.timeouts.connect,
@@ -86,7 +91,7 @@ impl Endpoints {
             protocol: settings.protocol,
             policy: settings.balance.policy,
             shares: shares(settings),
-            metrics: metrics.upstream.clone(),
+            metrics,
         })
     }
 
@@ -95,16 +100,20 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`tls::Error`] when an endpoint has TLS and a file for that cannot be used.
-    pub fn changed(&self, old: &Settings, new: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
+    pub fn changed(&self, old: &Settings, new: &Settings) -> Result<Self, tls::Error> {
         let is_same = (&old.tls, old.protocol) == (&new.tls, new.protocol);
         let tls = self.tls().filter(|_| is_same).cloned();
         let tls = tls.map_or_else(|| open_tls(new), |tls| Ok(Some(tls)))?;
         let state = |endpoint: &Endpoint| {
             let stays = |state: &&Arc<EndpointState>| state.address == *endpoint && (is_same || endpoint.tls.is_none());
             let existing = self.list.iter().find(stays);
-            existing.map_or_else(|| Arc::new(EndpointState::new(endpoint, tls.as_ref(), metrics)), Arc::clone)
+            existing.map_or_else(
+                || Arc::new(EndpointState::new(endpoint, &new.name, tls.as_ref(), &self.metrics)),
+                Arc::clone,
+            )
         };
         Ok(Self {
+            name: Arc::clone(&new.name),
             list: new.endpoints.iter().map(state).collect(),
             detector: Arc::new(self.detector.changed(new.outlier)),
             connect_timeout: new.timeouts.connect,
@@ -116,14 +125,26 @@ impl Endpoints {
         })
     }
 
+    /// Name of the upstream.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// TLS of the connections; none when no endpoint has it.
     pub fn tls(&self) -> Option<&Arc<ClientTls>> {
         self.list.iter().find_map(|state| state.encryption.as_ref()).map(|encryption| &encryption.store)
     }
 
-    /// Labels of the endpoints in metrics.
-    pub fn labels(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|state| &*state.label)
+    /// Removes from the metrics what these upstreams no longer have.
+    pub fn remove_metrics_unless_in(&self, upstreams: &[Self]) {
+        let stays = upstreams.iter().find(|upstream| upstream.name == self.name);
+        let has = |label: &str| stays.is_some_and(|stays| stays.list.iter().any(|state| state.label == label));
+        for removed in self.list.iter().filter(|state| !has(&state.label)) {
+            self.metrics.remove_endpoint(&removed.label);
+        }
+        if stays.is_none() {
+            self.metrics.remove();
+        }
     }
 
     /// Counts a request to an endpoint.
@@ -148,7 +169,7 @@ fn open_tls(settings: &Settings) -> Result<Option<Arc<ClientTls>>, tls::Error> {
 }
 
 impl EndpointState {
-    fn new(endpoint: &Endpoint, tls: Option<&Arc<ClientTls>>, metrics: &Metrics) -> Self {
+    fn new(endpoint: &Endpoint, upstream: &Arc<str>, tls: Option<&Arc<ClientTls>>, metrics: &UpstreamMetrics) -> Self {
         let label = endpoint.label();
         let metrics = metrics.endpoint(&endpoint.source, &label);
         metrics.up.set(i64::from(endpoint.address != Address::Unresolved));
@@ -165,6 +186,7 @@ impl EndpointState {
             connections: OpenConnections::default(),
             recent_latency: RecentLatency::default(),
             metrics,
+            upstream: Arc::clone(upstream),
             label,
             address: endpoint.clone(),
         }

@@ -1,6 +1,7 @@
 //! Maintenance of the endpoints, by one task of the process: ends ejections, probes the endpoints that could not be connected
 //! to, so that no request has to find out, and runs the active checks.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,25 +18,35 @@ use crate::clock::{self, Micros};
 /// Time between two looks at the endpoints.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Checks and probes that are under way at most: each is a connection.
+/// Checks and probes of one upstream that are under way at most: each is a connection. Those of another upstream do not wait
+/// for them.
 const MAX_RUNNING: usize = 32;
 
-/// Maintains the endpoints that `current` returns. Never completes.
-pub async fn maintain(current: impl Fn() -> Endpoints) {
-    let mut running = JoinSet::new();
+/// Maintains the endpoints of the upstreams that `current` returns. Never completes.
+pub async fn maintain(current: impl Fn() -> Arc<[Endpoints]>) {
+    let mut running: HashMap<Arc<str>, JoinSet<()>> = HashMap::new();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        while running.try_join_next().is_some() {}
-        let (endpoints, now) = (current(), clock::steady());
-        for endpoint in endpoints.tick(now) {
-            running.spawn(probe(endpoints.clone(), endpoint));
+        let upstreams = current();
+        running.retain(|name, _| upstreams.iter().any(|upstream| upstream.name == *name));
+        for endpoints in &*upstreams {
+            maintain_upstream(endpoints, running.entry(Arc::clone(&endpoints.name)).or_default());
         }
-        for endpoint in &*endpoints.list {
-            start_check(&endpoints, endpoint, now, &mut running);
-            endpoint.show_load(now);
-        }
+    }
+}
+
+/// Looks once at all endpoints of an upstream. `running` are its checks and probes.
+fn maintain_upstream(endpoints: &Endpoints, running: &mut JoinSet<()>) {
+    while running.try_join_next().is_some() {}
+    let now = clock::steady();
+    for endpoint in endpoints.tick(now) {
+        running.spawn(probe(endpoints.clone(), endpoint));
+    }
+    for endpoint in &*endpoints.list {
+        start_check(endpoints, endpoint, now, running);
+        endpoint.show_load(now);
     }
 }
 

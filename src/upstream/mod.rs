@@ -66,5 +66,5 @@ pub use recent_latency::LatencyReport;
 pub use report::{EndpointReport, EndpointStatus};
 pub use response::UpstreamResponse;
 pub use response_body::ResponseBody;
-pub use settings::{Address, Endpoint, Protocol, Settings, Timeouts};
+pub use settings::{Address, DEFAULT_NAME, Endpoint, Protocol, Settings, Timeouts};
 pub use tunnel::Tunnel;

@@ -1,4 +1,4 @@
-//! Pool of one worker's connections: sends a request to the best endpoint and, when that is safe, again.
+//! Pool of one worker's connections to one upstream: sends a request to the best endpoint and, when that is safe, again.
 //!
 //! The attempts of one request:
 //!
@@ -37,7 +37,7 @@ use super::selection::Balancer;
 use super::settings::{Protocol, Settings, Timeouts};
 use crate::request_body::{RequestBody, UploadProgress};
 
-/// One worker's connections to the endpoints. Clones share them.
+/// One worker's connections to the endpoints of one upstream. Clones share them.
 #[derive(Clone)]
 pub struct Pool(Rc<PoolState>);
 
@@ -119,6 +119,16 @@ impl Pool {
             timeouts,
             lifetimes,
         }))
+    }
+
+    /// Name of the upstream.
+    pub fn upstream(&self) -> &str {
+        self.0.endpoints.name()
+    }
+
+    /// Ends the pool of an upstream that is removed: idle connections close now, those in use after their last requests.
+    pub fn close(&self) {
+        self.0.connections.iter().for_each(Connections::close);
     }
 
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a

@@ -124,7 +124,7 @@ impl EndpointState {
     /// Logs that the endpoint can be connected to again.
     pub(super) fn note_reachable(&self) {
         if !self.is_reachable.swap(true, Ordering::Relaxed) {
-            tracing::info!(endpoint = %self.label, "the upstream can be reached again");
+            tracing::info!(upstream = %self.upstream, endpoint = %self.label, "the upstream can be reached again");
         }
         self.show_up();
     }
@@ -132,7 +132,7 @@ impl EndpointState {
     /// Logs that the endpoint can no longer be connected to.
     pub(super) fn note_unreachable(&self, error: &io::Error) {
         if self.is_reachable.swap(false, Ordering::Relaxed) {
-            tracing::warn!(endpoint = %self.label, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
+            tracing::warn!(upstream = %self.upstream, endpoint = %self.label, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
         }
         self.show_up();
     }

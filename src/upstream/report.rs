@@ -9,11 +9,15 @@ use super::endpoint::{EndpointState, Endpoints};
 use super::health::CheckReport;
 use super::outlier::Phase;
 use super::recent_latency::LatencyReport;
+use super::settings::DEFAULT_NAME;
 use crate::clock::{self, Micros};
 
 /// State of one endpoint at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointReport {
+    /// Name of the upstream.
+    #[serde(default = "default_upstream")]
+    pub upstream: String,
     /// Name of the endpoint, as in metrics.
     pub endpoint: String,
     /// Part in the traffic.
@@ -35,6 +39,11 @@ pub struct EndpointReport {
     pub connections: usize,
 }
 
+/// Upstream in the report of a gateway that knows no others.
+fn default_upstream() -> String {
+    DEFAULT_NAME.to_owned()
+}
+
 /// Part of an endpoint in the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -52,7 +61,7 @@ pub enum EndpointStatus {
 }
 
 impl Endpoints {
-    /// Reports all endpoints, in the order of the configuration.
+    /// Reports all endpoints of the upstream, in the order of the configuration.
     pub fn report(&self) -> Vec<EndpointReport> {
         self.list.iter().map(|endpoint| endpoint.report()).collect()
     }
@@ -72,6 +81,7 @@ impl EndpointState {
         let lasts = ejection.phase != Phase::In;
         let rest = Duration::from_micros(ejection.until.since(clock::steady()));
         EndpointReport {
+            upstream: self.upstream.to_string(),
             endpoint: self.label.clone(),
             state,
             reason: lasts.then(|| ejection.reason.label().to_owned()),
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn report_travels_as_the_json_of_the_contract() {
-        let json = r#"{"endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3}"#;
+        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3}"#;
         let report: EndpointReport = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&report).unwrap(), json);
     }

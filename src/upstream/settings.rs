@@ -1,4 +1,4 @@
-//! Settings of the upstream: endpoints, protocol, TLS and time-outs.
+//! Settings of one upstream: endpoints, protocol, TLS and time-outs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,9 +13,14 @@ use super::lifetime::Lifetimes;
 use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
 
-/// Settings of the upstream.
+/// Name of the only upstream of a configuration that gives it none.
+pub const DEFAULT_NAME: &str = "default";
+
+/// Settings of one upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// Name, by which the configurations before and after a reload have the same upstream.
+    pub name: Arc<str>,
     /// Endpoints, at least one.
     pub endpoints: Vec<Endpoint>,
     /// Protocol spoken to all endpoints.
@@ -55,6 +60,15 @@ pub struct Timeouts {
     pub response_idle: Duration,
     /// From the request being sent to the last byte of the response.
     pub exchange: Duration,
+}
+
+impl Default for Timeouts {
+    /// Connecting is given up while the client still waits, so that another endpoint is tried. The others are as long as
+    /// most clients wait, and as long as a large download takes.
+    fn default() -> Self {
+        let minute = Duration::from_mins(1);
+        Self { connect: Duration::from_secs(2), response: minute, response_idle: minute, exchange: minute * 15 }
+    }
 }
 
 /// Endpoint: one server of the upstream, at one address.

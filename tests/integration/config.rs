@@ -42,7 +42,7 @@ fn minimal_file_is_accepted() {
     let config = parse(MINIMAL).unwrap();
     assert_eq!(config.listen[0].address.port(), 8080);
     assert_eq!(config.admin.socket, Path::new("etc/data/admin.sock"), "relative to the file");
-    assert_eq!(config.upstream.endpoints[0].authority, "127.0.0.1:8081");
+    assert_eq!(config.upstreams[0].settings.endpoints[0].authority, "127.0.0.1:8081");
     let state::Settings::Embedded(state) = &config.state else { panic!("embedded") };
     assert_eq!((state.quota, state.concurrent), (Quota::DEFAULT, 100));
     assert_eq!(config.audit.durability, Durability::Written);
@@ -283,7 +283,7 @@ fn proxies_and_endpoints_are_read() {
     assert!(problems_with("trusted_proxies: [10.1.0.0/8]\n")[0].contains("did you mean 10.0.0.0/8?"));
 
     let config = parse(&MINIMAL.replace("http://127.0.0.1:8081", "'http://[::1]:8081', 'http://store'")).unwrap();
-    let [v6, named] = &config.upstream.endpoints[..] else { panic!("two endpoints") };
+    let [v6, named] = &config.upstreams[0].settings.endpoints[..] else { panic!("two endpoints") };
     assert_eq!((v6.host.as_str(), v6.port, v6.authority.as_str()), ("::1", 8081, "[::1]:8081"));
     assert_eq!((named.host.as_str(), named.port, named.authority.as_str()), ("store", 80, "store:80"));
     assert!(parse(&MINIMAL.replace("127.0.0.1:8081", "127.0.0.1:8081/api")).is_err());

@@ -11,7 +11,7 @@ fn container_configurations_are_valid_and_match() {
         Config::load(Path::new("deploy/container/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
     let store = query_store::Settings::load(Path::new("deploy/container/query-store.yaml"));
     let store = store.unwrap_or_else(|problems| panic!("{problems}"));
-    let upstream = &gateway.upstream.endpoints[0];
+    let upstream = &gateway.upstreams[0].settings.endpoints[0];
     assert_eq!((upstream.host.as_str(), upstream.port), ("query-store", store.listen.port()));
     assert!(
         std::fs::read_to_string("deploy/prometheus.yaml").unwrap().contains(&gateway.admin.address.port().to_string())

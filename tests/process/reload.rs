@@ -252,7 +252,9 @@ fn changed_endpoint_gets_new_requests_and_the_old_one_finishes() {
     let mut client = setup.client();
     client.send(head("GET", "/slow", &key, &[], 0));
     eventually("the request is at the old endpoint", || old.count() == 1);
-    let up = |upstream: &Upstream| format!("keygate_upstream_endpoint_up{{endpoint=\"{}\"}}", upstream.address);
+    let up = |upstream: &Upstream| {
+        format!("keygate_upstream_endpoint_up{{endpoint=\"{}\",upstream=\"default\"}}", upstream.address)
+    };
     assert!(setup.metric(&format!("{} 1", up(&old))));
 
     setup.write(&setup.text().replace(&old.address.to_string(), &new.address.to_string()));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 
@@ -34,6 +35,8 @@ pub enum Sources {
 /// Endpoints that have changed.
 #[derive(Clone, Debug)]
 pub struct Discovered {
+    /// Name of the upstream.
+    pub upstream: Arc<str>,
     /// Number of the [`follow`](super::Discovery::follow) by which they were found.
     pub(super) epoch: u64,
     /// All endpoints, at least one.

@@ -1,13 +1,17 @@
-//! Task of discovery: looks names up when they are due, reads the watched file, and publishes changed endpoints.
+//! Task of discovery for one upstream: looks names up when they are due, reads the watched file, and publishes changed endpoints.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use prometheus::IntGauge;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::MissedTickBehavior;
 
@@ -21,9 +25,6 @@ use crate::upstream::settings::{Address, Endpoint};
 
 /// Time between two readings of the watched file: a change is used within two of them.
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Look-ups that run at the same time. More would be a burst at the name servers.
-const MAX_LOOKUPS: usize = 64;
 
 /// Command to the task.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ type Lookup = LocalBoxFuture<'static, (Source, Result<Answer, LookupError>)>;
 
 /// State of the task.
 pub(super) struct Task {
+    /// Name of the upstream.
+    upstream: Arc<str>,
     followed: Option<Followed>,
     /// Requests whose sources are not all looked up yet.
     requests: Vec<Request>,
@@ -46,8 +49,10 @@ pub(super) struct Task {
     files: Vec<SourceFile>,
     known: Known,
     lookups: FuturesUnordered<Lookup>,
+    /// Permits of look-ups, of all tasks.
+    permits: Rc<Semaphore>,
     metrics: DiscoveryMetrics,
-    publish: Box<dyn Fn(Discovered)>,
+    publish: Rc<dyn Fn(Discovered)>,
 }
 
 /// Settings that are followed.
@@ -57,6 +62,8 @@ struct Followed {
     /// Endpoints that were published last.
     published: Vec<Endpoint>,
     epoch: u64,
+    /// Number of endpoints with an address, in the metrics.
+    count: IntGauge,
 }
 
 struct Request {
@@ -66,9 +73,25 @@ struct Request {
 }
 
 impl Task {
-    pub(super) fn new(metrics: DiscoveryMetrics, publish: Box<dyn Fn(Discovered)>) -> Self {
+    /// Task that follows nothing yet. `permits` bound the look-ups of all tasks.
+    pub(super) fn new(
+        upstream: Arc<str>,
+        permits: Rc<Semaphore>,
+        metrics: DiscoveryMetrics,
+        publish: Rc<dyn Fn(Discovered)>,
+    ) -> Self {
         let (known, lookups) = (Known::default(), FuturesUnordered::new());
-        Self { followed: None, requests: Vec::new(), files: Vec::new(), known, lookups, metrics, publish }
+        Self {
+            upstream,
+            followed: None,
+            requests: Vec::new(),
+            files: Vec::new(),
+            known,
+            lookups,
+            permits,
+            metrics,
+            publish,
+        }
     }
 
     /// Runs until there is no handle any more.
@@ -110,7 +133,8 @@ impl Task {
             self.known.expire(Instant::now());
         }
         self.files.retain(|file| file.is_of(&settings.sources));
-        self.followed = Some(Followed { settings, sources, published: applied, epoch });
+        self.followed =
+            Some(Followed { settings, sources, published: applied, epoch, count: self.metrics.endpoints() });
         let wanted: HashSet<Source> = self.wanted().map(|(source, _)| source.clone()).collect();
         self.known.retain(|source| wanted.contains(source));
     }
@@ -149,19 +173,21 @@ impl Task {
         let now = Instant::now();
         let mut known = std::mem::take(&mut self.known);
         for (source, servers) in self.wanted() {
-            if self.lookups.len() < MAX_LOOKUPS
-                && let Some(last) = known.begin(source, now)
-            {
-                self.lookups.push(look_up(source.clone(), servers.to_vec(), last).boxed_local());
+            if let Some(last) = known.begin(source, now) {
+                let (permits, lookup) = (Rc::clone(&self.permits), look_up(source.clone(), servers.to_vec(), last));
+                let lookup = async move {
+                    let _permit = permits.acquire().await;
+                    lookup.await
+                };
+                self.lookups.push(lookup.boxed_local());
             }
         }
         self.known = known;
     }
 
-    /// Time of the next look-up; none while as many run as may: the next to end makes room.
+    /// Time of the next look-up.
     fn next_due(&self) -> Option<Instant> {
-        let has_room = self.lookups.len() < MAX_LOOKUPS;
-        has_room.then(|| self.known.next_due(self.wanted().map(|(source, _)| source))).flatten()
+        self.known.next_due(self.wanted().map(|(source, _)| source))
     }
 
     /// Takes, counts and logs the result of a look-up.
@@ -172,14 +198,14 @@ impl Task {
         };
         let counter = if answer.is_some() { &self.metrics.resolved } else { &self.metrics.failed };
         counter.inc();
-        let name = source.name();
+        let (name, upstream) = (source.name(), &*self.upstream);
         match (self.known.record(source, answer, Instant::now()), error) {
             (Change::Addresses { added, removed }, _) => {
-                tracing::info!(name, ?added, ?removed, "the addresses of an upstream name have changed");
+                tracing::info!(upstream, name, ?added, ?removed, "the addresses of an upstream name have changed");
             }
-            (Change::Recovered, _) => tracing::info!(name, "an upstream name can be resolved again"),
+            (Change::Recovered, _) => tracing::info!(upstream, name, "an upstream name can be resolved again"),
             (Change::Failing, Some(error)) => {
-                tracing::warn!(name, %error, "cannot resolve an upstream name; its last known addresses stay in use, if it had any");
+                tracing::warn!(upstream, name, %error, "cannot resolve an upstream name; its last known addresses stay in use, if it had any");
             }
             (Change::None | Change::Failing, _) => {}
         }
@@ -207,10 +233,10 @@ impl Task {
         }
         let endpoints = self.known.endpoints(&followed.sources);
         let resolved = endpoints.iter().filter(|endpoint| endpoint.address != Address::Unresolved).count();
-        self.metrics.endpoints.set(i64::try_from(resolved).unwrap_or(i64::MAX));
+        followed.count.set(i64::try_from(resolved).unwrap_or(i64::MAX));
         if endpoints != followed.published {
             followed.published.clone_from(&endpoints);
-            (self.publish)(Discovered { epoch: followed.epoch, endpoints });
+            (self.publish)(Discovered { upstream: Arc::clone(&self.upstream), epoch: followed.epoch, endpoints });
         }
     }
 }

@@ -35,7 +35,7 @@ fn blocks(endpoints: &str, dns: &NameServer, more: &str) -> String {
 /// Waits until so many endpoints have an address.
 fn endpoints(gateway: &Gateway, count: u32) {
     until("the endpoints are discovered", || {
-        (gateway.metric("keygate_upstream_endpoints") == f64::from(count)).then_some(())
+        (gateway.metric("keygate_upstream_endpoints{upstream=\"default\"}") == f64::from(count)).then_some(())
     });
 }
 

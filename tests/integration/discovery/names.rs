@@ -34,7 +34,7 @@ fn removed_address_gets_no_more_requests_and_none_fails() {
     let mut client = Client::connect(gateway.address);
     eventually("the address is gone", || {
         assert_eq!(client.get("/", &key.text).status, 200);
-        gateway.metric("keygate_upstream_endpoints") == 1.0
+        gateway.metric("keygate_upstream_endpoints{upstream=\"default\"}") == 1.0
     });
     eventually("the workers know", || {
         let before = second.count();
@@ -51,16 +51,16 @@ fn name_that_does_not_resolve_is_not_fatal_and_keeps_its_last_addresses() {
     let key = gateway.key();
     let refused = Client::connect(gateway.address).get("/", &key.text);
     assert_eq!((refused.status, &*refused.code()), (503, "upstream_unavailable"));
-    assert!(gateway.metric("keygate_upstream_lookups_total{result=\"failed\"}") >= 1.0);
+    assert!(gateway.metric("keygate_upstream_lookups_total{result=\"failed\",upstream=\"default\"}") >= 1.0);
 
     dns.set("store.test", &["127.0.0.1"]);
     endpoints(&gateway, 1);
     eventually("requests are answered", || Client::connect(gateway.address).get("/", &key.text).status == 200);
 
     dns.remove("store.test");
-    let failed = gateway.metric("keygate_upstream_lookups_total{result=\"failed\"}");
+    let failed = gateway.metric("keygate_upstream_lookups_total{result=\"failed\",upstream=\"default\"}");
     eventually("the name is gone", || {
-        gateway.metric("keygate_upstream_lookups_total{result=\"failed\"}") > failed + 1.0
+        gateway.metric("keygate_upstream_lookups_total{result=\"failed\",upstream=\"default\"}") > failed + 1.0
     });
     request(&gateway, &key.text, 10);
     assert!(replica.count() > 10);

@@ -111,7 +111,7 @@ fn all_checks_fail_and_requests_still_go() {
     let gateway =
         with(&upstreams.each_ref().map(|upstream| upstream.address), "health: { path: /no, interval: 100ms }");
     let key = gateway.key().text;
-    eventually("the upstream is in panic", || gateway.metric("keygate_upstream_panic") == 1.0);
+    eventually("the upstream is in panic", || gateway.metric("keygate_upstream_panic{upstream=\"default\"}") == 1.0);
     assert_eq!(Client::connect(gateway.address).get("/", &key).status, 404);
 }
 
@@ -121,7 +121,10 @@ fn grpc_health_decides_who_takes_calls() {
     let health = "protocol: http2, health: { grpc: server, interval: 100ms, healthy: 1, unhealthy: 1 }";
     let gateway = with(&servers.each_ref().map(|server| server.address), health);
     let up = labelled("endpoint_up", servers[0].address);
-    let ok = format!("keygate_upstream_checks_total{{endpoint=\"{}\",result=\"ok\"}}", servers[0].address);
+    let ok = format!(
+        "keygate_upstream_checks_total{{endpoint=\"{}\",result=\"ok\",upstream=\"default\"}}",
+        servers[0].address
+    );
     eventually("a check passes", || gateway.metric(&ok) > 0.0);
     servers[0].is_serving.store(false, Ordering::SeqCst);
     eventually("it is not serving", || gateway.metric(&up) == 0.0);
@@ -218,8 +221,9 @@ fn operators_see_the_endpoints() {
     );
     assert!(item["connections"].as_u64() >= Some(1), "{item}");
     let table = upstreams(&[]);
-    assert!(table.starts_with("ENDPOINT") && table.contains("server_errors"), "{table}");
-    let histogram = format!("keygate_upstream_latency_seconds_count{{endpoint=\"{}\"}}", good.address);
+    assert!(table.starts_with("UPSTREAM") && table.contains("server_errors"), "{table}");
+    let histogram =
+        format!("keygate_upstream_latency_seconds_count{{endpoint=\"{}\",upstream=\"default\"}}", good.address);
     assert!(gateway.metric(&histogram) >= 1.0);
 }
 

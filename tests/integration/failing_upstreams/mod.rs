@@ -33,11 +33,13 @@ fn gateway(upstreams: &[&Upstream], blocks: &str) -> Gateway {
 }
 
 fn labelled(metric: &str, endpoint: SocketAddr) -> String {
-    format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\"}}")
+    format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\",upstream=\"default\"}}")
 }
 
 fn ejections(gateway: &Gateway, endpoint: SocketAddr, reason: &str) -> f64 {
-    gateway.metric(&format!("keygate_upstream_ejections_total{{endpoint=\"{endpoint}\",reason=\"{reason}\"}}"))
+    gateway.metric(&format!(
+        "keygate_upstream_ejections_total{{endpoint=\"{endpoint}\",reason=\"{reason}\",upstream=\"default\"}}"
+    ))
 }
 
 /// Listener that accepts nothing, and whose queue of connections is full: it answers no attempt to connect.
@@ -100,7 +102,10 @@ fn black_hole_delays_a_request_once() {
     let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
     let key = gateway.key().text;
     let up = labelled("endpoint_up", hole.address);
-    let tried = format!("keygate_upstream_requests_total{{endpoint=\"{}\",result=\"connect_failed\"}}", hole.address);
+    let tried = format!(
+        "keygate_upstream_requests_total{{endpoint=\"{}\",result=\"connect_failed\",upstream=\"default\"}}",
+        hole.address
+    );
     eventually("it is found out", || {
         assert_eq!(part_of(&traffic_of(gateway.address, &key, 4, 10), 200), 1.0, "requests go on to another endpoint");
         gateway.metric(&up) == 0.0
@@ -143,14 +148,14 @@ fn all_endpoints_fail_and_requests_still_go() {
     let mut client = Client::connect(gateway.address);
     eventually("the upstream is in panic", || {
         assert_eq!(client.get("/", &key).status, 500, "requests still go");
-        gateway.metric("keygate_upstream_panic") == 1.0
+        gateway.metric("keygate_upstream_panic{upstream=\"default\"}") == 1.0
     });
     let up = upstreams.iter().filter(|upstream| gateway.metric(&labelled("endpoint_up", upstream.address)) == 1.0);
     assert_eq!(up.count(), 2, "half of them are never ejected");
     is_broken.store(false, Ordering::Relaxed);
     eventually("the panic is over", || {
         assert!(matches!(client.get("/", &key).status, 200));
-        gateway.metric("keygate_upstream_panic") == 0.0
+        gateway.metric("keygate_upstream_panic{upstream=\"default\"}") == 0.0
     });
 }
 

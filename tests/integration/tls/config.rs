@@ -117,7 +117,7 @@ fn endpoint_tls_is_read_as_configured() {
     let dir = files();
     let read = |endpoints: &str, tls: &str| {
         let upstream = format!("  endpoints: [{endpoints}]\n  tls: {{ ca: ca.pem{tls} }}\n");
-        parse(dir.path(), PLAIN, &upstream).unwrap().upstream
+        parse(dir.path(), PLAIN, &upstream).unwrap().upstreams.remove(0).settings
     };
     let upstream = read("'https://store.test', 'https://[::1]:8443', 'http://plain.test'", "");
     let name = |number: usize| upstream.endpoints[number].tls.as_ref().map(|name| name.to_str().into_owned());
@@ -193,8 +193,8 @@ fn shipped_file_shows_the_defaults_of_tls() {
     let least = least.listen[0].tls.as_ref().unwrap();
     assert_eq!(shown_tls.minimum, least.minimum);
     assert_eq!(shown_tls.client_auth.as_ref().unwrap().required, least.client_auth.as_ref().unwrap().required);
-    assert!(shown_tls.ticket_key.is_some() && shown.upstream.tls.identity.is_some());
-    assert_eq!(shown.upstream.endpoints[0].tls.as_ref().unwrap().to_str(), "store.internal");
+    assert!(shown_tls.ticket_key.is_some() && shown.upstreams[0].settings.tls.identity.is_some());
+    assert_eq!(shown.upstreams[0].settings.endpoints[0].tls.as_ref().unwrap().to_str(), "store.internal");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn upstream_certified_by_another_authority_gets_nothing() {
         let gateway = gateway(upstream.address, &tls);
         let answer = answered(&gateway);
         assert!(is_unavailable(&answer), "{tls}: {answer:?}");
-        let up = format!("keygate_upstream_endpoint_up{{endpoint=\"{}\"}}", upstream.address);
+        let up = format!("keygate_upstream_endpoint_up{{endpoint=\"{}\",upstream=\"default\"}}", upstream.address);
         assert!(gateway.metric(&up) == 0.0);
     }
     assert!(upstream.received().is_empty());

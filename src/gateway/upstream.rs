@@ -1,0 +1,12 @@
+//! One worker's access to an upstream.
+
+use crate::forward::PassedFields;
+use crate::upstream::Pool;
+
+/// One worker's access to an upstream.
+pub struct Upstream {
+    /// Connections.
+    pub pool: Pool,
+    /// Claims of clients that reach the upstream.
+    pub passed_fields: PassedFields,
+}
