@@ -10,4 +10,4 @@ mod process_clock;
 pub mod rfc3339;
 
 pub use micros::{InvalidTime, Micros};
-pub use process_clock::{follow_wall, now, steady};
+pub use process_clock::{Reading, follow_wall, now, read, steady};

@@ -23,11 +23,25 @@ struct ProcessClock {
     discipline: Mutex<Discipline>,
 }
 
+/// One reading of the clock, for those who need the time and a point from which they measure a span.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The time, as [`now`] returns it.
+    pub time: Micros,
+    /// The monotonic clock at the same moment.
+    pub instant: Instant,
+}
+
 static CLOCK: OnceLock<ProcessClock> = OnceLock::new();
 
 /// Reads the clock. On one thread, a reading is never smaller than an earlier one.
 pub fn now() -> Micros {
-    clock().now()
+    clock().read().time
+}
+
+/// Reads the clock, as [`now`] does, and tells the moment also on the monotonic clock.
+pub fn read() -> Reading {
+    clock().read()
 }
 
 /// Reads the monotonic time: like [`now`], and never adjusted. For spans that a wall clock must not stretch.
@@ -75,27 +89,28 @@ impl ProcessClock {
         }
     }
 
-    fn now(&self) -> Micros {
+    fn read(&self) -> Reading {
         loop {
             let comparisons = self.comparisons.load(Ordering::Acquire);
             let offset = self.offset.load(Ordering::Acquire);
             if offset == SLEWING || comparisons % 2 == 1 {
-                return self.slewing_now();
+                return self.slewing_read();
             }
-            let monotonic = self.monotonic();
+            let instant = Instant::now();
             // With the offset of another moment, a reading could be smaller than an earlier one. The offset alone does not
             // tell: it may have been another one in between.
             if self.comparisons.load(Ordering::Acquire) == comparisons {
-                return Micros(monotonic.saturating_add_signed(offset));
+                return Reading { time: Micros(self.since_origin(instant).saturating_add_signed(offset)), instant };
             }
         }
     }
 
     /// A reading at half speed. The monotonic time is read under the lock, so that it belongs to the discipline.
     #[cold]
-    fn slewing_now(&self) -> Micros {
+    fn slewing_read(&self) -> Reading {
         let discipline = self.discipline();
-        Micros(discipline.at(self.monotonic()))
+        let instant = Instant::now();
+        Reading { time: Micros(discipline.at(self.since_origin(instant))), instant }
     }
 
     /// Compares the clock with a reading of the wall clock.
@@ -112,7 +127,12 @@ impl ProcessClock {
 
     /// Microseconds since the origin.
     fn monotonic(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.since_origin(Instant::now())
+    }
+
+    /// Microseconds from the origin to a moment.
+    fn since_origin(&self, instant: Instant) -> u64 {
+        u64::try_from(instant.saturating_duration_since(self.origin).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// The lock cannot be poisoned half-way: its holders only assign.
@@ -142,9 +162,9 @@ mod tests {
     fn threads_never_read_an_earlier_time_while_the_wall_clock_jumps() {
         let clock = ProcessClock::new(Micros::wall());
         let reads = |_| {
-            let mut last = clock.now();
+            let mut last = clock.read().time;
             for _ in 0..50_000 {
-                let next = clock.now();
+                let next = clock.read().time;
                 assert!(next >= last, "{last} before {next}");
                 last = next;
             }

@@ -43,7 +43,7 @@ mod catch_panic;
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -185,8 +185,9 @@ impl Gateway {
             Ok(admitted) => admitted,
             Err(refused) => return refused,
         };
-        self.metrics.overhead.observe(arrival.seconds());
-        let received = self.upstreams[route.upstream].pool.send(request, self.idle_limit(&exchange)).await;
+        let now = Instant::now();
+        self.metrics.overhead.observe(arrival.seconds_until(now));
+        let received = self.upstreams[route.upstream].pool.send(request, self.idle_limit(&exchange), now).await;
         let response = match self.rewrite_response(received, &exchange, arrival.origin) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),

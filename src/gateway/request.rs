@@ -2,19 +2,20 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, Version};
 use uuid::fmt::Hyphenated;
-use uuid::{Timestamp, Uuid};
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
 use crate::admission::Route;
 use crate::audit::Use;
-use crate::clock::{self, Micros};
+use crate::clock::{self, Micros, Reading};
 use crate::forward::{Client, ResponseOrigin};
 use crate::head_fields::FieldSet;
 use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
@@ -28,6 +29,8 @@ pub(super) struct Arrival {
     pub(super) id_header: HeaderValue,
     /// Time of arrival.
     pub(super) time: Micros,
+    /// The same on the monotonic clock, from which spans are measured.
+    begun: Instant,
     pub(super) connection: Rc<Connection>,
     /// Handle of the exchange on its connection.
     pub(super) downstream: ExchangeHandle,
@@ -47,13 +50,15 @@ pub(super) struct Arrival {
 
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
-        let id = Uuid::new_v7(Timestamp::now(&gateway.ids));
+        let Reading { time, instant: begun } = clock::read();
+        let id = id_at(time, &gateway.ids);
         let downstream = connection.exchange();
         let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
         Self {
             id,
             id_header: id_header(id),
-            time: clock::now(),
+            time,
+            begun,
             downstream,
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
@@ -71,11 +76,9 @@ impl Arrival {
         response
     }
 
-    /// Seconds since the arrival.
-    pub(super) fn seconds(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
-        let micros = clock::now().since(self.time) as f64;
-        micros / 1e6
+    /// Seconds from the arrival to `now`.
+    pub(super) fn seconds_until(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.begun).as_secs_f64()
     }
 
     /// Action in the audit record: the route's name, else `METHOD /path`.
@@ -116,6 +119,12 @@ impl Arrival {
     pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
         if self.is_head { 0 } else { response.body().len() as u64 }
     }
+}
+
+/// Id of a request that arrives at this time: the clock is read once for both.
+fn id_at(time: Micros, ids: &ContextV7) -> Uuid {
+    let nanos = u32::try_from(time.0 % 1_000_000).expect("less than a second") * 1000;
+    Uuid::new_v7(Timestamp::from_unix(ids, time.0 / 1_000_000, nanos))
 }
 
 /// Value of `X-Request-Id`: its bytes and the count of its clones, which go to the upstream and to the client, are one

@@ -51,9 +51,9 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Deadlines of an exchange that begins now. A long-lived one only has a time in which something must come.
-    pub(super) fn from_now(timeouts: &Timeouts, long_lived: Option<Duration>) -> Self {
-        let sent = Instant::now();
+    /// Deadlines of an exchange that begins when its request is `sent`. A long-lived one only has a time in which something
+    /// must come.
+    pub(super) fn new(timeouts: &Timeouts, long_lived: Option<Duration>, sent: Instant) -> Self {
         match long_lived {
             Some(idle) => Self { sent, end: None, response: idle, idle },
             None => Self {
@@ -76,8 +76,8 @@ impl Deadlines {
     }
 
     /// Returns whether the deadline of the exchange as a whole has passed.
-    pub(super) fn has_ended(&self) -> bool {
-        self.end.is_some_and(|end| Instant::now() >= end)
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now >= end)
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn wait_for_head<T>(
                 return Poll::Ready(Ok(sent));
             }
             ready!(timer.poll(cx, deadlines.earlier(due)));
-            if deadlines.has_ended() {
+            if deadlines.has_ended(Instant::now()) {
                 return Poll::Ready(Err(TimeoutKind::Exchange));
             }
             if upload.received_bytes() == uploaded {

@@ -51,7 +51,7 @@ impl Pool {
             return Err(addressed);
         }
         let idle = self.idle_connections(addressed.in_flight.index());
-        let Some(connection) = idle.borrow_mut().pop() else { return Err(addressed) };
+        let Some(connection) = idle.borrow_mut().pop(addressed.deadlines.sent) else { return Err(addressed) };
         let AddressedRequest { request, in_flight, deadlines } = addressed;
         // The library takes the request: a retry makes it again from the head that was written.
         let keeps_head = replay_body::is_repeatable(&request);

@@ -44,11 +44,11 @@ pub(super) struct IdleConnections {
 
 impl IdleConnections {
     /// Keeps a connection, unless there are enough, or its lifetime is over.
-    pub(super) fn push(&mut self, connection: Box<Connection>) {
+    pub(super) fn push(&mut self, connection: Box<Connection>, now: Instant) {
         self.begin_turn(connection.turn());
         connection.lifetime.count_request();
         if !self.is_closed && connection.lifetime.goes_on() && self.polled.len() + self.fresh.len() < MAX_IDLE {
-            self.fresh.push((connection, Instant::now()));
+            self.fresh.push((connection, now));
         }
     }
 
@@ -58,12 +58,12 @@ impl IdleConnections {
     }
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
-    pub(super) fn pop(&mut self) -> Option<Box<Connection>> {
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Box<Connection>> {
         if let Some((connection, _)) = self.fresh.last() {
             self.begin_turn(connection.turn());
         }
         while let Some((connection, since)) = self.polled.pop() {
-            if since.elapsed() >= MAX_AGE {
+            if now.saturating_duration_since(since) >= MAX_AGE {
                 // The connections below it in the stack are older still.
                 self.polled.clear();
             } else if connection.is_clean(true) {
@@ -119,7 +119,7 @@ mod tests {
 
     async fn idle() -> (IdleConnections, TcpStream) {
         let (mut idle, (connection, peer)) = (IdleConnections::default(), connection().await);
-        idle.push(connection);
+        idle.push(connection, Instant::now());
         (idle, peer)
     }
 
@@ -132,11 +132,11 @@ mod tests {
     fn silent_connection_is_used_again() {
         run(async || {
             let (mut idle, _peer) = idle().await;
-            let connection = idle.pop().expect("fresh");
-            assert!(idle.pop().is_none(), "it was taken");
-            idle.push(connection);
+            let connection = idle.pop(Instant::now()).expect("fresh");
+            assert!(idle.pop(Instant::now()).is_none(), "it was taken");
+            idle.push(connection, Instant::now());
             next_turn().await;
-            assert!(idle.pop().is_some(), "polled");
+            assert!(idle.pop(Instant::now()).is_some(), "polled");
         });
     }
 
@@ -145,10 +145,10 @@ mod tests {
         run(async || {
             let (mut bytes, mut peer) = idle().await;
             peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-            assert!(bytes.pop().is_none());
+            assert!(bytes.pop(Instant::now()).is_none());
             let (mut end, peer) = idle().await;
             peer.shutdown(Shutdown::Write).unwrap();
-            assert!(end.pop().is_none());
+            assert!(end.pop(Instant::now()).is_none());
         });
     }
 
@@ -161,8 +161,8 @@ mod tests {
             writer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
             closer.shutdown(Shutdown::Write).unwrap();
             next_turn().await;
-            assert!(bytes.pop().is_none());
-            assert!(end.pop().is_none());
+            assert!(bytes.pop(Instant::now()).is_none());
+            assert!(end.pop(Instant::now()).is_none());
         });
     }
 
@@ -182,7 +182,7 @@ mod tests {
                     peer
                 });
                 tokio::io::AsyncReadExt::read_u8(&mut other).await.unwrap();
-                assert!(idle.pop().is_none());
+                assert!(idle.pop(Instant::now()).is_none());
                 drop(sent.join().unwrap());
             }
         });
@@ -194,11 +194,11 @@ mod tests {
             let ((first, _peer), (second, _other)) = (connection().await, connection().await);
             let first_state = Rc::as_ptr(&first.state);
             let mut idle = IdleConnections::default();
-            idle.push(first);
+            idle.push(first, Instant::now());
             next_turn().await;
-            idle.push(second);
-            assert_eq!(Rc::as_ptr(&idle.pop().unwrap().state), first_state);
-            assert!(idle.pop().is_some(), "the fresh one is used when there is no other");
+            idle.push(second, Instant::now());
+            assert_eq!(Rc::as_ptr(&idle.pop(Instant::now()).unwrap().state), first_state);
+            assert!(idle.pop(Instant::now()).is_some(), "the fresh one is used when there is no other");
         });
     }
 
@@ -207,10 +207,10 @@ mod tests {
         run(async || {
             let lifetimes = Lifetimes { max_age: None, max_requests: Some(2) };
             let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, IdleConnections::default());
-            idle.push(connection);
-            let again = idle.pop().expect("one request");
-            idle.push(again);
-            assert!(idle.pop().is_none(), "two requests");
+            idle.push(connection, Instant::now());
+            let again = idle.pop(Instant::now()).expect("one request");
+            idle.push(again, Instant::now());
+            assert!(idle.pop(Instant::now()).is_none(), "two requests");
         });
     }
 
@@ -220,9 +220,9 @@ mod tests {
             let (mut idle, _peer) = idle().await;
             let (connection, _other) = connection().await;
             idle.close();
-            assert!(idle.pop().is_none());
-            idle.push(connection);
-            assert!(idle.pop().is_none());
+            assert!(idle.pop(Instant::now()).is_none());
+            idle.push(connection, Instant::now());
+            assert!(idle.pop(Instant::now()).is_none());
         });
     }
 }

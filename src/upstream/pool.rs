@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::Either;
 use http::header::HOST;
@@ -135,7 +135,7 @@ impl Pool {
     /// whole: the time in which something must come.
     ///
     /// A request for which there is a pooled connection is on its way when this returns, and its future is small. All
-    /// that is rare is boxed behind it: connecting, and sending again.
+    /// that is rare is boxed behind it: connecting, and sending again. `now` is the time of the call.
     ///
     /// # Errors
     /// [`SendError`] when there is no response head.
@@ -143,11 +143,12 @@ impl Pool {
         &self,
         request: Request<RequestBody>,
         long_lived: Option<Duration>,
+        now: Instant,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
         let options = SendOptions { upload: request.body().upload(), long_lived };
         let request = Box::new(request.map(OutgoingBody::new));
         let endpoint = self.0.endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
-        match self.send_pooled(self.address(request, endpoint, &options)) {
+        match self.send_pooled(self.address(request, endpoint, &options, now.into())) {
             Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
             Err(unsent) => Either::Right(Box::pin(self.send_anew(unsent, options))),
         }
@@ -159,10 +160,11 @@ impl Pool {
         mut request: Box<Request<OutgoingBody>>,
         endpoint: usize,
         options: &SendOptions,
+        now: tokio::time::Instant,
     ) -> AddressedRequest {
         let in_flight = self.0.endpoints.enter(endpoint);
         request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
-        AddressedRequest { request, in_flight, deadlines: Deadlines::from_now(&self.0.timeouts, options.long_lived) }
+        AddressedRequest { request, in_flight, deadlines: Deadlines::new(&self.0.timeouts, options.long_lived, now) }
     }
 
     /// Sends a request to its endpoint, or, while nothing was sent, to the others.
@@ -186,7 +188,7 @@ impl Pool {
                 }
             };
             let Some(endpoint) = self.0.endpoints.choose(&self.0.balancer, request.headers(), &tried) else { break };
-            addressed = self.address(request, endpoint, &options);
+            addressed = self.address(request, endpoint, &options, tokio::time::Instant::now());
         }
         // An endpoint that refuses connections is known to be down; one that does not answer may only be slow.
         Err(if timed_out { SendError::TimedOut(TimeoutKind::Connection) } else { SendError::Unavailable })

@@ -96,14 +96,14 @@ impl ConnectionGuard {
         Some(Tunnel::new(ahead, state.stream(), self.in_flight))
     }
 
-    /// Gives the connection back after a whole response.
-    fn release(self) {
+    /// Gives the connection back after a whole response, which has ended now.
+    fn release(self, now: Instant) {
         self.succeed();
         match self.carrier {
             // The library is ready for the next request only when this request's body has gone whole, too.
             Carrier::Http1 { connection, idle } if self.reusable && connection.sender.is_ready() => {
                 connection.state.end_exchange();
-                idle.borrow_mut().push(connection);
+                idle.borrow_mut().push(connection, now);
             }
             Carrier::Http1 { .. } | Carrier::Http2 { .. } => {}
         }
@@ -122,7 +122,9 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(super) fn new(body: Incoming, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
         let mut this = Self { body, guard: Some(guard), deadlines, due: None };
-        this.release_at_end();
+        if this.body.is_end_stream() {
+            this.release(Instant::now());
+        }
         this
     }
 
@@ -136,25 +138,19 @@ impl ResponseBody {
         self.guard.take()?.into_tunnel().await
     }
 
-    fn release_at_end(&mut self) {
-        if self.body.is_end_stream() {
-            self.release();
-        }
-    }
-
-    fn release(&mut self) {
+    fn release(&mut self, now: Instant) {
         if let Some(guard) = self.guard.take() {
-            guard.release();
+            guard.release(now);
         }
     }
 
     /// Releases the connection behind trailers, which may say that the exchange has failed.
-    fn release_behind(&mut self, trailers: &Frame<Bytes>) {
+    fn release_behind(&mut self, trailers: &Frame<Bytes>, now: Instant) {
         let failure = trailers.trailers_ref().and_then(Failure::of_grpc);
         if let (Some(guard), Some(failure)) = (&mut self.guard, failure) {
             guard.record_failure(failure);
         }
-        self.release();
+        self.release(now);
     }
 
     /// Passes on a frame, or the end, unless the exchange has taken too long as a whole.
@@ -163,15 +159,17 @@ impl ResponseBody {
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
     ) -> Option<Result<Frame<Bytes>, ResponseError>> {
         self.due = None;
-        if frame.is_some() && self.deadlines.has_ended() {
+        let now = Instant::now();
+        if frame.is_some() && self.deadlines.has_ended(now) {
             return Some(Err(self.time_out(TimeoutKind::Exchange)));
         }
         match &frame {
             Some(Err(error)) => self.record_broken(error),
             // Trailers are the last frame (RFC 9110, section 6.5): nothing is polled after them.
-            Some(Ok(frame)) if frame.is_trailers() => self.release_behind(frame),
-            Some(Ok(_)) => self.release_at_end(),
-            None => self.release(),
+            Some(Ok(frame)) if frame.is_trailers() => self.release_behind(frame, now),
+            Some(Ok(_)) if self.body.is_end_stream() => self.release(now),
+            Some(Ok(_)) => {}
+            None => self.release(now),
         }
         frame.map(|frame| frame.map_err(ResponseError::Broken))
     }
@@ -179,7 +177,7 @@ impl ResponseBody {
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutKind> {
         let due = *self.due.get_or_insert_with(|| self.deadlines.earlier(Instant::now() + self.deadlines.idle));
         match &mut self.guard {
-            Some(guard) => guard.timer().poll(cx, due).map(|()| match self.deadlines.has_ended() {
+            Some(guard) => guard.timer().poll(cx, due).map(|()| match self.deadlines.has_ended(Instant::now()) {
                 true => TimeoutKind::Exchange,
                 false => TimeoutKind::Body,
             }),

@@ -2,6 +2,8 @@
 //!
 //! - Each frame has about 1 MiB of whole lines, packed ([`pack`]) and compressed by itself: a line in the middle costs
 //!   reading one frame. Offsets of lines stay what they were.
+//! - To zstd, a frame is three in succession: what is random among the packed lines is one by itself, which costs no attempt
+//!   to compress it. Older files have one. Readers see no difference.
 //! - The table is that of zstd's seekable format, with the lengths of the lines before packing. Each frame has a checksum.
 
 use std::fs::File;
@@ -11,7 +13,8 @@ use std::path::Path;
 
 use zstd::bulk::Compressor;
 
-use super::{line, pack};
+use super::line;
+use super::pack::{self, Packed};
 
 /// Bytes of lines in a frame. Keys repeat within as many uses; reading it takes a millisecond or two.
 const FRAME: usize = 1 << 20;
@@ -137,8 +140,7 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
 /// Compresses the lines of a segment into a new file, and returns the number of lines. `proceed` is asked before each frame;
 /// `None` when it said no.
 pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> bool) -> io::Result<Option<u64>> {
-    let mut compressor = Compressor::new(LEVEL)?;
-    compressor.include_checksum(true)?;
+    let mut compressor = FrameCompressor::new()?;
     let (mut lines, mut table, mut count) = (Vec::new(), Vec::new(), 0);
     while fill(plain, &mut lines)? {
         if !proceed() {
@@ -157,6 +159,32 @@ pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> 
     }
     file.write_all(&encode_table(&table)?)?;
     Ok(Some(count))
+}
+
+/// Compressor of packed lines.
+struct FrameCompressor {
+    compressor: Compressor<'static>,
+    of_random: Compressor<'static>,
+}
+
+impl FrameCompressor {
+    fn new() -> io::Result<Self> {
+        let new = |level| {
+            let mut compressor = Compressor::new(level)?;
+            compressor.include_checksum(true)?;
+            io::Result::Ok(compressor)
+        };
+        // The lowest level looks for nothing.
+        Ok(Self { compressor: new(LEVEL)?, of_random: new(*zstd::compression_level_range().start())? })
+    }
+
+    fn compress(&mut self, packed: &Packed) -> io::Result<Vec<u8>> {
+        let Packed { bytes, random } = packed;
+        let mut frame = self.compressor.compress(&bytes[..random.start])?;
+        frame.extend(self.of_random.compress(&bytes[random.clone()])?);
+        frame.extend(self.compressor.compress(&bytes[random.end..])?);
+        Ok(frame)
+    }
 }
 
 /// Reads on until there are as many bytes as a frame has. Returns false when there are none.

@@ -239,11 +239,11 @@ impl ActiveSegment {
         self.reserve(settings, false, 4096)
     }
 
-    /// True when this segment is to be closed once `more` further bytes are in it.
-    pub(crate) fn is_rotation_due(&self, settings: &Settings, more: u64) -> bool {
-        let old = || clock::now() >= self.created.after(settings.segment_age);
+    /// True when this segment is to be closed at the time `now`, once `more` further bytes are in it.
+    pub(crate) fn is_rotation_due(&self, settings: &Settings, more: u64, now: Micros) -> bool {
         (self.has_events || more > 0)
-            && (self.length - self.header_length + more >= settings.segment_size || old())
+            && (self.length - self.header_length + more >= settings.segment_size
+                || now >= self.created.after(settings.segment_age))
             && self.rotation_retry.is_none_or(|retry_at| Instant::now() >= retry_at)
     }
 }

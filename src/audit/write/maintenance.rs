@@ -82,7 +82,9 @@ fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::R
         segment.probe_space(&writer.settings)?;
         writer.clear_write_failure();
     }
-    if segment.is_rotation_due(&writer.settings, 0) {
+    let now = clock::now();
+    writer.lock_pending().advance(now);
+    if segment.is_rotation_due(&writer.settings, 0, now) {
         writer.flush(segment)?;
     }
     Ok(())

@@ -9,6 +9,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
@@ -71,6 +72,8 @@ pub(crate) struct PendingLines {
     pub(crate) ended: Vec<Uuid>,
     /// The first segment that retention has not removed.
     pub(crate) first_segment: u64,
+    /// Time of the last event, or of the last look of the maintenance: by it, segments grow old.
+    pub(crate) time: Micros,
     completion: Arc<BatchCompletion>,
     /// Lines of changes by management, numbered 0: they get their numbers when they are taken, so that they can be written
     /// while the lines before them have no room.
@@ -101,6 +104,7 @@ impl PendingLines {
             open,
             ended: Vec::new(),
             first_segment: 1,
+            time: Micros(0),
             completion: Arc::default(),
             changes: Vec::new(),
             change_count: 0,
@@ -133,6 +137,7 @@ impl PendingLines {
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
     pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segment;
+        self.advance(open.time);
         self.index(IndexedEvent::Use(IndexedUse::from_open(&open)));
         let completion = self.append_line(line)?;
         self.open.insert(open.id.as_u128(), OpenUse { segment, ..open });
@@ -148,6 +153,7 @@ impl PendingLines {
 
     /// Appends a use that ended where it began; `None` when the journal takes no lines.
     pub(crate) fn append_record(&mut self, line: &impl Line, indexed: IndexedUse) -> Option<Arc<BatchCompletion>> {
+        self.advance(indexed.time);
         self.index(IndexedEvent::Use(indexed));
         self.append_line(line)
     }
@@ -169,7 +175,8 @@ impl PendingLines {
         if self.lines.len() > MAX_KEPT_OUTCOMES {
             return false;
         }
-        if self.end_use(outcome.id) {
+        if let Some(ended) = self.end_use(outcome.id) {
+            self.advance(ended.time.after(Duration::from_micros(outcome.duration_us.unwrap_or(0))));
             self.index(IndexedEvent::Outcome(outcome.id.as_u128()));
             self.push(outcome);
         }
@@ -183,13 +190,18 @@ impl PendingLines {
         }
     }
 
-    /// Ends a use. Returns false when it is not open.
-    fn end_use(&mut self, id: Uuid) -> bool {
-        let ended = self.open.remove(&id.as_u128());
-        if ended.is_some_and(|ended| ended.listed_by > 0) {
+    /// Notes that it is this time, or later.
+    pub(crate) fn advance(&mut self, time: Micros) {
+        self.time = self.time.max(time);
+    }
+
+    /// Ends a use, and returns it; `None` when it is not open.
+    fn end_use(&mut self, id: Uuid) -> Option<OpenUse> {
+        let ended = self.open.remove(&id.as_u128())?;
+        if ended.listed_by > 0 {
             self.ended.push(id);
         }
-        ended.is_some()
+        Some(ended)
     }
 
     /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it is no

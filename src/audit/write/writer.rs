@@ -169,7 +169,8 @@ impl JournalWriter {
         let mut pending = self.lock_pending();
         let running = pending.status == JournalStatus::Running;
         // A batch with a header begins a segment itself, and is not followed by another header.
-        let due = running && !pending.has_header() && segment.is_rotation_due(&self.settings, pending.size());
+        let due =
+            running && !pending.has_header() && segment.is_rotation_due(&self.settings, pending.size(), pending.time);
         if due && !segment.has_next() {
             return NextBatch::NeedsSegment;
         }

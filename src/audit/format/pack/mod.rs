@@ -9,6 +9,7 @@
 //! - What is packed together is unpacked together: nothing refers to lines before.
 
 mod numbers;
+mod fields;
 mod packer;
 mod unpacker;
 
@@ -16,7 +17,16 @@ pub(crate) use numbers::{Input, put};
 pub(crate) use packer::pack;
 pub(crate) use unpacker::unpack;
 
+use std::ops::Range;
+
 use super::frame;
+
+/// Packed lines.
+pub(crate) struct Packed {
+    pub(crate) bytes: Vec<u8>,
+    /// The part that is random, and which nothing compresses.
+    pub(crate) random: Range<usize>,
+}
 
 /// A kind of lines: an id, numbers, texts, and numbers again. Each of them is a column.
 struct Layout {
@@ -147,19 +157,19 @@ mod tests {
     proptest! {
         #[test]
         fn lines_are_unpacked_as_they_were(lines in lines()) {
-            prop_assert_eq!(unpack(&pack(&lines), lines.len()).expect("it was packed"), lines);
+            prop_assert_eq!(unpack(&pack(&lines).bytes, lines.len()).expect("it was packed"), lines);
         }
 
         #[test]
         fn bytes_of_any_kind_are_unpacked_as_they_were(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(unpack(&pack(&bytes), bytes.len()).expect("it was packed"), bytes);
+            prop_assert_eq!(unpack(&pack(&bytes).bytes, bytes.len()).expect("it was packed"), bytes);
         }
 
         #[test]
         fn other_bytes_are_refused_or_become_other_lines(
             lines in lines(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
         ) {
-            let mut packed = pack(&lines);
+            let mut packed = pack(&lines).bytes;
             *at.get_mut(&mut packed) = byte;
             unpack(&packed, lines.len());
         }
@@ -186,8 +196,30 @@ mod tests {
                 lines.extend_from_slice(body.as_bytes());
                 frame::finish_compact(&mut lines, start, first.saturating_add(i as u64));
             }
-            assert_eq!(unpack(&pack(&lines), lines.len()).as_ref(), Some(&lines));
+            assert_eq!(unpack(&pack(&lines).bytes, lines.len()).as_ref(), Some(&lines));
         }
+    }
+
+    #[test]
+    fn lines_as_they_are_written_are_packed() {
+        let id = id_text::encode(0x0190_0000_0000_7000_8000_0000_0000_0000).to_vec();
+        let id = String::from_utf8(id).expect("it is ASCII");
+        let (mut lines, mut n) = (Vec::new(), 9);
+        for use_number in 99..120 {
+            for body in [
+                format!("u\t{id}\t{use_number}\t7\t\tk\tk{use_number}\tu\to\t::1\tcurl\tlist\tGET\t/a"),
+                format!("o\t{id}\tcompleted\t200\t1234567\t0\t947"),
+            ] {
+                let start = lines.len();
+                lines.extend_from_slice(body.as_bytes());
+                frame::finish_compact(&mut lines, start, n);
+                n += 1;
+            }
+        }
+        let packed = pack(&lines).bytes;
+        let mut streams = Input(&packed);
+        assert_eq!(streams.number(), Some(9));
+        assert_eq!(streams.text(), Some([0, 2].repeat(21).as_slice()), "the kinds of the lines");
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl PendingLines {
 
     /// Appends the outcome of a change by management. Returns whether it was appended: the change may not be open.
     pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
-        let appended = self.status == JournalStatus::Running && self.end_use(outcome.id);
+        let appended = self.status == JournalStatus::Running && self.end_use(outcome.id).is_some();
         if appended {
             self.push_change(outcome);
         }
