@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test strict lint doc deny dist bench peers cost bench-peers cost-check cost-baseline fuzz screenshots check
+.PHONY: setup test strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check
 
 setup:
 	@sh deploy/setup.sh
@@ -40,12 +40,17 @@ bench:
 peers:
 	@sh deploy/setup.sh peers
 
+# The smallest proxy on Pingora, a workspace of its own, which takes minutes to build.
+pingora:
+	@cargo build --locked --release --manifest-path benches/peers/pingora/Cargo.toml --target-dir target/peers || \
+	  echo "The proxy on Pingora cannot be built: the scenarios with Redis leave it out." >&2
+
 # Counts instructions, system calls, allocations and bytes for each request, of the gateway and its peers.
 cost: peers
 	cargo bench --locked --bench cost
 
 # CPU time of a request to that of the peers, in several scenarios; text, JSON and a plot, in benches/figures.
-bench-peers: peers
+bench-peers: peers pingora
 	cargo bench --locked --bench end_to_end -- --out $(CURDIR)/benches/figures
 
 # The build that is counted is one of its own, for which only this crate is compiled again: optimized, with the libraries of

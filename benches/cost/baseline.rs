@@ -76,7 +76,7 @@ fn count() -> Baseline {
 /// The figures of the file, in its order.
 fn count_once(job: &Job) -> [f64; 4] {
     let proxy = Proxy::start(Peer::Keygate, job, &Setup::default());
-    let [one, many] = strace::count_both(&proxy, &job.keys[0], REQUESTS).map(|calls| calls.total());
+    let [one, many] = strace::count_both(&proxy, job, &Setup::default(), REQUESTS).map(|calls| calls.total());
     drop(proxy);
     let instructions = callgrind::count(Peer::Keygate, job, &Setup::default(), REQUESTS);
     let is_worker = |name: &str| name.starts_with("worker");

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::load;
 use crate::peers::job::Job;
 use crate::peers::{Peer, Proxy, Setup};
 
@@ -18,6 +17,8 @@ pub(crate) struct Instructions {
     /// Own instructions of the functions of a module, the largest first. An inlined function counts where it was
     /// inlined.
     pub(crate) modules: Vec<(String, f64)>,
+    /// The same of each function.
+    pub(crate) functions: Vec<(String, f64)>,
     /// Calls of the C library's allocator.
     pub(crate) allocations: f64,
 }
@@ -31,8 +32,8 @@ impl Instructions {
 /// Costs of one thread.
 #[derive(Default)]
 struct Profile {
-    /// Own instructions of the functions of each module.
-    own: BTreeMap<String, u64>,
+    /// Own instructions of each function, with its module.
+    own: BTreeMap<(String, String), u64>,
     allocations: u64,
 }
 
@@ -41,24 +42,31 @@ pub(crate) fn count(peer: Peer, job: &Job, setup: &Setup<'_>, requests: usize) -
     let directory = tempfile::tempdir().unwrap();
     let wrapper = command(directory.path());
     let proxy = Proxy::start(peer, job, &Setup { wrapper: &wrapper, ..*setup });
-    load::run(proxy.address, &job.keys[0], requests / 2);
+    crate::run_load(&proxy, job, setup, 1, requests / 2);
     control(&proxy, "--zero");
-    load::run(proxy.address, &job.keys[0], requests);
+    crate::run_load(&proxy, job, setup, 1, requests);
     control(&proxy, "--dump=requests");
-    let (mut threads, mut modules, mut allocations) = (Vec::new(), BTreeMap::new(), 0);
-    for (number, name) in thread_names(proxy.id()).into_iter().enumerate() {
+    let (mut threads, mut allocations) = (Vec::new(), 0);
+    let (mut modules, mut functions) = (BTreeMap::new(), BTreeMap::new());
+    for (number, (_, name)) in thread_names(proxy.id()).into_iter().enumerate() {
         // The first dump of the thread.
         let path = directory.path().join(format!("out.1-{:02}", number + 1));
         let profile = std::fs::read_to_string(&path).map_or_else(|_| Profile::default(), |text| Profile::read(&text));
         threads.push((name, per_request(profile.own.values().sum(), requests)));
         allocations += profile.allocations;
-        for (module, cost) in profile.own {
+        for ((module, function), cost) in profile.own {
             *modules.entry(module).or_insert(0) += cost;
+            *functions.entry(function).or_insert(0) += cost;
         }
     }
-    let mut modules: Vec<_> = modules.into_iter().map(|(module, cost)| (module, per_request(cost, requests))).collect();
-    modules.sort_by(|left, right| right.1.total_cmp(&left.1));
-    Instructions { threads, modules, allocations: per_request(allocations, requests) }
+    let [modules, functions] = [modules, functions].map(|costs| largest_first(costs, requests));
+    Instructions { threads, modules, functions, allocations: per_request(allocations, requests) }
+}
+
+fn largest_first(costs: BTreeMap<String, u64>, requests: usize) -> Vec<(String, f64)> {
+    let mut costs: Vec<_> = costs.into_iter().map(|(name, cost)| (name, per_request(cost, requests))).collect();
+    costs.sort_by(|left, right| right.1.total_cmp(&left.1));
+    costs
 }
 
 /// Command that runs a program under callgrind, which writes its files into `directory`.
@@ -74,8 +82,8 @@ fn control(proxy: &Proxy, what: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Names of the threads of a process, in the order in which they began.
-fn thread_names(process: u32) -> Vec<String> {
+/// Numbers and names of the threads of a process, in the order in which they began.
+pub(crate) fn thread_names(process: u32) -> Vec<(u32, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let mut tasks: Vec<(u32, String)> = tasks
         .map(|task| {
@@ -85,7 +93,7 @@ fn thread_names(process: u32) -> Vec<String> {
         })
         .collect();
     tasks.sort();
-    tasks.into_iter().map(|(_, name)| name).collect()
+    tasks
 }
 
 impl Profile {
@@ -120,7 +128,7 @@ impl Profile {
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
                 let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
                 if !std::mem::take(&mut is_call) {
-                    *profile.own.entry(module(&current, &object)).or_insert(0) += cost;
+                    *profile.own.entry((module(&current, &object), current.clone())).or_insert(0) += cost;
                 }
             }
         }

@@ -10,6 +10,8 @@
 //! - `--json`: figures for programs;
 //! - `--only NAME`: only the peers whose name begins so;
 //! - `--redis`: counts with the rate in a Redis, instructions and system calls only;
+//! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
+//! - `--functions`: also the functions with the most instructions;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with `--write`, writes the file.
 //!
 //! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another build
@@ -35,8 +37,9 @@ mod space;
 mod strace;
 
 use callgrind::Instructions;
+use load::{Load, Protocol, Shape};
 use peers::job::Job;
-use peers::{Peer, Proxy, Setup};
+use peers::{Frontend, Peer, Proxy, Setup};
 use space::Space;
 use strace::SystemCalls;
 use support::ports;
@@ -50,7 +53,12 @@ const CONNECTIONS: usize = 64;
 const PEERS: [Peer; 5] = [Peer::Keygate, Peer::Haproxy, Peer::NginxLua, Peer::Hyper, Peer::Direct];
 
 /// The same with the rate in a Redis.
-const PEERS_ON_REDIS: [Peer; 3] = [Peer::Keygate, Peer::NginxLua, Peer::Hyper];
+const PEERS_ON_REDIS: [Peer; 4] = [Peer::Keygate, Peer::Pingora, Peer::NginxLua, Peer::Hyper];
+
+/// The same over TLS and HTTP/2.
+const PEERS_OF_FRONTENDS: [Peer; 4] = [Peer::Keygate, Peer::Hyper, Peer::Haproxy, Peer::NginxPure];
+/// Requests in flight on each connection with HTTP/2.
+const STREAMS: usize = 8;
 
 /// Size of the measurement.
 struct Size {
@@ -92,10 +100,20 @@ fn main() {
         job.write_to_redis(server.port());
         server
     });
-    let setup = Setup { redis: redis.as_ref().map(Redis::port), ..Setup::default() };
+    let frontend = match () {
+        () if has("--tls") => Frontend::Tls,
+        () if has("--http2") => Frontend::Http2,
+        () => Frontend::Plain,
+    };
+    let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, ..Setup::default() };
+    let is_usual = redis.is_none() && frontend == Frontend::Plain;
+    let peers = match frontend {
+        Frontend::Plain if redis.is_none() => &PEERS[..],
+        Frontend::Plain => &PEERS_ON_REDIS,
+        Frontend::Tls | Frontend::Http2 => &PEERS_OF_FRONTENDS,
+    };
     let mut costs = Vec::new();
-    for peer in if redis.is_some() { &PEERS_ON_REDIS[..] } else { &PEERS } {
-        let peer = *peer;
+    for peer in peers.iter().copied() {
         if only.is_some_and(|only| !peer.name().starts_with(only.as_str())) {
             continue;
         }
@@ -104,15 +122,14 @@ fn main() {
             continue;
         }
         peers::check::check(peer, &job, &setup);
-        costs.push(if redis.is_some() {
-            cost_on_redis(peer, &job, &setup, &size)
-        } else {
-            cost(peer, &job, &setup, &size, measure)
+        costs.push(match is_usual {
+            true => cost(peer, &job, &setup, &size, measure),
+            false => cost_of_path(peer, &job, &setup, &size),
         });
     }
     match has("--json") {
         true => println!("{}", report::json(&costs)),
-        false => report::table(&costs),
+        false => report::table(&costs, has("--functions")),
     }
 }
 
@@ -121,17 +138,27 @@ fn cost(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size, measure: bool) ->
     let space = space::measure(peer, job, size);
     let system_calls = measure.then(|| {
         let proxy = Proxy::start(peer, job, setup);
-        strace::count_both(&proxy, &job.keys[0], size.requests)
+        strace::count_both(&proxy, job, setup, size.requests)
     });
     let instructions = measure.then(|| callgrind::count(peer, job, setup, size.requests));
     let bytes_copied = measure.then(|| dhat::bytes_copied(peer, job, size.requests));
     Cost { peer, instructions, bytes_copied, system_calls, space }
 }
 
-/// Cost of a request with the rate in Redis; memory and bytes of journal do not depend on that.
-fn cost_on_redis(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size) -> Cost {
+/// Cost of a request with the rate in Redis, or over another protocol; bytes of journal do not depend on that.
+fn cost_of_path(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size) -> Cost {
     let instructions = Some(callgrind::count(peer, job, setup, size.requests));
     let proxy = Proxy::start(peer, job, setup);
-    let system_calls = Some(strace::count_both(&proxy, &job.keys[0], size.requests));
+    let system_calls = Some(strace::count_both(&proxy, job, setup, size.requests));
     Cost { peer, instructions, bytes_copied: None, system_calls, space: Space::default() }
+}
+
+/// Sends requests with one key in the way of the frontend.
+fn run_load(proxy: &Proxy, job: &Job, setup: &Setup<'_>, connections: usize, requests: usize) {
+    let protocol = match setup.frontend {
+        Frontend::Plain => Protocol::Http1,
+        Frontend::Tls => Protocol::Tls(job.trust.clone()),
+        Frontend::Http2 => Protocol::Http2(STREAMS),
+    };
+    Load { keys: &job.keys[..1], protocol, shape: Shape::Small, connections, requests }.run(proxy.address);
 }

@@ -9,14 +9,17 @@ use crate::{CONNECTIONS, Cost};
 
 /// Modules of the table; the others are small.
 const MODULES: usize = 16;
+/// Functions of the table, where they are asked for.
+const FUNCTIONS: usize = 60;
 
-pub(crate) fn table(costs: &[Cost]) {
+pub(crate) fn table(costs: &[Cost], with_functions: bool) {
     for cost in costs {
         println!("{}, for each request", cost.peer.name());
         if let Some(instructions) = &cost.instructions {
             row("instructions in user space", instructions.total(), 0);
             parts(&instructions.threads, usize::MAX, "thread");
             parts(&instructions.modules, MODULES, "module");
+            parts(&instructions.functions, if with_functions { FUNCTIONS } else { 0 }, "function");
             row("allocations", instructions.allocations, 2);
         }
         cost.bytes_copied.into_iter().for_each(|bytes| row("bytes copied by the C library", bytes, 0));
@@ -25,6 +28,7 @@ pub(crate) fn table(costs: &[Cost]) {
             for (kind, count) in calls.kinds.iter().filter(|(_, count)| **count >= 0.005) {
                 println!("    {kind:42}{count:>10.2}");
             }
+            println!("    {:42}{:>10.0}", "of other threads, each second", calls.background_per_second);
         }
         cost.space.journal.into_iter().for_each(|bytes| row("bytes of journal or log", bytes, 0));
         cost.space.closed_segment.into_iter().for_each(|bytes| row("bytes of a closed segment", bytes, 0));
@@ -71,5 +75,5 @@ fn instructions(instructions: &Instructions) -> Value {
 }
 
 fn system_calls(calls: &SystemCalls) -> Value {
-    json!({ "total": calls.total(), "kinds": calls.kinds })
+    json!({ "total": calls.total(), "kinds": calls.kinds, "background_per_second": calls.background_per_second })
 }

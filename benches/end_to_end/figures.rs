@@ -71,7 +71,7 @@ pub(crate) fn measure(scenario: &'static Scenario, job: &Job, size: &Size) -> Fi
         }
     }
     progress("");
-    set_ratios(&mut peers, scenario.reference);
+    set_ratios(&mut peers, scenario.reference());
     Figures { scenario, peers }
 }
 

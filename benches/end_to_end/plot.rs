@@ -37,7 +37,7 @@ fn group(out: &mut String, figures: &Figures, top: f64) -> f64 {
     let most = figures.peers.iter().filter_map(|peer| Some(median_and_range(&peer.ratio)?[2])).fold(1.0, f64::max);
     let scale = (WIDTH - NAMES - VALUES) / most;
     let mut y = top + TITLE;
-    let (title, reference) = (figures.scenario.name, figures.scenario.reference.name());
+    let (title, reference) = (figures.scenario.name, figures.scenario.reference().name());
     let _ = writeln!(
         out,
         "<text x=\"10\" y=\"{}\" font-weight=\"bold\" fill=\"#1f2328\">{title}</text>\

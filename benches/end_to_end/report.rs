@@ -10,7 +10,7 @@ use crate::figures::{Figures, PeerFigures};
 pub(crate) fn text(all: &[Figures]) -> String {
     let mut out = String::new();
     for figures in all {
-        let reference = format!("to {}", figures.scenario.reference.name());
+        let reference = format!("to {}", figures.scenario.reference().name());
         let columns = ["CPU s per 100k requests", &reference, "p99, ms", &reference];
         row(&mut out, figures.scenario.name, columns.map(str::to_owned));
         for peer in &figures.peers {
@@ -33,7 +33,7 @@ pub(crate) fn json(all: &[Figures], size: &Size) -> Value {
         .map(|figures| {
             json!({
                 "name": figures.scenario.name,
-                "reference": figures.scenario.reference.name(),
+                "reference": figures.scenario.reference().name(),
                 "connections": figures.scenario.connections,
                 "workers": figures.scenario.workers,
                 "requests": figures.scenario.requests / size.share,

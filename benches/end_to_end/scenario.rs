@@ -7,8 +7,8 @@ use crate::peers::{Frontend, Peer};
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) peers: &'static [Peer],
-    /// The peer that all are compared with.
-    pub(crate) reference: Peer,
+    /// The peer that all are compared with, where it is installed.
+    reference: Peer,
     pub(crate) cores: Cores,
     pub(crate) workers: usize,
     pub(crate) frontend: Frontend,
@@ -20,6 +20,13 @@ pub(crate) struct Scenario {
     pub(crate) streams: usize,
     /// Requests of each peer in each round: about a second.
     pub(crate) requests: usize,
+}
+
+impl Scenario {
+    /// The peer that all are compared with: without the intended one the smallest proxy, which is always there.
+    pub(crate) fn reference(&self) -> Peer {
+        if self.reference.is_installed() { self.reference } else { Peer::Hyper }
+    }
 }
 
 /// Cores of the processes.
@@ -47,6 +54,9 @@ const LOCAL: Scenario = Scenario {
     streams: 1,
     requests: 40_000,
 };
+
+/// The peers of the scenarios with Redis.
+const WITH_REDIS: &[Peer] = &[Peer::Keygate, Peer::NginxLua, Peer::Hyper, Peer::Pingora];
 
 /// Those of the figures, in their order.
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -86,16 +96,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "Redis, one request in flight",
-        peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper],
-        reference: Peer::Hyper,
+        peers: WITH_REDIS,
+        reference: Peer::Pingora,
         redis: true,
         requests: 20_000,
         ..LOCAL
     },
     Scenario {
         name: "Redis, 64 connections",
-        peers: &[Peer::Keygate, Peer::NginxLua, Peer::Hyper],
-        reference: Peer::Hyper,
+        peers: WITH_REDIS,
+        reference: Peer::Pingora,
         cores: Cores::OwnForProxy,
         redis: true,
         connections: 64,

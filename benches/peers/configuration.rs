@@ -15,6 +15,9 @@ pub(crate) const LUA_MODULES: [&str; 3] = [
     "/usr/share/lua/5.1/nginx/redis.lua",
 ];
 
+/// The proxy on Pingora, which `make pingora` builds.
+pub(crate) const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release/keygate-pingora-peer");
+
 /// The command, and the directory of the journal or the log.
 pub(crate) fn command(
     peer: Peer,
@@ -31,6 +34,12 @@ pub(crate) fn command(
         Peer::NginxPure => nginx(job, setup, dir, address, false),
         Peer::Hyper => minimal::command(job, setup, dir, address, minimal::Codec::Hyper),
         Peer::Direct => minimal::command(job, setup, dir, address, minimal::Codec::Direct),
+        Peer::Pingora => {
+            let (settings, log) = minimal::write_settings(job, setup, dir, address, minimal::Codec::Hyper);
+            let mut command = wrapped(setup.wrapper, PINGORA);
+            command.arg(settings);
+            (command, Some(log))
+        }
     }
 }
 

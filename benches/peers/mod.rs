@@ -28,6 +28,8 @@ pub(crate) enum Peer {
     Hyper,
     /// The same, with `httparse` on plain sockets in place of hyper.
     Direct,
+    /// The smallest proxy with the job on Pingora, with Redis only: a program of its own, in `pingora/`.
+    Pingora,
 }
 
 impl Peer {
@@ -40,6 +42,7 @@ impl Peer {
             Self::NginxPure => "nginx, pure proxy",
             Self::Hyper => "smallest hyper proxy",
             Self::Direct => "smallest proxy without hyper",
+            Self::Pingora => "Pingora",
         }
     }
 
@@ -52,6 +55,7 @@ impl Peer {
             Self::NginxLua => {
                 runs("nginx").is_ok() && configuration::LUA_MODULES.iter().all(|file| Path::new(file).exists())
             }
+            Self::Pingora => Path::new(configuration::PINGORA).exists(),
             Self::Keygate | Self::KeygateSynced | Self::Hyper | Self::Direct => true,
         }
     }

@@ -63,6 +63,21 @@ pub(crate) fn command(
     address: SocketAddr,
     codec: Codec,
 ) -> (Command, Option<PathBuf>) {
+    let (settings, log) = write_settings(job, setup, dir, address, codec);
+    let own = std::env::current_exe().unwrap();
+    let mut command = wrapped(setup.wrapper, own.to_str().expect("a path in UTF-8"));
+    command.arg(ARGUMENT).arg(settings);
+    (command, Some(log))
+}
+
+/// Writes the file of settings. Returns its path and that of the log.
+pub(crate) fn write_settings(
+    job: &Job,
+    setup: &Setup<'_>,
+    dir: &Path,
+    address: SocketAddr,
+    codec: Codec,
+) -> (PathBuf, PathBuf) {
     let (settings, log) = (dir.join("minimal.json"), dir.join("minimal.log"));
     let content = Settings {
         codec,
@@ -77,10 +92,7 @@ pub(crate) fn command(
         log: log.clone(),
     };
     fs::write(&settings, serde_json::to_vec(&content).unwrap()).unwrap();
-    let own = std::env::current_exe().unwrap();
-    let mut command = wrapped(setup.wrapper, own.to_str().expect("a path in UTF-8"));
-    command.arg(ARGUMENT).arg(settings);
-    (command, Some(log))
+    (settings, log)
 }
 
 /// Runs as a proxy, and does not return, when the benchmark was started as one.
