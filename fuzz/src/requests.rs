@@ -62,6 +62,7 @@ pub fn sanitizer(bytes: &[u8]) {
     let allowed = AllowedFeatures::default();
     let passed = &PassedFields::default();
     let context = ForwardContext {
+        strip_prefix: None,
         peer: &peer,
         client: &client,
         principal: &principal,
@@ -93,6 +94,7 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
     let allowed = AllowedFeatures::default();
     let passed = &PassedFields::default();
     act(ForwardContext {
+        strip_prefix: None,
         peer: &peer,
         client: &client,
         principal: &principal,

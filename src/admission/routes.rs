@@ -35,6 +35,8 @@ pub struct Route {
     pub exists: bool,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Beginning of each path that the route matches, up to the end of a segment, which the upstream does not see.
+    pub strip_prefix: Option<Box<str>>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if audit records show the query string.
@@ -72,6 +74,7 @@ impl Route {
             name: Some(route.name.clone()),
             exists: true,
             upstream: route.upstream,
+            strip_prefix: route.strip_prefix.as_deref().map(Box::from),
             permission: route.permission.clone(),
             query_in_audit: route.query_in_audit,
             upgrade: route.upgrade.clone(),
@@ -96,6 +99,7 @@ impl Route {
             name: None,
             exists,
             upstream: 0,
+            strip_prefix: None,
             permission: None,
             query_in_audit: false,
             upgrade,
@@ -158,6 +162,7 @@ mod tests {
             methods: methods.to_vec(),
             path: path.into(),
             upstream: 0,
+            strip_prefix: None,
             permission: None,
             query_in_audit: false,
             upgrade: Vec::new(),

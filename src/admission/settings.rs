@@ -16,6 +16,8 @@ pub struct RouteSettings {
     pub path: String,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Beginning of `path`, up to the end of a segment, which the upstream does not see.
+    pub strip_prefix: Option<String>,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if audit records show the query string.

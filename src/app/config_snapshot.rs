@@ -61,12 +61,42 @@ impl ConfigSnapshot {
         self.with_config(config, metrics)
     }
 
-    /// Endpoints of an upstream in the next snapshot. An upstream of the same name is the same.
+    /// Endpoints of an upstream in the next snapshot. An upstream of the same name is the same one. Without a change it is
+    /// taken as it is, so that addresses of one upstream that come and go do not disturb the counts of another.
     fn endpoints(&self, settings: &Settings, metrics: &Metrics) -> Result<Endpoints, tls::Error> {
         let mut existing = self.config.upstreams.iter().zip(&*self.upstreams);
         match existing.find(|(old, _)| old.settings.name == settings.name) {
+            Some((old, endpoints)) if old.settings == *settings => Ok(endpoints.clone()),
             Some((old, endpoints)) => endpoints.changed(&old.settings, settings),
             None => Endpoints::new(settings, metrics),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(reports: &str) -> Config {
+        let text = format!(
+            "{{listen: [address: '127.0.0.1:0'], admin: {{socket: a.sock}}, state: {{embedded: {{path: s.db}}}}, \
+             audit: {{path: audit}}, routes: [{{name: a, path: /a, upstream: store}}, {{name: b, path: /b, upstream: reports}}], \
+             upstreams: {{store: {{endpoints: ['http://127.0.0.1:1', 'http://127.0.0.1:2']}}, reports: {{endpoints: [{reports}]}}}}}}"
+        );
+        Config::parse(Path::new("x.yaml"), &text).unwrap()
+    }
+
+    #[test]
+    fn change_of_one_upstream_leaves_the_others_as_they_are() {
+        let metrics = Metrics::new();
+        let first = config("'http://127.0.0.1:3'");
+        let open = |upstream: &crate::config::Upstream| Endpoints::new(&upstream.settings, &metrics).unwrap();
+        let upstreams = first.upstreams.iter().map(open).collect();
+        let first = ConfigSnapshot::new(first, upstreams);
+        let second = first.with_config(config("'http://127.0.0.1:4'"), &metrics).unwrap();
+        let is_same = |place: usize| first.upstreams[place].is_same(&second.upstreams[place]);
+        assert_eq!([is_same(0), is_same(1)], [true, false]);
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
     let kind = match (path?, grpc?) {
         (Some(path), None) => HealthKind::Http { path, expect },
         (None, Some(_)) if protocol == Protocol::Http1 => {
-            return Err(section.report("grpc", "needs HTTP/2; set `upstream.protocol: http2`, or check a `path`"));
+            return Err(
+                section.report("grpc", "needs HTTP/2; set `protocol: http2` of the upstream, or check a `path`")
+            );
         }
         (None, Some(service)) => HealthKind::Grpc { service },
         (Some(_), Some(_)) => return Err(section.report("grpc", "is given besides `path`; remove one of the two")),

@@ -12,12 +12,13 @@ use crate::admission::RouteSettings;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Reported, Section, SettingsErrors};
-use crate::upstream::{DEFAULT_NAME, Protocol};
+use crate::upstream::Protocol;
 use crate::{dashboard, telemetry, transport};
 
 mod listeners;
 mod timeouts;
 mod http;
+mod upstreams;
 mod upstream;
 mod balance;
 mod outlier;
@@ -109,10 +110,25 @@ impl Config {
     }
 
     /// Warnings about a valid configuration, each a sentence for the log.
-    pub fn warnings(&self) -> Vec<&'static str> {
+    pub fn warnings(&self) -> Vec<String> {
         let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; list \
             the routes and their permissions";
-        if self.routes.is_empty() { vec![no_routes] } else { Vec::new() }
+        if self.routes.is_empty() {
+            return vec![no_routes.to_owned()];
+        }
+        let unused = self
+            .upstreams
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| self.routes.iter().all(|route| route.upstream != *place));
+        unused
+            .map(|(_, upstream)| {
+                format!(
+                    "the upstream `{}` is used by no route; name it as `upstream` of a route, or remove it",
+                    upstream.settings.name
+                )
+            })
+            .collect()
     }
 
     /// Settings of web sessions; none without a `session` block.
@@ -149,16 +165,21 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
     let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
-    let upstream = file.section("upstream", |section| upstream::upstream(section, DEFAULT_NAME, exchange));
+    let upstreams = upstreams::upstreams(file, exchange);
     let http = file.section("http", |section| Ok(http::http(section)));
     let limits = file.section("limits", |section| Ok(limits::limits(section)));
     let state = file.section("state", |section| state::state(section, limits));
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
-    let routes = file.value_or("routes", Vec::new(), routes::routes);
+    let routes = routes::of_file(file, &upstreams.names);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
-    check_across_blocks(file, upstream.as_ref().ok(), &routes, session != Ok(None), listen.as_deref().ok());
-    let upstream = upstream?;
+    check_across_blocks(
+        file,
+        upstreams.read.as_deref().unwrap_or_default(),
+        &routes,
+        session != Ok(None),
+        listen.as_deref().ok(),
+    );
     let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
     Ok(Config {
         source,
@@ -170,7 +191,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections: http.max_connections,
         max_connections_per_address: http.max_connections_per_address,
         transport: timeouts.with_sizes(http.transport),
-        upstreams: vec![upstream],
+        upstreams: upstreams.read?,
         state,
         copy_from,
         bad_keys: limits?.bad_keys,
@@ -189,20 +210,26 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
 /// Reports contradictions between blocks, as far as these could be read.
 fn check_across_blocks(
     file: &Section<'_>,
-    upstream: Option<&Upstream>,
+    upstreams: &[Upstream],
     routes: &[RouteSettings],
     has_dashboard: bool,
     listen: Option<&[Listener]>,
 ) {
-    check_upgrades(file, upstream, routes);
+    check_upgrades(file, upstreams, routes);
     check_dashboard_only(file, has_dashboard, listen);
 }
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
-fn check_upgrades(file: &Section<'_>, upstream: Option<&Upstream>, routes: &[RouteSettings]) {
-    let is_http2 = upstream.is_some_and(|upstream| upstream.settings.protocol == Protocol::Http2);
-    if is_http2 && routes.iter().any(|route| !route.upgrade.is_empty()) {
-        file.report("routes", "`upgrade` needs HTTP/1 to the upstream; remove it, or `upstream.protocol: http2`");
+fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSettings]) {
+    let upgraded = routes.iter().filter(|route| !route.upgrade.is_empty());
+    let mut upgraded = upgraded.filter_map(|route| upstreams.get(route.upstream));
+    if let Some(upstream) = upgraded.find(|upstream| upstream.settings.protocol == Protocol::Http2) {
+        let block = match file.contains("upstreams") {
+            true => format!("upstreams.{}", upstream.settings.name),
+            false => "upstream".to_owned(),
+        };
+        let what = format!("`upgrade` needs HTTP/1 to the upstream; remove it, or `{block}.protocol: http2`");
+        file.report("routes", what);
     }
 }
 

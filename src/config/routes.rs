@@ -5,11 +5,20 @@ use http::HeaderValue;
 use crate::admission::RouteSettings;
 use crate::settings::{Reported, Section, Value};
 
-/// Reads the block `routes`.
-pub(super) fn routes(value: &Value<'_>) -> Result<Vec<RouteSettings>, Reported> {
+/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the upstreams.
+pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String]) -> Vec<RouteSettings> {
+    let upstreams: Vec<&str> = upstreams.iter().map(String::as_str).collect();
+    let read = file.optional("routes", |value| routes(value, &upstreams));
+    if upstreams.len() > 1 && read.as_ref().is_ok_and(|read| read.as_ref().is_none_or(Vec::is_empty)) {
+        file.report("routes", "is missing, and there are several upstreams; list the routes, each with its `upstream`");
+    }
+    read.unwrap_or_default().unwrap_or_default()
+}
+
+fn routes(value: &Value<'_>, upstreams: &[&str]) -> Result<Vec<RouteSettings>, Reported> {
     let mut seen: Vec<RouteSettings> = Vec::new();
     value.list(|item| {
-        let route = item.section(route)?;
+        let route = item.section(|section| route(section, upstreams))?;
         if let Some(conflict) = seen.iter().find_map(|other| find_conflict(&route, other)) {
             return item.reject(conflict);
         }
@@ -18,10 +27,12 @@ pub(super) fn routes(value: &Value<'_>) -> Result<Vec<RouteSettings>, Reported> 
     })
 }
 
-fn route(section: &mut Section<'_>) -> Result<RouteSettings, Reported> {
+fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
+    let upstream = upstream(section, upstreams);
+    let strip_prefix = section.optional("strip_prefix", |value| strip_prefix(value, path.as_deref().ok()));
     let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
@@ -32,12 +43,45 @@ fn route(section: &mut Section<'_>) -> Result<RouteSettings, Reported> {
         name: name?,
         methods,
         path: path?,
-        upstream: 0,
+        upstream: upstream?,
+        strip_prefix: strip_prefix?,
         permission: permission?,
         query_in_audit,
         upgrade,
         trailers,
     })
+}
+
+/// Reads the upstream of a route, as its place among the names.
+fn upstream(section: &mut Section<'_>, names: &[&str]) -> Result<usize, Reported> {
+    let place = section.optional("upstream", |value| match names {
+        // The error of the upstreams was reported.
+        [] => Ok(0),
+        _ => value.name_of("an upstream", names),
+    });
+    match place? {
+        Some(place) => Ok(place),
+        None if names.len() <= 1 => Ok(0),
+        None => Err(section.report("upstream", format_args!("is missing; give {}", names.join(" or ")))),
+    }
+}
+
+/// Reads the prefix that is removed from paths: literal segments with which the pattern of the path begins.
+fn strip_prefix(value: &Value<'_>, path: Option<&str>) -> Result<String, Reported> {
+    let prefix = value.text()?;
+    let segments = prefix.strip_prefix('/').filter(|segments| !segments.ends_with('/'));
+    let is_literal = |segment: &str| !segment.starts_with('{') && segment_error(segment).is_none();
+    if !segments.is_some_and(|segments| segments.split('/').all(is_literal)) {
+        return value
+            .reject(format_args!("`{prefix}` is not a prefix such as /reports: whole segments without parameters"));
+    }
+    let begins = |path: &str| path.strip_prefix(&*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match path {
+        Some(path) if !begins(path) => {
+            value.reject(format_args!("`{path}` does not begin with the segments of `{prefix}`"))
+        }
+        _ => Ok(prefix),
+    }
 }
 
 /// Reads a protocol to switch to (RFC 9110, section 7.8).

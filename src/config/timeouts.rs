@@ -61,7 +61,7 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
 }
 
 /// Reads the time-outs of exchanges with an upstream.
-fn of_upstream(section: &mut Section<'_>, default: upstream::Timeouts) -> upstream::Timeouts {
+pub(super) fn of_upstream(section: &mut Section<'_>, default: upstream::Timeouts) -> upstream::Timeouts {
     let mut timeout = |name, default| section.value_or(name, default, |value| value.duration(TIMEOUT));
     upstream::Timeouts {
         connect: timeout("connect", default.connect),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::{balance, health, outlier, tls};
+use super::{balance, health, outlier, timeouts, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
@@ -26,12 +26,13 @@ pub struct Upstream {
     pub passed_fields: PassedFields,
 }
 
-/// Reads the block of an upstream. `timeouts` are those of the block `timeouts`.
+/// Reads the block of an upstream. `timeouts` are those of the block `timeouts`, which stand in for its own.
 pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts) -> Result<Upstream, Reported> {
     let sources = sources(section);
     let servers = servers(section);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
+    let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, timeouts)));
     let lifetimes = section.section("connections", |block| Ok(lifetimes(block)));
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);
@@ -49,7 +50,7 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
         endpoints: discovery.known_endpoints(),
         protocol,
         tls,
-        timeouts,
+        timeouts: timeouts?,
         balance: balance?,
         outlier: outlier?,
         health: health?.map(Arc::new),

@@ -18,6 +18,7 @@
 mod validated_head;
 mod client;
 mod request;
+mod target;
 mod response;
 mod trailers;
 mod features;

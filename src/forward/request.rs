@@ -7,7 +7,7 @@ use super::client::Client;
 use super::features::{AllowedFeatures, RequestFeatures};
 use super::passed_fields::PassedFields;
 use super::validated_head::ValidatedHead;
-use super::{cookies, field_names, hop_by_hop};
+use super::{cookies, field_names, hop_by_hop, target};
 use crate::head_fields::FieldSet;
 use crate::identity::{
     Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
@@ -28,6 +28,8 @@ pub struct ForwardContext<'a> {
     pub principal: &'a Principal,
     /// Id of the request.
     pub request_id: &'a HeaderValue,
+    /// Beginning of the path that the upstream does not see. The path begins with it, up to the end of a segment.
+    pub strip_prefix: Option<&'a str>,
     /// Features that the route allows.
     pub allowed: AllowedFeatures<'a>,
     /// Claims of the client that the configuration lets through.
@@ -62,7 +64,11 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     headers.insert(VIA, via);
     set_framing(&mut headers, &head.method, body_length);
     features.write_headers(&mut headers);
-    UpstreamRequest { request: build(head.method, head.uri, headers), features, dropped_fields }
+    UpstreamRequest {
+        request: build(head.method, target::rewrite(head.uri, context.strip_prefix), headers),
+        features,
+        dropped_fields,
+    }
 }
 
 /// Removes what must not be forwarded, of the fields that the head has. Returns how many names some server could misread.
@@ -117,23 +123,12 @@ fn set_framing(headers: &mut HeaderMap, method: &Method, body_length: Option<u64
     }
 }
 
-/// Builds the request in origin form (RFC 9112, section 3.2.1). Path and query stay exactly as received; an empty path is
-/// `/` there.
-fn build(method: Method, uri: Uri, headers: HeaderMap) -> Request<()> {
+fn build(method: Method, target: Uri, headers: HeaderMap) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = method;
-    *request.uri_mut() = origin_form(uri);
+    *request.uri_mut() = target;
     *request.headers_mut() = headers;
     request
-}
-
-fn origin_form(uri: Uri) -> Uri {
-    // Nearly all targets on HTTP/1 are in this form.
-    if uri.authority().is_none() && uri.scheme().is_none() {
-        return uri;
-    }
-    let target = uri.path_and_query().filter(|target| target.as_str() != "/");
-    target.map_or_else(|| Uri::from_static("/"), |target| Uri::from(target.clone()))
 }
 
 /// Host in the target, which counts more than `Host` (RFC 9112, section 3.2.2).
@@ -177,6 +172,7 @@ mod tests {
             client: &client,
             principal: &principal,
             request_id: &request_id,
+            strip_prefix: None,
             allowed: AllowedFeatures::default(),
             passed: &PassedFields::default(),
         };

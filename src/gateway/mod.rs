@@ -253,6 +253,7 @@ impl Gateway {
             client: &arrival.client,
             principal: &admitted.principal,
             request_id: &arrival.id_header,
+            strip_prefix: route.strip_prefix.as_deref(),
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
         };

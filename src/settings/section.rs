@@ -181,6 +181,27 @@ impl<'a> Value<'a> {
         read(&mut Section::new(self.errors, self.key_at, self.path.clone(), entries))
     }
 
+    /// The values of a block whose keys are names that the file's author has chosen. All are read, also after a wrong one.
+    ///
+    /// # Errors
+    /// [`Reported`]: the value is not such a block, or a value in it is wrong.
+    pub fn named<T>(
+        &self,
+        mut read: impl FnMut(&'a str, &Value<'a>) -> Result<T, Reported>,
+    ) -> Result<Vec<T>, Reported> {
+        let Kind::Mapping(entries) = &self.node.kind else {
+            return self.reject("a block of `name: value` is expected");
+        };
+        Section::new(self.errors, self.key_at, self.path.clone(), entries);
+        let value = |entry: &'a Entry| {
+            let path = join(&self.path, &entry.key);
+            read(&entry.key, &Value { node: &entry.value, key_at: entry.at, errors: self.errors, path })
+        };
+        // Collected twice, as the items of a list.
+        let values: Vec<Result<T, Reported>> = entries.iter().map(value).collect();
+        values.into_iter().collect()
+    }
+
     /// The value as a list. All items are read, also after a wrong one.
     ///
     /// # Errors
@@ -209,6 +230,11 @@ impl<'a> Value<'a> {
     /// Reports what is wrong with the value. Never pass the text of a secret.
     pub fn report(&self, what: impl Display) -> Reported {
         self.errors.report(self.node.at, &self.path, what.to_string())
+    }
+
+    /// Reports what is wrong with the value's key.
+    pub fn report_key(&self, what: impl Display) -> Reported {
+        self.errors.report(self.key_at, &self.path, what.to_string())
     }
 
     /// [`Value::report`] as the result of a reader.

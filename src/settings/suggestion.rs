@@ -1,4 +1,4 @@
-//! Suggestion for a misspelled key: the known key with the smallest edit distance.
+//! Suggestion for a misspelled key or name: the known one with the smallest edit distance.
 
 /// The known name that a misspelled one was probably meant to be: at most a third of it differs.
 pub(super) fn find_nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {

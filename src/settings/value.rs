@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::error::Reported;
 use super::section::Value;
+use super::suggestion::find_nearest;
 use super::tree::Kind;
 use super::units::{WithUnit, parse_duration, parse_size};
 use crate::secret::Secret;
@@ -37,6 +38,16 @@ impl<'a> Value<'a> {
         found.ok_or_else(|| {
             let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
             self.report(format_args!("`{text}` is not one of the choices; give {}", words.join(" or ")))
+        })
+    }
+
+    /// One of the names that another part of the file has given, by its place among them. `what` is what they name, with its
+    /// article.
+    pub fn name_of(&self, what: &str, names: &[&str]) -> Result<usize, Reported> {
+        let text = self.scalar("a name")?;
+        names.iter().position(|name| *name == text).ok_or_else(|| match find_nearest(text, names) {
+            Some(near) => self.report(format_args!("`{text}` is not {what}; did you mean `{near}`?")),
+            None => self.report(format_args!("`{text}` is not {what}; give {}", names.join(" or "))),
         })
     }
 

@@ -125,6 +125,11 @@ impl Endpoints {
         })
     }
 
+    /// Returns whether these are the same ones, of a configuration that did not change them.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.list, &other.list) && Arc::ptr_eq(&self.detector, &other.detector)
+    }
+
     /// Name of the upstream.
     pub fn name(&self) -> &str {
         &self.name

@@ -92,6 +92,9 @@ impl Pool {
     /// close now, those in use after their last requests.
     #[must_use]
     pub fn changed(&self, endpoints: Endpoints, settings: &Settings) -> Self {
+        if self.0.endpoints.is_same(&endpoints) {
+            return self.clone();
+        }
         let ours = &self.0.endpoints.list;
         for (endpoint, connections) in ours.iter().zip(&self.0.connections) {
             if !endpoints.list.iter().any(|stays| Arc::ptr_eq(stays, endpoint)) {

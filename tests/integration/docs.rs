@@ -59,7 +59,9 @@ fn write_certificates(dir: &Path, block: &str) {
 fn complete(block: &str) -> String {
     let mut whole = block.to_owned();
     for (key, usual) in REQUIRED {
-        if !format!("\n{block}").contains(&format!("\n{key}:")) {
+        // Several upstreams are in the block `upstreams`.
+        let is_given = |key: &str| format!("\n{block}").contains(&format!("\n{key}:"));
+        if !is_given(key) && !is_given(&format!("{key}s")) {
             whole.push_str(&format!("{key}: {usual}\n"));
         }
     }

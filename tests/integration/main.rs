@@ -11,6 +11,7 @@ mod forwarding;
 mod grpc;
 mod hostile_upstream;
 mod failing_upstreams;
+mod several_upstreams;
 mod http2;
 mod limits;
 mod refusals;

@@ -54,7 +54,8 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// With further blocks of configuration; a `listen:`, `upstream:` or `state:` among them replaces the usual one.
+    /// With further blocks of configuration; a `listen:`, `upstream:`, `upstreams:` or `state:` among them replaces the usual
+    /// one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), upstreams, blocks);
@@ -236,7 +237,8 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
         ("upstream", &format!("{{ endpoints: [{}] }}", endpoints.join(", "))),
         ("state", "{ embedded: { path: state.db } }"),
     ] {
-        if !format!("\n{blocks}").contains(&format!("\n{name}:")) {
+        let is_given = |name: &str| format!("\n{blocks}").contains(&format!("\n{name}:"));
+        if !is_given(name) && !is_given(&format!("{name}s")) {
             text.push_str(&format!("{name}: {usual}\n"));
         }
     }
