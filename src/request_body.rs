@@ -52,7 +52,8 @@ pub struct UploadProgress(Option<Rc<Progress>>);
 #[derive(Debug, Default)]
 struct Progress {
     received_bytes: Cell<u64>,
-    is_finished: Cell<bool>,
+    /// Time at which the whole body had come and had been taken; none before.
+    finished: Cell<Option<Instant>>,
     error: Cell<Option<BodyError>>,
 }
 
@@ -64,7 +65,17 @@ impl UploadProgress {
 
     /// True if the whole body has come and has been taken.
     pub fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(|progress| progress.is_finished.get())
+        self.0.as_ref().is_none_or(|progress| progress.finished.get().is_some())
+    }
+
+    /// Time at which a request that was sent at `sent` had gone whole; none while its body comes.
+    pub fn request_end(&self, sent: Instant) -> Option<Instant> {
+        match &self.0 {
+            // There is no body.
+            None => Some(sent),
+            // A body that is sent again had come before.
+            Some(progress) => progress.finished.get().map(|finished| finished.max(sent)),
+        }
     }
 
     /// The error by which the body has failed.
@@ -85,7 +96,8 @@ impl UploadProgress {
 
     fn finish(&self) {
         if let Some(progress) = &self.0 {
-            progress.is_finished.set(true);
+            // The end of a body can be seen twice: with its last piece, and behind that.
+            progress.finished.set(progress.finished.get().or_else(|| Some(Instant::now())));
         }
     }
 

@@ -1,7 +1,8 @@
-//! Instructions in user space by thread, counted by callgrind.
+//! Instructions in user space by thread, counted by callgrind, and system calls of a worker, counted by strace.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::clients;
 use crate::directory::StateFile;
@@ -9,6 +10,17 @@ use crate::gateway::Gateway;
 
 /// Instructions for each request, by the name of the thread. The first half of the requests only warms up.
 pub(crate) fn count(file: &StateFile, config: &str, requests: usize, each_another: bool) -> Vec<(String, f64)> {
+    count_before(1, file, config, requests, each_another)
+}
+
+/// The same with this many endpoints.
+pub(crate) fn count_before(
+    endpoints: usize,
+    file: &StateFile,
+    config: &str,
+    requests: usize,
+    each_another: bool,
+) -> Vec<(String, f64)> {
     let out = tempfile::tempdir().unwrap();
     let wrapper = [
         "valgrind".to_owned(),
@@ -17,7 +29,7 @@ pub(crate) fn count(file: &StateFile, config: &str, requests: usize, each_anothe
         "-q".to_owned(),
         format!("--callgrind-out-file={}/out", out.path().display()),
     ];
-    let gateway = Gateway::start(file, config, &wrapper);
+    let gateway = Gateway::start_before(endpoints, file, config, &wrapper);
     // Steps through the directory, so that neighbours in memory are not used one after the other.
     let step = if each_another { 7919 } else { 0 };
     let keys: Vec<&String> = (0..2 * requests).map(|n| &file.keys[n * step % file.keys.len()]).collect();
@@ -34,6 +46,36 @@ pub(crate) fn count(file: &StateFile, config: &str, requests: usize, each_anothe
         line.trim().parse::<f64>().unwrap() / requests as f64
     };
     names.into_iter().enumerate().map(|(number, name)| (name, total(number))).collect()
+}
+
+/// System calls of the worker for each request over one connection, with this many endpoints. The first half of the requests
+/// only warms up.
+pub(crate) fn system_calls(endpoints: usize, file: &StateFile, config: &str, requests: usize) -> f64 {
+    let gateway = Gateway::start_before(endpoints, file, config, &[]);
+    let worker = gateway.workers().remove(0);
+    let keys: Vec<&String> = std::iter::repeat_n(&file.keys[0], requests).collect();
+    clients::send_each(gateway.address, keys.iter().copied());
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("counts");
+    // Without `-f`, one thread is traced.
+    let mut strace = Command::new("strace")
+        .args(["-c", "-p", worker.file_name().unwrap().to_str().unwrap(), "-o"])
+        .arg(&out)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("strace is installed");
+    let (mut line, mut messages) = (String::new(), BufReader::new(strace.stderr.take().unwrap()));
+    messages.read_line(&mut line).unwrap();
+    assert!(line.contains("attached"), "strace cannot count: {line}");
+    clients::send_each(gateway.address, keys);
+    let interrupted = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
+    assert!(interrupted.unwrap().success());
+    strace.wait().unwrap();
+    drop(messages);
+    // Columns: share, seconds, microseconds for each call, calls, errors where there are any, name.
+    let table = fs::read_to_string(&out).unwrap();
+    let total = table.lines().find(|line| line.trim_end().ends_with(" total")).expect("strace has counted something");
+    total.split_whitespace().nth(3).unwrap().parse::<f64>().unwrap() / requests as f64
 }
 
 fn control(gateway: &Gateway, what: &str) {

@@ -23,17 +23,25 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Returns when it accepts connections. It is run by the command `wrapper`, if that is not empty.
     pub(crate) fn start(file: &StateFile, config: &str, wrapper: &[String]) -> Self {
+        Self::start_before(1, file, config, wrapper)
+    }
+
+    /// The same, with this many endpoints behind it.
+    pub(crate) fn start_before(endpoints: usize, file: &StateFile, config: &str, wrapper: &[String]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::copy(file.dir.path().join("state.db"), dir.path().join("state.db")).unwrap();
         let wal = file.dir.path().join("state.db-wal");
         if wal.exists() {
             fs::copy(wal, dir.path().join("state.db-wal")).unwrap();
         }
-        let (address, admin, upstream) = (free_address(), free_address(), upstream::start());
+        let (address, admin) = (free_address(), free_address());
+        let upstreams =
+            upstream::start_many(endpoints).iter().map(|address| format!("'http://{address}'")).collect::<Vec<_>>();
         let text = format!(
             "listen: [{{ address: '{address}' }}]\nadmin: {{ socket: admin.sock, address: '{admin}' }}\n\
-             upstream: {{ endpoints: ['http://{upstream}'] }}\nstate: {{ embedded: {{ path: state.db }} }}\n\
-             audit: {{ path: audit }}\n{config}"
+             upstream: {{ endpoints: [{}] }}\nstate: {{ embedded: {{ path: state.db }} }}\n\
+             audit: {{ path: audit }}\n{config}",
+            upstreams.join(", ")
         );
         let path: PathBuf = dir.path().join("keygate.yaml");
         fs::write(&path, text).unwrap();
@@ -64,16 +72,20 @@ impl Gateway {
 
     /// CPU seconds of each worker.
     pub(crate) fn worker_seconds(&self) -> Vec<f64> {
-        let mut seconds = Vec::new();
-        for task in fs::read_dir(format!("/proc/{}/task", self.id())).unwrap() {
-            let task = task.unwrap().path();
-            if fs::read_to_string(task.join("comm")).unwrap().starts_with("worker-") {
-                let schedstat = fs::read_to_string(task.join("schedstat")).unwrap();
-                seconds.push((task, schedstat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9));
-            }
-        }
-        seconds.sort_by(|one, other| one.0.cmp(&other.0));
-        seconds.into_iter().map(|(_, seconds)| seconds).collect()
+        let seconds = |task: &PathBuf| {
+            let schedstat = fs::read_to_string(task.join("schedstat")).unwrap();
+            schedstat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+        };
+        self.workers().iter().map(seconds).collect()
+    }
+
+    /// Directories of the workers' threads in `/proc`, whose names are the threads' ids.
+    pub(crate) fn workers(&self) -> Vec<PathBuf> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().map(|task| task.unwrap().path());
+        let is_worker = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().starts_with("worker-");
+        let mut workers: Vec<PathBuf> = tasks.filter(is_worker).collect();
+        workers.sort();
+        workers
     }
 }
 

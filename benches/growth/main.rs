@@ -1,6 +1,6 @@
-//! Growth: what a start, a key in memory and a request cost as keys, routes and connections become more.
+//! Growth: what a start, a key in memory and a request cost as keys, routes, endpoints and connections become more.
 //!
-//! `cargo bench --bench growth` measures the real binary; the instructions need valgrind. `KEYGATE_BINARY` names another
+//! `cargo bench --bench growth` measures the real binary; the instructions need valgrind, the system calls strace. `KEYGATE_BINARY` names another
 //! build. Without `--bench`, as under `cargo test`, a small directory is tried out, without valgrind.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
@@ -26,6 +26,7 @@ use gateway::Gateway;
 struct Sizes {
     keys: &'static [usize],
     routes: &'static [usize],
+    endpoints: &'static [usize],
     /// Requests whose instructions are counted; none: valgrind is left out.
     counted: Option<usize>,
     /// Rounds of each number of connections, and how long each takes.
@@ -37,13 +38,21 @@ fn main() {
         true => Sizes {
             keys: &[10, 10_000, 1_000_000],
             routes: &[10, 100, 1000],
+            endpoints: &[1, 3, 100],
             counted: Some(3_000),
             rounds: (10, Duration::from_secs(1)),
         },
-        false => Sizes { keys: &[10, 300], routes: &[2, 5], counted: None, rounds: (1, Duration::from_millis(20)) },
+        false => Sizes {
+            keys: &[10, 300],
+            routes: &[2, 5],
+            endpoints: &[1, 3],
+            counted: None,
+            rounds: (1, Duration::from_millis(20)),
+        },
     };
     type Section = (&'static str, fn(&Sizes));
-    let sections: &[Section] = &[("keys", of_keys), ("routes", of_routes), ("connections", of_connections)];
+    let sections: &[Section] =
+        &[("keys", of_keys), ("routes", of_routes), ("endpoints", of_endpoints), ("connections", of_connections)];
     // `-- routes` runs this section alone.
     let chosen = |name: &str| std::env::args().any(|argument| argument == name);
     let all = !sections.iter().any(|(name, _)| chosen(name));
@@ -92,8 +101,32 @@ fn of_routes(sizes: &Sizes) {
     }
 }
 
+/// Instructions and system calls by the number of endpoints.
+fn of_endpoints(sizes: &Sizes) {
+    let (file, config) = (StateFile::new(10), config(1, 1));
+    for endpoints in sizes.endpoints {
+        match sizes.counted {
+            Some(requests) => {
+                print_counts(
+                    &format!("{endpoints} endpoints"),
+                    &counting::count_before(*endpoints, &file, &config, requests, false),
+                );
+                let calls = counting::system_calls(*endpoints, &file, &config, requests);
+                println!("{endpoints} endpoints: {calls:.2} system calls of the worker a request");
+            }
+            None => {
+                let gateway = Gateway::start_before(*endpoints, &file, &config, &[]);
+                clients::send_each(gateway.address, file.keys.iter());
+            }
+        }
+    }
+}
+
 fn counted(name: &str, file: &StateFile, config: &str, requests: usize, each_another: bool) {
-    let counts = counting::count(file, config, requests, each_another);
+    print_counts(name, &counting::count(file, config, requests, each_another));
+}
+
+fn print_counts(name: &str, counts: &[(String, f64)]) {
     let total: f64 = counts.iter().map(|(_, count)| count).sum();
     let thread = |start: &str| counts.iter().filter(|(name, _)| name.starts_with(start)).map(|(_, count)| count).sum();
     let (worker, writer): (f64, f64) = (thread("worker-"), thread("state-writer"));

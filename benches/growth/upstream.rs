@@ -6,7 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 /// End of each answer.
 pub(crate) const ANSWER: &str = "{\"answer\":\"yes\"}";
 
-pub(crate) fn start() -> SocketAddr {
+/// Starts this many upstreams, each on a port of its own.
+pub(crate) fn start_many(count: usize) -> Vec<SocketAddr> {
+    (0..count).map(|_| start()).collect()
+}
+
+fn start() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

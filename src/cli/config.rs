@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Subcommand;
-use http::{Method, StatusCode};
 use serde::Serialize;
 
 use super::show::Format;
-use super::{CliError, ExitStatus, client, control, output};
+use super::{CliError, ExitStatus, control, output};
 use crate::admin::{CONFIG_PATH, ConfigReport};
 use crate::config::{Config, ContentHash};
 
@@ -49,7 +48,7 @@ impl Args {
     pub(super) fn run(self, file: &Path) -> Result<(), CliError> {
         let Command::Status { socket } = self.command;
         let socket = socket.map_or_else(|| socket_of(file), Ok)?;
-        let status = Status::compare(fetch_report(&socket)?);
+        let status = Status::compare(control::fetch(&socket, CONFIG_PATH)?);
         if self.format.json {
             output::json(&status)?;
         } else {
@@ -66,25 +65,6 @@ fn socket_of(file: &Path) -> Result<PathBuf, CliError> {
             .context("cannot read the admin socket from the configuration file; give it with --socket");
         CliError::new(ExitStatus::Configuration, anyhow!("{error:#}"))
     })
-}
-
-fn fetch_report(socket: &Path) -> Result<ConfigReport, CliError> {
-    let shown = socket.display();
-    let response = control::runtime()?.block_on(async {
-        let Some(stream) = control::connect(socket).await? else {
-            return Err(CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
-        };
-        client::exchange(stream, Method::GET, CONFIG_PATH, Vec::new()).await.map_err(|e| {
-            CliError::new(ExitStatus::Unreachable, e.context(format!("{shown}: the gateway did not respond")))
-        })
-    });
-    match response? {
-        (StatusCode::OK, body) => {
-            Ok(serde_json::from_slice(&body)
-                .context("cannot parse the gateway's response; is it of another version?")?)
-        }
-        (status, _) => Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into()),
-    }
 }
 
 impl Status {

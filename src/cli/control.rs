@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::offline::Stores;
@@ -104,13 +105,29 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Fetches a document of the running gateway from its admin socket. `target` is the path with its query.
+pub(super) fn fetch<T: DeserializeOwned>(socket: &Path, target: &str) -> Result<T, CliError> {
+    let shown = socket.display();
+    let (status, body) = runtime()?.block_on(async {
+        let none = || CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket"));
+        let stream = connect(socket).await?.ok_or_else(none)?;
+        client::exchange(stream, Method::GET, target, Vec::new()).await.map_err(|error| {
+            CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
+        })
+    })?;
+    if status != StatusCode::OK {
+        return Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into());
+    }
+    Ok(serde_json::from_slice(&body).context("cannot parse the gateway's response; is it of another version?")?)
+}
+
 /// Creates a runtime for one command.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Connects to an admin socket; none when no process listens on it.
-pub(super) async fn connect(path: &Path) -> Result<Option<UnixStream>, CliError> {
+async fn connect(path: &Path) -> Result<Option<UnixStream>, CliError> {
     match UnixStream::connect(path).await {
         Ok(stream) => Ok(Some(stream)),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),

@@ -1,11 +1,10 @@
 //! `keygate upstreams`: the endpoints of the running gateway's upstreams.
 
-use anyhow::{Context as _, anyhow};
-use http::{Method, StatusCode};
+use anyhow::anyhow;
 
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::Format;
-use super::{CliError, ExitStatus, client, control};
+use super::{CliError, control};
 use crate::admin::UPSTREAMS_PATH;
 use crate::config::Config;
 use crate::page::{Page, PageLimit};
@@ -65,28 +64,13 @@ impl Args {
 
 /// Fetches a page of the list from the running gateway.
 fn fetch(config: &Config, upstream: Option<&str>, cursor: Option<&str>) -> Result<Page<EndpointReport>, CliError> {
-    let shown = config.admin.socket.display();
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &PageLimit::MAX.get().to_string());
     for (name, value) in [("upstream", upstream), ("cursor", cursor)] {
         value.map(|value| query.append_pair(name, value));
     }
-    let path = format!("{UPSTREAMS_PATH}?{}", query.finish());
-    let response = control::runtime()?.block_on(async {
-        let Some(stream) = control::connect(&config.admin.socket).await? else {
-            return Err(CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket")));
-        };
-        client::exchange(stream, Method::GET, &path, Vec::new()).await.map_err(|error| {
-            CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
-        })
-    });
-    match response? {
-        (StatusCode::OK, body) => {
-            Ok(serde_json::from_slice(&body)
-                .context("cannot parse the gateway's response; is it of another version?")?)
-        }
-        (status, _) => Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into()),
-    }
+    let target = format!("{UPSTREAMS_PATH}?{}", query.finish());
+    control::fetch(&config.admin.socket, &target)
 }
 
 fn row(report: &EndpointReport) -> [String; 11] {

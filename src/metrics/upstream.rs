@@ -57,7 +57,7 @@ pub struct EndpointMetrics {
     pub in_flight: IntGauge,
     /// Open connections, as of the same time.
     pub connections: IntGauge,
-    /// Time from a request to the head of its response.
+    /// Time from the end of a request to the head of its response.
     pub latency: Arc<Latency>,
     /// Requests that were sent again because a pooled connection closed without a response; of the upstream's endpoints together.
     pub retries: IntCounter,

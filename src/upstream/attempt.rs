@@ -42,6 +42,9 @@ pub(super) enum Attempt {
 pub(super) struct Deadlines {
     /// Time at which the request was given to a connection.
     pub(super) sent: Instant,
+    /// End of the request's body, from which the latency of the response counts: a slow upload is not the endpoint's. None
+    /// when the response began before that.
+    pub(super) request_end: Option<Instant>,
     /// Time of the last byte of the response; none for a long-lived exchange.
     end: Option<Instant>,
     /// Time from the request being sent to the head of the response.
@@ -55,9 +58,10 @@ impl Deadlines {
     /// must come.
     pub(super) fn new(timeouts: &Timeouts, long_lived: Option<Duration>, sent: Instant) -> Self {
         match long_lived {
-            Some(idle) => Self { sent, end: None, response: idle, idle },
+            Some(idle) => Self { sent, request_end: None, end: None, response: idle, idle },
             None => Self {
                 sent,
+                request_end: None,
                 end: Some(sent + timeouts.exchange),
                 response: timeouts.response,
                 idle: timeouts.response_idle,
@@ -92,7 +96,7 @@ impl SentRequest {
     /// Waits for the head of the response.
     pub(super) async fn wait(
         &mut self,
-        deadlines: &Deadlines,
+        deadlines: &mut Deadlines,
         upload: &UploadProgress,
     ) -> Result<Received, TimeoutKind> {
         wait_for_head(self.response.as_mut(), &mut self.connection.timer, deadlines, upload).await
@@ -112,19 +116,20 @@ impl SentRequest {
     }
 }
 
-/// Waits for the head of a response. While the request's body advances, the upstream is not late with it.
+/// Waits for the head of a response, and notes the end of the request. While the request's body advances, the upstream is
+/// not late with the response.
 pub(super) async fn wait_for_head<T>(
     mut response: Pin<&mut (impl Future<Output = T> + ?Sized)>,
     timer: &mut LazyTimer,
-    deadlines: &Deadlines,
+    deadlines: &mut Deadlines,
     upload: &UploadProgress,
 ) -> Result<T, TimeoutKind> {
     let mut due = deadlines.sent + deadlines.response;
     let mut uploaded = upload.received_bytes();
-    poll_fn(|cx| {
+    let received = poll_fn(|cx| {
         loop {
-            if let Poll::Ready(sent) = response.as_mut().poll(cx) {
-                return Poll::Ready(Ok(sent));
+            if let Poll::Ready(received) = response.as_mut().poll(cx) {
+                return Poll::Ready(Ok(received));
             }
             ready!(timer.poll(cx, deadlines.earlier(due)));
             if deadlines.has_ended(Instant::now()) {
@@ -138,5 +143,7 @@ pub(super) async fn wait_for_head<T>(
             (uploaded, due) = (upload.received_bytes(), Instant::now() + deadlines.response);
         }
     })
-    .await
+    .await;
+    deadlines.request_end = upload.request_end(deadlines.sent);
+    received
 }

@@ -105,7 +105,9 @@ impl Endpoints {
         let tls = self.tls().filter(|_| is_same).cloned();
         let tls = tls.map_or_else(|| open_tls(new), |tls| Ok(Some(tls)))?;
         let state = |endpoint: &Endpoint| {
-            let stays = |state: &&Arc<EndpointState>| state.address == *endpoint && (is_same || endpoint.tls.is_none());
+            let stays = |state: &&Arc<EndpointState>| {
+                state.address.is_same_server(endpoint) && (is_same || endpoint.tls.is_none())
+            };
             let existing = self.list.iter().find(stays);
             existing.map_or_else(
                 || Arc::new(EndpointState::new(endpoint, &new.name, tls.as_ref(), &self.metrics)),
@@ -160,7 +162,7 @@ impl Endpoints {
 }
 
 fn shares(settings: &Settings) -> Arc<[f32]> {
-    settings.balance.shares(settings.endpoints.iter().map(|endpoint| &*endpoint.authority))
+    settings.balance.shares(settings.endpoints.iter().map(|endpoint| (&*endpoint.authority, endpoint.weight)))
 }
 
 /// Opens the files of TLS, when any endpoint has it.

@@ -66,7 +66,7 @@ impl Pool {
         options: SendOptions,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
         async move {
-            let received = pooled.sent.wait(&pooled.deadlines, &options.upload).await;
+            let received = pooled.sent.wait(&mut pooled.deadlines, &options.upload).await;
             // Awaited behind the match, whose value would else be held meanwhile.
             let again = match self.end_pooled(pooled, received) {
                 PooledResult::Ended(ended) => return ended,
@@ -88,7 +88,7 @@ impl Pool {
                 Ok(pooled) => pooled,
                 Err(addressed) => return self.send_on_new(addressed, options).await,
             };
-            let received = pooled.sent.wait(&pooled.deadlines, &options.upload).await;
+            let received = pooled.sent.wait(&mut pooled.deadlines, &options.upload).await;
             match self.end_pooled(pooled, received) {
                 PooledResult::Ended(ended) => return Ok(ended),
                 PooledResult::Stale(stale) => return Ok(self.send_again(stale, options).await),

@@ -36,11 +36,11 @@ impl Pool {
         addressed: AddressedRequest,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let AddressedRequest { request, in_flight, deadlines } = addressed;
+        let AddressedRequest { request, in_flight, mut deadlines } = addressed;
         let (parts, body) = request.into_parts();
         let (request, replay) = (Request::from_parts(parts, ()), ReplayHandle::new(body));
         let first = match self.acquire_stream(&in_flight).await {
-            Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, deadlines, options).await,
+            Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, &mut deadlines, options).await,
             Err(timed_out) => {
                 return Err(Unsent { request: Box::new(request.map(|()| replay.into_body())), timed_out });
             }
@@ -49,7 +49,7 @@ impl Pool {
             Attempt::Refused(error) => {
                 in_flight.endpoint().metrics.retries.inc();
                 match self.acquire_stream(&in_flight).await {
-                    Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, deadlines, options).await,
+                    Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, &mut deadlines, options).await,
                     Err(_) => Attempt::Refused(error),
                 }
             }
@@ -85,14 +85,15 @@ async fn attempt_http2(
     request: &Request<()>,
     replay: &ReplayHandle,
     in_flight: &InFlight,
-    deadlines: Deadlines,
+    deadlines: &mut Deadlines,
     options: &SendOptions,
 ) -> Attempt {
     let Some(body) = replay.rewind() else { return Attempt::Failed(SendError::Unrepeatable) };
     let request = http2_connections::rewrite_head(copy_head(request), in_flight.endpoint()).map(|()| body);
     let mut sender = stream.sender();
     let response = pin!(sender.try_send_request(request));
-    match wait_for_head(response, &mut stream.timer, &deadlines.sent_now(), &options.upload).await {
+    *deadlines = deadlines.sent_now();
+    match wait_for_head(response, &mut stream.timer, deadlines, &options.upload).await {
         Ok(Ok(response)) => Attempt::Answered(stream, response),
         Ok(Err(mut error)) => match (error.take_message(), error.into_error()) {
             // The connection had no stream left after all, or was closed: nothing was sent.

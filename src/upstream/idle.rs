@@ -110,7 +110,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (host, authority, source) = ("127.0.0.1".into(), "a".into(), "a".into());
         let address = Address::Tcp(address);
-        let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source };
+        let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source, weight: 1000 };
         let connection = connect(&endpoint, None, Duration::from_secs(10), &lifetimes).await.unwrap();
         // The connection's task begins to wait for requests.
         next_turn().await;

@@ -240,12 +240,12 @@ pub(super) fn finish(
     match answered {
         Ok((carrier, response)) => {
             let failure = Failure::of_head(&response);
-            record::record_head(&in_flight, failure, deadlines.sent);
+            record::record_head(&in_flight, failure, deadlines.request_end);
             let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
             Ok(UpstreamResponse::new(response, guard, deadlines))
         }
         Err(error) => {
-            record::record_error(&in_flight, &error, deadlines.sent);
+            record::record_error(&in_flight, &error, deadlines.request_end);
             Err(error)
         }
     }

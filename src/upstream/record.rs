@@ -14,25 +14,30 @@ use super::error::{SendError, TimeoutKind};
 use super::failure::Failure;
 use crate::clock;
 
-/// Records the head of a response, and the failure that its status means.
-pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, sent: Instant) {
-    let micros = micros_since(sent);
-    in_flight.endpoint().metrics.latency.observe(micros);
+/// Records the head of a response, and the failure that its status means. The latency counts from the end of the request;
+/// a response that began before that has none.
+pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, request_end: Option<Instant>) {
+    let latency = request_end.map(micros_since);
+    if let Some(micros) = latency {
+        in_flight.endpoint().metrics.latency.observe(micros);
+    }
     if !in_flight.endpoints().has_choice() {
         return;
     }
     let now = clock::steady();
-    match failure {
-        None => in_flight.endpoint().load.observe_latency(micros, now),
-        Some(failure) => {
-            in_flight.endpoint().load.observe_failed_latency(micros, now);
-            record_failure(in_flight, failure);
-        }
+    let load = &in_flight.endpoint().load;
+    match (failure, latency) {
+        (None, Some(micros)) => load.observe_latency(micros, now),
+        (Some(_), Some(micros)) => load.observe_failed_latency(micros, now),
+        (_, None) => {}
+    }
+    if let Some(failure) = failure {
+        record_failure(in_flight, failure);
     }
 }
 
 /// Counts an exchange without a response.
-pub(super) fn record_error(in_flight: &InFlight, error: &SendError, sent: Instant) {
+pub(super) fn record_error(in_flight: &InFlight, error: &SendError, request_end: Option<Instant>) {
     let metrics = &in_flight.endpoint().metrics;
     let failure = match error {
         SendError::TimedOut(kind) => {
@@ -46,7 +51,9 @@ pub(super) fn record_error(in_flight: &InFlight, error: &SendError, sent: Instan
         }
     };
     if in_flight.endpoints().has_choice() && !is_own_error(error) {
-        in_flight.endpoint().load.observe_failed_latency(micros_since(sent), clock::steady());
+        if let Some(end) = request_end {
+            in_flight.endpoint().load.observe_failed_latency(micros_since(end), clock::steady());
+        }
         record_failure(in_flight, failure);
     }
 }
@@ -62,8 +69,8 @@ fn is_own_error(error: &SendError) -> bool {
     }
 }
 
-fn micros_since(sent: Instant) -> u64 {
-    u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX)
+fn micros_since(time: Instant) -> u64 {
+    u64::try_from(time.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Records a failure of the endpoint.

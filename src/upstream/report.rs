@@ -33,7 +33,7 @@ pub struct EndpointReport {
     pub last_check: Option<CheckReport>,
     /// Requests in flight.
     pub in_flight: usize,
-    /// Time from a request to the head of its response, in the last minute; none without requests.
+    /// Time from the end of a request to the head of its response, in the last minute; none without requests.
     pub latency: Option<LatencyReport>,
     /// Open connections.
     pub connections: usize,

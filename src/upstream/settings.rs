@@ -86,7 +86,12 @@ pub struct Endpoint {
     pub address: Address,
     /// Entry of the configuration that the endpoint comes from: label of its counters.
     pub source: String,
+    /// Part in the requests of its entry, in thousandths of an equal one ([`EQUAL_WEIGHT`]); other ones come from SRV records.
+    pub weight: u32,
 }
+
+/// Weight of an endpoint that has an equal part in the requests of its entry.
+pub(super) const EQUAL_WEIGHT: u32 = 1000;
 
 /// Address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +105,11 @@ pub enum Address {
 }
 
 impl Endpoint {
+    /// Returns whether this is the same server, whatever its weight.
+    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+        *self == Self { weight: self.weight, ..other.clone() }
+    }
+
     /// Label in logs and in the metrics of a single server. One source can have several endpoints, so that the address
     /// of a resolved one is a part of its label.
     pub fn label(&self) -> String {

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -14,10 +13,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::support::{Client, Gateway, Upstream, eventually, head, over_http2};
+use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, Upstream, eventually, head, over_http2};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -30,9 +27,7 @@ routes:
 
 /// Upstream that speaks HTTP/2.
 pub struct Server {
-    address: SocketAddr,
-    connections: Arc<AtomicUsize>,
-    calls: Arc<AtomicUsize>,
+    upstream: HyperUpstream,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
     /// Lengths of request bodies that came whole; errors for those that broke off.
     pub bodies: mpsc::Receiver<Result<usize, ()>>,
@@ -40,46 +35,23 @@ pub struct Server {
 
 impl Server {
     pub fn start(max_streams: u32) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
         let (told, bodies) = mpsc::channel();
-        let server = Self {
-            address: listener.local_addr().unwrap(),
-            connections: Arc::default(),
-            calls: Arc::default(),
-            heads: Arc::default(),
-            bodies,
-        };
-        let (connections, calls, heads) =
-            (Arc::clone(&server.connections), Arc::clone(&server.calls), Arc::clone(&server.heads));
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                while let Ok((stream, _)) = listener.accept().await {
-                    connections.fetch_add(1, Ordering::SeqCst);
-                    let (calls, heads, told) = (Arc::clone(&calls), Arc::clone(&heads), told.clone());
-                    let service = service_fn(move |request| {
-                        let number = calls.fetch_add(1, Ordering::SeqCst);
-                        heads.lock().unwrap().push(Request::headers(&request).clone());
-                        answer(request, number, told.clone())
-                    });
-                    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    builder.max_concurrent_streams(max_streams);
-                    tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
-                }
-            });
+        let (heads, calls) = (Arc::<Mutex<Vec<HeaderMap>>>::default(), Arc::<AtomicUsize>::default());
+        let log = Arc::clone(&heads);
+        let upstream = HyperOptions::http2_with_streams(max_streams).start(move |request| {
+            log.lock().unwrap().push(Request::headers(&request).clone());
+            answer(request, calls.fetch_add(1, Ordering::SeqCst), told.clone())
         });
-        server
+        Self { upstream, heads, bodies }
     }
 
     pub fn with(&self, blocks: &str) -> Gateway {
-        let endpoint = format!("upstream: {{ endpoints: [\"http://{}\"], protocol: http2 }}\n", self.address);
+        let endpoint = format!("upstream: {{ endpoints: [\"http://{}\"], protocol: http2 }}\n", self.upstream.address);
         Gateway::with(&[], &format!("{endpoint}{blocks}"))
     }
 
     pub fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
+        self.upstream.count()
     }
 }
 
@@ -241,7 +213,7 @@ fn http1_clients_are_served_by_an_http2_upstream() {
         assert_eq!(client.response().body, b"2");
         assert_eq!(client.get("/calls/a", &key).body, b"0");
     }
-    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(server.upstream.connections(), 1);
 }
 
 #[test]
@@ -280,7 +252,7 @@ fn calls_share_a_connection_until_its_streams_are_used_up() {
                 wait_until("the call has arrived", || server.calls() > calls).await;
             }
         });
-        let made = server.connections.load(Ordering::SeqCst);
+        let made = server.upstream.connections();
         assert!(connections.contains(&made), "{made} connections for 30 calls, {max_streams} on each");
     }
 }

@@ -47,10 +47,16 @@ impl NameServer {
         self.zone.lock().unwrap().insert(format!("{name}."), records.collect());
     }
 
-    /// Sets the SRV records of a name: priority, port and target of each.
+    /// Sets the SRV records of a name, of weight 0: priority, port and target of each.
     pub fn set_service(&self, name: &str, targets: &[(u16, u16, &str)]) {
-        let record = |(priority, port, target): &(u16, u16, &str)| {
-            RData::SRV(SRV::new(*priority, 0, *port, format!("{target}.").parse().unwrap()))
+        let unweighted = targets.iter().map(|(priority, port, target)| (*priority, 0, *port, *target));
+        self.set_weighted_service(name, &unweighted.collect::<Vec<_>>());
+    }
+
+    /// Sets the SRV records of a name: priority, weight, port and target of each.
+    pub fn set_weighted_service(&self, name: &str, targets: &[(u16, u16, u16, &str)]) {
+        let record = |(priority, weight, port, target): &(u16, u16, u16, &str)| {
+            RData::SRV(SRV::new(*priority, *weight, *port, format!("{target}.").parse().unwrap()))
         };
         self.zone.lock().unwrap().insert(format!("{name}."), targets.iter().map(record).collect());
     }

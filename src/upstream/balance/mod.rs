@@ -13,6 +13,7 @@
 //! (latency + 5 ms) * (1 + in flight / share) * (1 + (10 * failures) ^ 4)
 //! ```
 //!
+//! - The latency is the time from the end of the request, its body included, to the head of the response.
 //! - A latency that is higher than the estimate replaces it at once; the estimate then falls with e^(-t / 2 s). The latency
 //!   of a failure is counted only when it is higher: a fast failure is no reason to be chosen.
 //! - The share of failures moves by a sixteenth with each outcome, and falls with e^(-t / 10 s). One failure alone weighs

@@ -12,14 +12,19 @@ pub struct BalanceSettings {
 }
 
 impl BalanceSettings {
-    /// Shares of endpoints with these hosts and ports, as parts of the largest.
-    pub(in crate::upstream) fn shares<'a>(&self, authorities: impl Iterator<Item = &'a str> + Clone) -> Arc<[f32]> {
-        let weight = |authority: &str| {
+    /// Shares of endpoints with these hosts and ports, and weights within their entries, as parts of the largest. The weight of
+    /// the configuration is multiplied by the one within the entry.
+    #[allow(clippy::cast_precision_loss, reason = "a part of the requests")]
+    pub(in crate::upstream) fn shares<'a>(
+        &self,
+        endpoints: impl Iterator<Item = (&'a str, u32)> + Clone,
+    ) -> Arc<[f32]> {
+        let weight = |(authority, within): (&str, u32)| {
             let found = self.weights.iter().find(|(name, _)| name == authority);
-            f32::from(found.map_or(1, |(_, weight)| *weight))
+            f32::from(found.map_or(1, |(_, weight)| *weight)) * within as f32
         };
-        let most = authorities.clone().map(weight).fold(f32::MIN_POSITIVE, f32::max);
-        authorities.map(|authority| weight(authority) / most).collect()
+        let most = endpoints.clone().map(weight).fold(f32::MIN_POSITIVE, f32::max);
+        endpoints.map(|endpoint| weight(endpoint) / most).collect()
     }
 }
 
@@ -54,7 +59,14 @@ mod tests {
     fn shares_are_parts_of_the_largest_weight() {
         let settings =
             BalanceSettings { weights: vec![("a:1".into(), 4), ("b:1".into(), 2)], ..BalanceSettings::default() };
-        assert_eq!(*settings.shares(["a:1", "b:1", "c:1"].into_iter()), [1.0, 0.5, 0.25]);
-        assert_eq!(*settings.shares(["c:1", "d:1"].into_iter()), [1.0, 1.0]);
+        assert_eq!(*settings.shares([("a:1", 1000), ("b:1", 1000), ("c:1", 1000)].into_iter()), [1.0, 0.5, 0.25]);
+        assert_eq!(*settings.shares([("c:1", 1000), ("d:1", 1000)].into_iter()), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn weights_of_the_configuration_multiply_those_within_an_entry() {
+        let settings = BalanceSettings { weights: vec![("a:1".into(), 2)], ..BalanceSettings::default() };
+        let shares = settings.shares([("a:1", 1500), ("a:1", 500), ("b:1", 1000)].into_iter());
+        assert_eq!(*shares, [1.0, 1.0 / 3.0, 1.0 / 3.0]);
     }
 }

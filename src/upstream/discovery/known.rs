@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::families::Trial;
 use super::lookup::Answer;
 use super::source::{Source, SourceKind};
+use super::weights::Weights;
 use crate::upstream::settings::Endpoint;
 
 /// Pause after a first failure. It doubles up to [`MAX_PAUSE`].
@@ -29,6 +30,8 @@ pub(super) struct Known(HashMap<Source, Entry>);
 struct Entry {
     /// Addresses of the last answer; none before the first.
     trial: Option<Trial>,
+    /// Weights of the addresses in use.
+    weights: Weights,
     /// Time of the next look-up; none while one runs.
     due: Option<Instant>,
     /// Failed look-ups in a row.
@@ -44,6 +47,8 @@ pub(super) enum Change {
     None,
     /// Other addresses: these came and these went.
     Addresses { added: Vec<SocketAddr>, removed: Vec<SocketAddr> },
+    /// The same addresses with other weights.
+    Weights,
     /// The same addresses, after look-ups that failed.
     Recovered,
     /// The first failure in a row.
@@ -57,7 +62,7 @@ impl Known {
         if source.kind == SourceKind::Fixed {
             return None;
         }
-        let new = || Entry { trial: None, due: Some(now), failures: 0, is_settled: false };
+        let new = || Entry { trial: None, weights: Weights::new(), due: Some(now), failures: 0, is_settled: false };
         let entry = self.0.entry(source.clone()).or_insert_with(new);
         entry.due.take_if(|due| *due <= now).map(|_| entry.trial.clone())
     }
@@ -66,7 +71,7 @@ impl Known {
     pub(super) fn record(&mut self, source: &Source, answer: Option<Answer>, now: Instant) -> Change {
         let Some(entry) = self.0.get_mut(source) else { return Change::None };
         entry.is_settled = true;
-        let Some(Answer { trial, interval }) = answer else {
+        let Some(Answer { trial, weights, interval }) = answer else {
             entry.failures = entry.failures.saturating_add(1);
             entry.due = Some(now + pause(entry.failures));
             return if entry.failures == 1 { Change::Failing } else { Change::None };
@@ -74,8 +79,10 @@ impl Known {
         let had_failed = std::mem::take(&mut entry.failures) > 0;
         entry.due = Some(now + interval);
         let before = entry.trial.replace(trial.clone()).map_or_else(BTreeSet::new, |before| before.used);
+        let has_same_weights = std::mem::replace(&mut entry.weights, weights) == entry.weights;
         let difference = |a: &BTreeSet<SocketAddr>, b: &BTreeSet<SocketAddr>| a.difference(b).copied().collect();
         match (before == trial.used, had_failed) {
+            (true, _) if !has_same_weights => Change::Weights,
             (true, false) => Change::None,
             (true, true) => Change::Recovered,
             (false, _) => {
@@ -109,8 +116,10 @@ impl Known {
     pub(super) fn endpoints(&self, sources: &[Source]) -> Vec<Endpoint> {
         let mut endpoints = Vec::new();
         for source in sources {
-            match self.0.get(source).and_then(|entry| entry.trial.as_ref()) {
-                Some(trial) => endpoints.extend(trial.used.iter().map(|address| source.endpoint_at(*address))),
+            match self.0.get(source).filter(|entry| entry.trial.is_some()) {
+                Some(Entry { weights, .. }) => {
+                    endpoints.extend(weights.iter().map(|(address, weight)| source.endpoint_at(*address, *weight)));
+                }
                 None => endpoints.push(source.endpoint()),
             }
         }
@@ -134,8 +143,13 @@ mod tests {
     }
 
     fn answer(addresses: &[&str]) -> Option<Answer> {
-        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Some(Answer { trial: Trial::untried(addresses), interval: Duration::from_secs(5) })
+        weighted(&addresses.iter().map(|address| (*address, 1000)).collect::<Vec<_>>())
+    }
+
+    fn weighted(addresses: &[(&str, u32)]) -> Option<Answer> {
+        let weights: Weights = addresses.iter().map(|(address, weight)| (address.parse().unwrap(), *weight)).collect();
+        let trial = Trial::untried(weights.keys().copied().collect());
+        Some(Answer { trial, weights, interval: Duration::from_secs(5) })
     }
 
     fn labels(known: &Known) -> Vec<String> {
@@ -178,6 +192,19 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 8, 8].map(|seconds| seconds * second));
         known.expire(now);
         assert!(known.begin(&name(), now).is_some());
+    }
+
+    #[test]
+    fn changed_weights_are_a_change_of_the_endpoints() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        let weights = |known: &Known| known.endpoints(&[name()]).iter().map(|one| one.weight).collect::<Vec<_>>();
+        known.begin(&name(), now);
+        known.record(&name(), weighted(&[("10.0.0.1:81", 500), ("10.0.0.2:81", 1500)]), now);
+        assert_eq!(weights(&known), [500, 1500]);
+        let other = weighted(&[("10.0.0.1:81", 1500), ("10.0.0.2:81", 500)]);
+        assert_eq!(known.record(&name(), other.clone(), now), Change::Weights);
+        assert_eq!(weights(&known), [1500, 500]);
+        assert_eq!(known.record(&name(), other, now), Change::None);
     }
 
     #[test]

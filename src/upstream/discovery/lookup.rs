@@ -6,9 +6,9 @@
 //!   have names of other origin.
 //! - A name is looked up again when its shortest TTL has passed, though within [`MIN_INTERVAL`] and [`MAX_INTERVAL`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -21,6 +21,7 @@ use hickory_resolver::proto::rr::rdata::SRV;
 
 use super::families::{Trial, try_families};
 use super::source::{Source, SourceKind};
+use super::weights::{Target, Weights, weights};
 
 /// Shortest time between two look-ups of a name: a TTL of 0 must not become a load on the name server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +41,8 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Answer {
     /// Addresses in order, at least one: those that are to be used.
     pub(super) trial: Trial,
+    /// Weights of those addresses.
+    pub(super) weights: Weights,
     /// Time until the next look-up.
     pub(super) interval: Duration,
 }
@@ -76,13 +79,21 @@ pub(super) async fn look_up(
     };
     let found = tokio::time::timeout(TIMEOUT, lookup).await.unwrap_or(Err(LookupError::TimedOut));
     let answer = match found {
-        Ok((addresses, _)) if addresses.is_empty() => Err(LookupError::NoAddress),
-        Ok((addresses, valid_until)) => {
-            Ok(Answer { trial: try_families(addresses, last).await, interval: interval(valid_until) })
-        }
+        Ok(found) => choose_addresses(found, last).await,
         Err(error) => Err(error),
     };
     (source, answer)
+}
+
+/// Addresses to use among those that were found, with their weights.
+async fn choose_addresses(found: Found, last: Option<Trial>) -> Result<Answer, LookupError> {
+    let addresses: BTreeSet<SocketAddr> = found.targets.iter().flat_map(|target| target.addresses.clone()).collect();
+    if addresses.is_empty() {
+        return Err(LookupError::NoAddress);
+    }
+    let trial = try_families(addresses, last).await;
+    let weights = weights(&found.targets, &trial.used);
+    Ok(Answer { trial, weights, interval: interval(found.valid_until) })
 }
 
 /// Time until the next look-up of what is valid until then.
@@ -90,18 +101,21 @@ fn interval(valid_until: Instant) -> Duration {
     valid_until.saturating_duration_since(Instant::now()).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
-/// Addresses, and the time until which they are valid.
-type Found = (BTreeSet<SocketAddr>, Instant);
+/// Targets with their addresses, and the time until which they are valid.
+struct Found {
+    targets: Vec<Target>,
+    valid_until: Instant,
+}
 
 async fn look_up_host(host: &str, port: u16, servers: &[SocketAddr]) -> Result<Found, LookupError> {
     let answered = async { resolver(servers)?.lookup_ip(host).await }.await;
     match answered {
         Ok(found) => {
-            let addresses: BTreeSet<IpAddr> = found.iter().collect();
-            Ok((addresses.into_iter().map(|address| (address, port).into()).collect(), found.valid_until()))
+            let addresses = found.iter().map(|address| (address, port).into());
+            Ok(Found::of_host(addresses, found.valid_until()))
         }
         Err(dns) if servers.is_empty() => match tokio::net::lookup_host((host, port)).await {
-            Ok(addresses) => Ok((addresses.collect(), Instant::now() + MAX_INTERVAL)),
+            Ok(addresses) => Ok(Found::of_host(addresses, Instant::now() + MAX_INTERVAL)),
             Err(system) => Err(LookupError::System { dns, system }),
         },
         Err(dns) => Err(dns.into()),
@@ -116,22 +130,38 @@ async fn look_up_service(source: &Source, servers: &[SocketAddr]) -> Result<Foun
     });
     let targets = best_targets(records)
         .into_iter()
-        .map(|(target, port)| async move { look_up_host(&target, port, servers).await });
-    let (mut addresses, mut valid_until) = (BTreeSet::new(), found.valid_until());
-    // A target without addresses costs no other target its own.
-    for (of_target, until) in join_all(targets).await.into_iter().flatten() {
-        addresses.extend(of_target);
-        valid_until = valid_until.min(until);
+        .map(|((target, port), weight)| async move { (weight, look_up_host(&target, port, servers).await) });
+    let mut all = Found { targets: Vec::new(), valid_until: found.valid_until() };
+    for (weight, found) in join_all(targets).await {
+        // A target without addresses costs no other target its own.
+        let Ok(found) = found else { continue };
+        all.targets.extend(found.targets.into_iter().map(|target| Target { weight, ..target }));
+        all.valid_until = all.valid_until.min(found.valid_until);
     }
-    Ok((addresses, valid_until))
+    Ok(all)
 }
 
-/// Targets of the records with the lowest priority, which are to be used as long as one can be reached (RFC 2782).
-fn best_targets<'a>(records: impl Iterator<Item = &'a SRV> + Clone) -> BTreeSet<(String, u16)> {
+/// Targets of the records with the lowest priority, which are to be used as long as one can be reached (RFC 2782), with
+/// their weights.
+fn best_targets<'a>(records: impl Iterator<Item = &'a SRV> + Clone) -> BTreeMap<(String, u16), u32> {
     let best = records.clone().map(|record| record.priority).min();
     let best = records.filter(|record| Some(record.priority) == best);
     // A target of `.` says that there is no such service.
-    best.filter(|record| !record.target.is_root()).map(|record| (record.target.to_string(), record.port)).collect()
+    let targets = best.filter(|record| !record.target.is_root());
+    // The same record twice is one (RFC 2181, section 5).
+    let records: BTreeSet<_> = targets.map(|record| (record.target.to_string(), record.port, record.weight)).collect();
+    let mut weights = BTreeMap::new();
+    for (target, port, weight) in records {
+        *weights.entry((target, port)).or_default() += u32::from(weight);
+    }
+    weights
+}
+
+impl Found {
+    /// Addresses of a host, which have equal parts of its requests.
+    fn of_host(addresses: impl Iterator<Item = SocketAddr>, valid_until: Instant) -> Self {
+        Self { targets: vec![Target { weight: 0, addresses: addresses.collect() }], valid_until }
+    }
 }
 
 /// Resolver that asks these servers, or those of the system.
@@ -173,10 +203,20 @@ mod tests {
 
     #[test]
     fn targets_of_the_lowest_priority_are_used() {
-        let record = |priority, port, target: &str| SRV::new(priority, 0, port, target.parse().unwrap());
-        let records =
-            [record(2, 1, "a."), record(1, 2, "b."), record(1, 3, "c."), record(1, 3, "c."), record(1, 4, ".")];
-        let expected = [("b.".to_owned(), 2), ("c.".to_owned(), 3)];
-        assert_eq!(best_targets(records.iter()), expected.into());
+        let record = |priority, weight, port, target: &str| SRV::new(priority, weight, port, target.parse().unwrap());
+        let records = [
+            record(2, 9, 1, "a."),
+            record(1, 5, 2, "b."),
+            record(1, 7, 3, "c."),
+            record(1, 7, 3, "c."),
+            record(1, 1, 3, "c."),
+            record(1, 4, 4, "."),
+        ];
+        let expected = [(("b.".to_owned(), 2), 5), (("c.".to_owned(), 3), 8)];
+        assert_eq!(
+            best_targets(records.iter()),
+            expected.into(),
+            "the same record counts once, and the same target whole"
+        );
     }
 }

@@ -5,7 +5,7 @@
 //! - A name that does not resolve stops nothing: its last known addresses stay in use, also when DNS says that there are
 //!   none. Before the first answer it has one endpoint without an address, to which connecting fails at once. The log has each
 //!   change once, the metrics count every look-up.
-//! - Addresses of both families: see [`families`].
+//! - Addresses of both families: see [`families`]; parts of the requests by SRV records: see [`weights`].
 //! - Each upstream has a task of its own ([`task`]), all of them on one thread ([`tasks`]). What it finds is handed to the caller, who gives it to the workers:
 //!   a request costs nothing for it.
 
@@ -13,6 +13,7 @@ mod source;
 mod settings;
 mod lookup;
 mod families;
+mod weights;
 mod source_file;
 mod known;
 mod task;

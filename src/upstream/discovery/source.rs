@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `http://10.0.0.1:8081` | this address | as configured |
 //! | `http://store:8081` | every address of the name | as configured |
-//! | `srv+http://_http._tcp.store` | every address of every target of the SRV records with the best priority | `store` |
+//! | `srv+http://_http._tcp.store` | every address of every target of the SRV records with the best priority, by their weights ([`super::weights`]) | `store` |
 //! | `unix:/run/store.sock` | this socket | `localhost` |
 //!
 //! With `https` and `srv+https`, the certificate must be for the host as configured, for SRV without the labels that begin
@@ -18,7 +18,7 @@ use std::str::FromStr;
 use http::Uri;
 use rustls::pki_types::ServerName;
 
-use crate::upstream::settings::{Address, Endpoint};
+use crate::upstream::settings::{Address, EQUAL_WEIGHT, Endpoint};
 
 /// Longest path of a Unix socket, in bytes (`sun_path`).
 const MAX_SOCKET_PATH: usize = 107;
@@ -85,16 +85,23 @@ impl Source {
         self.endpoint.clone()
     }
 
-    /// Endpoint at an address that was looked up.
-    pub(super) fn endpoint_at(&self, address: SocketAddr) -> Endpoint {
-        Endpoint { address: Address::Tcp(address), port: address.port(), ..self.endpoint.clone() }
+    /// Endpoint at an address that was looked up, with its weight among those of this source.
+    pub(super) fn endpoint_at(&self, address: SocketAddr, weight: u32) -> Endpoint {
+        Endpoint { address: Address::Tcp(address), port: address.port(), weight, ..self.endpoint.clone() }
     }
 
     /// Source without an address, which stands for a file that lists none.
     pub(super) fn placeholder(file: &Path) -> Self {
         let (host, source) = ("localhost".to_owned(), file.display().to_string());
-        let endpoint =
-            Endpoint { authority: host.clone(), host, port: 0, tls: None, address: Address::Unresolved, source };
+        let endpoint = Endpoint {
+            authority: host.clone(),
+            host,
+            port: 0,
+            tls: None,
+            address: Address::Unresolved,
+            source,
+            weight: EQUAL_WEIGHT,
+        };
         Self { endpoint, kind: SourceKind::Fixed }
     }
 
@@ -110,6 +117,7 @@ impl Source {
             tls: None,
             address: Address::Unix(path),
             source: text.to_owned(),
+            weight: EQUAL_WEIGHT,
         };
         Ok(Self { endpoint, kind: SourceKind::Fixed })
     }
@@ -126,7 +134,8 @@ impl Source {
             return Err(SourceError::NotAnEndpoint(uri.to_string()));
         };
         let (host, source) = (host.to_owned(), host.to_owned());
-        let endpoint = Endpoint { host, port: 0, authority: domain, tls, address: Address::Unresolved, source };
+        let (address, weight) = (Address::Unresolved, EQUAL_WEIGHT);
+        let endpoint = Endpoint { host, port: 0, authority: domain, tls, address, source, weight };
         Ok(Self { endpoint, kind: SourceKind::Service })
     }
 
@@ -141,7 +150,8 @@ impl Source {
             Err(_) => (Address::Unresolved, SourceKind::Host),
         };
         let authority = format!("{host}:{port}");
-        let endpoint = Endpoint { host: bare.to_owned(), port, source: authority.clone(), authority, tls, address };
+        let (host, source, weight) = (bare.to_owned(), authority.clone(), EQUAL_WEIGHT);
+        let endpoint = Endpoint { host, port, source, authority, tls, address, weight };
         Ok(Self { endpoint, kind })
     }
 }
@@ -190,7 +200,7 @@ mod tests {
         assert_eq!(fixed.endpoint().address, Address::Tcp("[::1]:81".parse().unwrap()));
         let name = source("https://store.internal");
         assert_eq!((name.kind, name.host(), name.port()), (SourceKind::Host, "store.internal", 443));
-        let at = name.endpoint_at("10.0.0.1:443".parse().unwrap());
+        let at = name.endpoint_at("10.0.0.1:443".parse().unwrap(), EQUAL_WEIGHT);
         assert_eq!((&*at.authority, &*at.label()), ("store.internal:443", "store.internal:443@10.0.0.1:443"));
         assert_eq!(at.tls, Some(ServerName::try_from("store.internal").unwrap()));
     }
@@ -199,7 +209,7 @@ mod tests {
     fn service_is_verified_by_its_domain() {
         let service = source("srv+https://_http._tcp.store.internal");
         assert_eq!((service.kind, service.host()), (SourceKind::Service, "_http._tcp.store.internal"));
-        let at = service.endpoint_at("10.0.0.1:8443".parse().unwrap());
+        let at = service.endpoint_at("10.0.0.1:8443".parse().unwrap(), EQUAL_WEIGHT);
         assert_eq!((&*at.authority, at.port), ("store.internal", 8443));
         assert_eq!(at.tls, Some(ServerName::try_from("store.internal").unwrap()));
         assert!(matches!("srv+http://_http._tcp.store:80".parse::<Source>(), Err(SourceError::ServiceWithPort(_))));

@@ -203,6 +203,7 @@ impl Task {
             (Change::Addresses { added, removed }, _) => {
                 tracing::info!(upstream, name, ?added, ?removed, "the addresses of an upstream name have changed");
             }
+            (Change::Weights, _) => tracing::info!(upstream, name, "the weights of an upstream service have changed"),
             (Change::Recovered, _) => tracing::info!(upstream, name, "an upstream name can be resolved again"),
             (Change::Failing, Some(error)) => {
                 tracing::warn!(upstream, name, %error, "cannot resolve an upstream name; its last known addresses stay in use, if it had any");

@@ -4,7 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 
 use super::{blocks, endpoints, replicas, request};
-use crate::support::{Client, Gateway, NameServer, Upstream, eventually};
+use crate::support::hyper_upstream::ok;
+use crate::support::{Client, Gateway, HyperOptions, NameServer, Upstream, eventually};
 
 #[test]
 fn targets_of_srv_records_are_endpoints_on_their_ports() {
@@ -24,6 +25,52 @@ fn targets_of_srv_records_are_endpoints_on_their_ports() {
     assert!(first.count() > 0 && second.count() > 0);
     assert_eq!((first.count() + second.count(), spare.count()), (60, 0));
     assert_eq!(first.last().header("host"), Some("store.test"));
+}
+
+#[test]
+fn weights_of_srv_records_divide_the_requests() {
+    let dns = NameServer::start(1);
+    let ((one, [first]), (two, [second]), (three, [third])) =
+        (replicas(["127.0.0.1"]), replicas(["127.0.0.1"]), replicas(["127.0.0.1"]));
+    dns.set("pod.test", &["127.0.0.1"]);
+    let weigh = |weights: [u16; 3]| {
+        let [a, b, c] = weights;
+        let records = [(1, a, one, "pod.test"), (1, b, two, "pod.test"), (1, c, three, "pod.test")];
+        dns.set_weighted_service("_http._tcp.store.test", &records);
+    };
+    weigh([60, 30, 0]);
+    // In turns, so that the latencies of a busy machine do not count.
+    let entry = "['srv+http://_http._tcp.store.test'], balance: { policy: round_robin }";
+    let gateway = Gateway::with(&[], &blocks(entry, &dns, ""));
+    let key = gateway.key();
+    endpoints(&gateway, 3);
+    let counts = || [first.count(), second.count(), third.count()];
+    let requests = |count| {
+        let before = counts();
+        request(&gateway, &key.text, count);
+        let after = counts();
+        [0, 1, 2].map(|index: usize| after[index] - before[index])
+    };
+    // The second has a third of them by chance: 300 with a standard deviation of 14. The third has 1 in 1500.
+    let [_, second_of_all, third_of_all] = requests(900);
+    assert!((230..=370).contains(&second_of_all), "{second_of_all}");
+    assert!(third_of_all <= 10, "a weight of 0 is the least part: {third_of_all}");
+
+    weigh([0, 0, 0]);
+    eventually("the parts are equal", || requests(30).iter().all(|count| (5..=15).contains(count)));
+    // In turns of each worker, and the connection has one worker.
+    assert!(requests(300).iter().all(|count| (99..=101).contains(count)), "parts are exact when all are equal");
+}
+
+#[test]
+fn http2_goes_over_a_unix_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.sock");
+    let upstream = HyperOptions::http2().start_at_path(&path, ok);
+    let block = format!("upstream: {{ endpoints: ['unix:{}'], protocol: http2 }}\nworkers: 1\n", path.display());
+    let gateway = Gateway::with(&[], &block);
+    request(&gateway, &gateway.key().text, 20);
+    assert_eq!((upstream.count(), upstream.connections()), (20, 1), "all on one connection");
 }
 
 #[test]

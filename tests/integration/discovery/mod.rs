@@ -1,6 +1,7 @@
 //! Discovery: endpoints that come and go, found in DNS and in a watched file.
 
 mod names;
+mod shares;
 mod entries;
 mod rolling;
 mod http2;

@@ -1,4 +1,4 @@
-//! Active checks, balancing policies, and what operators see of endpoints.
+//! Active checks, and what operators see of endpoints.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -12,12 +12,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
-use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::body::{Body, Frame, Incoming};
 
 use super::{PLENTY, ejections, labelled, responding};
-use crate::support::{Client, Gateway, KEYGATE, Upstream, eventually, traffic_of};
+use crate::support::{Client, Gateway, HyperOptions, KEYGATE, Upstream, eventually, traffic_of};
 
 /// gRPC server whose calls, and whose health, are as the switches say.
 struct GrpcServer {
@@ -29,51 +27,57 @@ struct GrpcServer {
 impl GrpcServer {
     /// `status` is the `grpc-status` of calls; it stands in the head, or behind a message.
     fn start(status: &'static str, in_head: bool) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
         let (is_serving, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let server = Self { address, is_serving: Arc::clone(&is_serving), calls: Arc::clone(&calls) };
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                while let Ok((stream, _)) = listener.accept().await {
-                    let (is_serving, calls) = (Arc::clone(&is_serving), Arc::clone(&calls));
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        let is_check = request.uri().path() == "/grpc.health.v1.Health/Check";
-                        if !is_check {
-                            calls.fetch_add(1, Ordering::SeqCst);
-                        }
-                        let health = [0, 0, 0, 0, 2, 8, if is_serving.load(Ordering::SeqCst) { 1 } else { 2 }];
-                        let (message, status) =
-                            if is_check { (&health[..], "0") } else { (&b"\0\0\0\0\0"[..], status) };
-                        let mut response = Response::builder().header("content-type", "application/grpc");
-                        if in_head && !is_check {
-                            response = response.header("grpc-status", status);
-                        }
-                        let trailers =
-                            HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(status))]);
-                        let mut frames = vec![Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(message)))];
-                        if !in_head || is_check {
-                            frames.push(Ok(Frame::trailers(trailers)));
-                        }
-                        let body = StreamBody::new(stream::iter(frames));
-                        async move { Ok::<_, Infallible>(response.body(body).unwrap()) }
-                    });
-                    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
-                }
-            });
+        let (serving, counted) = (Arc::clone(&is_serving), Arc::clone(&calls));
+        let upstream = HyperOptions::http2().start(move |request: Request<Incoming>| {
+            let response = if request.uri().path() == "/grpc.health.v1.Health/Check" {
+                let status = if serving.load(Ordering::SeqCst) { 1 } else { 2 };
+                grpc_response(&[0, 0, 0, 0, 2, 8, status], "0", false)
+            } else {
+                counted.fetch_add(1, Ordering::SeqCst);
+                grpc_response(b"\0\0\0\0\0", status, in_head)
+            };
+            std::future::ready(Ok::<_, Infallible>(response))
         });
-        server
+        Self { address: upstream.address, is_serving, calls }
     }
 }
 
-fn with(endpoints: &[SocketAddr], upstream: &str) -> Gateway {
+/// Response with one message, and its status in the head or in the trailers.
+fn grpc_response(
+    message: &[u8],
+    status: &'static str,
+    in_head: bool,
+) -> Response<impl Body<Data = Bytes, Error = Infallible> + use<>> {
+    let mut response = Response::builder().header("content-type", "application/grpc");
+    let mut frames = vec![Ok(Frame::data(Bytes::copy_from_slice(message)))];
+    if in_head {
+        response = response.header("grpc-status", status);
+    } else {
+        let trailers = [("grpc-status".parse().unwrap(), HeaderValue::from_static(status))];
+        frames.push(Ok(Frame::trailers(HeaderMap::from_iter(trailers))));
+    }
+    response.body(StreamBody::new(stream::iter(frames))).unwrap()
+}
+
+pub fn with(endpoints: &[SocketAddr], upstream: &str) -> Gateway {
+    with_blocks(endpoints, upstream, "")
+}
+
+/// The same with further blocks of the configuration.
+pub fn with_blocks(endpoints: &[SocketAddr], upstream: &str, blocks: &str) -> Gateway {
     let endpoints: Vec<String> = endpoints.iter().map(|address| format!("\"http://{address}\"")).collect();
     let routes = "routes: [{ name: all, path: /**, trailers: true }]\n";
-    Gateway::with(&[], &format!("{PLENTY}{routes}upstream: {{ endpoints: [{}], {upstream} }}\n", endpoints.join(", ")))
+    let upstream = format!("upstream: {{ endpoints: [{}], {upstream} }}\n", endpoints.join(", "));
+    Gateway::with(&[], &format!("{PLENTY}{routes}{upstream}{blocks}"))
+}
+
+/// Output of `keygate upstreams` with these arguments.
+fn keygate_upstreams(gateway: &Gateway, arguments: &[&str]) -> String {
+    let config = gateway.dir.path().join("keygate.yaml");
+    let output = Command::new(KEYGATE).arg("upstreams").args(arguments).arg("--config").arg(&config).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -151,41 +155,6 @@ fn grpc_failures_eject_an_endpoint() {
 }
 
 #[test]
-fn round_robin_goes_round_and_hash_stays() {
-    let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
-    let addresses = upstreams.each_ref().map(|upstream| upstream.address);
-    let counts = || upstreams.each_ref().map(Upstream::count);
-    let gateway = with(&addresses, "balance: { policy: round_robin }");
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    (0..30).for_each(|_| drop(client.get("/", &key)));
-    assert_eq!(counts(), [10; 3], "a connection has one worker, and each worker its turns");
-    drop(gateway);
-    let gateway = with(&addresses, "balance: { policy: hash, hash: user }");
-    let before = counts();
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    (0..30).for_each(|_| drop(client.get("/", &key)));
-    let mut more: Vec<usize> = counts().iter().zip(before).map(|(now, before)| now - before).collect();
-    more.sort_unstable();
-    assert_eq!(more, [0, 0, 30]);
-}
-
-#[test]
-fn weights_are_parts_of_the_requests() {
-    let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
-    let addresses = upstreams.each_ref().map(|upstream| upstream.address);
-    // In turns, so that the latencies of a busy machine do not count.
-    let weights = format!("[{{ endpoint: \"{}\", weight: 4 }}]", addresses[0]);
-    let gateway = with(&addresses, &format!("balance: {{ policy: round_robin, weights: {weights} }}"));
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    (0..600).for_each(|_| drop(client.get("/", &key)));
-    let second = upstreams[1].count();
-    assert!((60..240).contains(&second), "{second} of 600, of which a fifth is 120");
-}
-
-#[test]
 fn operators_see_the_endpoints() {
     let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::ZERO));
     let gateway = with(
@@ -197,13 +166,7 @@ fn operators_see_the_endpoints() {
         traffic_of(gateway.address, &key, 2, 10);
         gateway.metric(&labelled("endpoint_up", failing.address)) == 0.0
     });
-    let config = gateway.dir.path().join("keygate.yaml");
-    let upstreams = |arguments: &[&str]| {
-        let output =
-            Command::new(KEYGATE).arg("upstreams").args(arguments).arg("--config").arg(&config).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let upstreams = |arguments: &[&str]| keygate_upstreams(&gateway, arguments);
     eventually("both were checked", || !upstreams(&["--json"]).contains("\"last_check\":null"));
     let list: serde_json::Value = serde_json::from_str(&upstreams(&["--json"])).unwrap();
     let item_of = |upstream: &Upstream| {
@@ -225,6 +188,22 @@ fn operators_see_the_endpoints() {
     let histogram =
         format!("keygate_upstream_latency_seconds_count{{endpoint=\"{}\",upstream=\"default\"}}", good.address);
     assert!(gateway.metric(&histogram) >= 1.0);
+}
+
+#[test]
+fn reload_without_checks_forgets_their_results() {
+    let (checked, good) = (responding(404, Duration::ZERO), responding(200, Duration::ZERO));
+    let health = "health: { path: /no, interval: 100ms, unhealthy: 1, timeout: 5s, expect: 200 }";
+    let gateway = with(&[checked.address, good.address], health);
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", checked.address);
+    eventually("its checks fail", || gateway.metric(&up) == 0.0);
+    gateway.reconfigure(|text| text.replace(&format!(", {health}"), ""));
+    eventually("they count no more", || gateway.metric(&up) == 1.0);
+    let mut client = Client::connect(gateway.address);
+    eventually("it takes requests", || client.get("/", &key).status == 404);
+    let list: serde_json::Value = serde_json::from_str(&keygate_upstreams(&gateway, &["--json"])).unwrap();
+    assert!(list["items"].as_array().unwrap().iter().all(|item| item["last_check"].is_null()), "{list}");
 }
 
 #[test]

@@ -8,7 +8,13 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Upstream, eventually, free_address, head, part_of, traffic, traffic_of};
 
+mod balancing;
+mod black_hole;
 mod checks;
+mod logged;
+mod misbehaving;
+mod tls;
+mod uploads;
 
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 1000 } }\n";
 
@@ -42,31 +48,6 @@ fn ejections(gateway: &Gateway, endpoint: SocketAddr, reason: &str) -> f64 {
     ))
 }
 
-/// Listener that accepts nothing, and whose queue of connections is full: it answers no attempt to connect.
-struct BlackHole {
-    address: SocketAddr,
-    _listener: socket2::Socket,
-    _queued: Vec<socket2::Socket>,
-}
-
-impl BlackHole {
-    fn start() -> Self {
-        use socket2::{Domain, Socket, Type};
-        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-        listener.listen(0).unwrap();
-        let address = listener.local_addr().unwrap().as_socket().unwrap();
-        let queued = (0..4).map(|_| {
-            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            client.set_nonblocking(true).unwrap();
-            client.connect(&address.into()).ok();
-            client
-        });
-        let queued = queued.collect();
-        Self { address, _listener: listener, _queued: queued }
-    }
-}
-
 #[test]
 fn fast_failing_endpoint_gets_almost_nothing() {
     let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::from_millis(20)));
@@ -92,32 +73,6 @@ fn endpoint_with_some_errors_gets_a_small_share() {
     traffic_of(gateway.address, &key, 8, 200);
     let share = (some.count() - before) as f64 / 1600.0;
     assert!(share < 0.05, "{share}");
-}
-
-#[test]
-fn black_hole_delays_a_request_once() {
-    let hole = BlackHole::start();
-    let good = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
-    let addresses = [hole.address, good[0].address, good[1].address];
-    let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
-    let key = gateway.key().text;
-    let up = labelled("endpoint_up", hole.address);
-    let tried = format!(
-        "keygate_upstream_requests_total{{endpoint=\"{}\",result=\"connect_failed\",upstream=\"default\"}}",
-        hole.address
-    );
-    eventually("it is found out", || {
-        assert_eq!(part_of(&traffic_of(gateway.address, &key, 4, 10), 200), 1.0, "requests go on to another endpoint");
-        gateway.metric(&up) == 0.0
-    });
-    let before = gateway.metric(&tried);
-    // Long enough for two probes.
-    let answers =
-        traffic(gateway.address, &key, 4, |answers| answers.iter().any(|answer| answer.at > Duration::from_secs(4)));
-    assert_eq!(part_of(&answers, 200), 1.0);
-    assert_eq!(gateway.metric(&tried), before, "only probes try it again");
-    assert_eq!(gateway.metric(&up), 0.0);
-    assert_eq!(ejections(&gateway, hole.address, "connect_failures"), 1.0);
 }
 
 #[test]
@@ -182,23 +137,6 @@ fn ejected_endpoint_returns_and_takes_its_share() {
         assert_eq!(client.get("/", &key).status, 200);
         flapping.count() >= before + 20
     });
-}
-
-#[test]
-fn resets_after_the_head_eject_an_endpoint() {
-    let resetting = Upstream::answering(|_, stream| {
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\nok").ok();
-        stream.shutdown(std::net::Shutdown::Both).ok();
-    });
-    let good = responding(200, Duration::ZERO);
-    let gateway = gateway(&[&resetting, &good], "");
-    let key = gateway.key().text;
-    let up = labelled("endpoint_up", resetting.address);
-    eventually("it is ejected", || {
-        traffic_of(gateway.address, &key, 2, 10);
-        gateway.metric(&up) == 0.0
-    });
-    assert_eq!(ejections(&gateway, resetting.address, "gateway_errors"), 1.0);
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! Endpoints that answer no attempt to connect, as behind a firewall that drops packets.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::checks::with_blocks;
+use super::{PLENTY, ejections, labelled, responding};
+use crate::support::hyper_upstream::ok;
+use crate::support::{
+    Answer, Gateway, HyperOptions, HyperUpstream, eventually, is_strict, part_of, traffic, traffic_of,
+};
+
+/// Listener that accepts nothing, and whose queue of connections is full: it answers no attempt to connect.
+struct BlackHole {
+    address: SocketAddr,
+    _listener: socket2::Socket,
+    _queued: Vec<socket2::Socket>,
+}
+
+impl BlackHole {
+    fn start() -> Self {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let queued = (0..4).map(|_| {
+            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.connect(&address.into()).ok();
+            client
+        });
+        let queued = queued.collect();
+        Self { address, _listener: listener, _queued: queued }
+    }
+}
+
+/// Endpoint that serves until it becomes a black hole.
+struct Vanishing {
+    address: SocketAddr,
+    listener: TcpListener,
+    has_vanished: Arc<AtomicBool>,
+    accepted: JoinHandle<Vec<TcpStream>>,
+}
+
+impl Vanishing {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, accepting) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        let has_vanished = Arc::<AtomicBool>::default();
+        let vanished = Arc::clone(&has_vanished);
+        let accepted = std::thread::spawn(move || {
+            let mut streams = Vec::new();
+            while !vanished.load(Ordering::SeqCst) {
+                let (stream, _) = accepting.accept().unwrap();
+                streams.push(stream.try_clone().unwrap());
+                std::thread::spawn(move || serve(stream));
+            }
+            streams
+        });
+        Self { address, listener, has_vanished, accepted }
+    }
+
+    /// Closes the connections, accepts no more, and fills the queue of those that wait to be accepted. The hole lasts as long as
+    /// what is returned.
+    fn vanish(self) -> (TcpListener, Vec<TcpStream>) {
+        self.has_vanished.store(true, Ordering::SeqCst);
+        // The thread ends behind one more connection: what it accepted later would make room in the queue.
+        let _last = TcpStream::connect(self.address).unwrap();
+        for stream in self.accepted.join().unwrap() {
+            stream.shutdown(Shutdown::Both).ok();
+        }
+        SockRef::from(&self.listener).listen(0).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&self.address, Duration::from_millis(300)) {
+            queued.push(stream);
+        }
+        (self.listener, queued)
+    }
+}
+
+fn serve(stream: TcpStream) {
+    let (mut reader, mut writer) = (BufReader::new(stream.try_clone().unwrap()), stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+        if line == "\r\n" {
+            writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+        }
+        line.clear();
+    }
+}
+
+/// Time that 99 of 100 answers took at most.
+fn p99(answers: &[Answer]) -> Duration {
+    let mut times: Vec<Duration> = answers.iter().map(|answer| answer.took).collect();
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}
+
+/// No request waits longer than the time-out of one attempt to connect and one more try, and none after the ejection.
+///
+/// What is asserted of times is only that an attempt took its time-out at the least: load makes no time shorter.
+#[test]
+fn black_hole_costs_each_request_one_attempt_at_most_and_nothing_once_it_is_ejected() {
+    const CONNECT: Duration = Duration::from_secs(1);
+    let (vanishing, good) = (Vanishing::start(), [responding(200, Duration::ZERO), responding(200, Duration::ZERO)]);
+    let hole = vanishing.address;
+    let addresses = [hole, good[0].address, good[1].address];
+    let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
+    let key = gateway.key().text;
+    let requests = |result: &str| {
+        let labels = format!("endpoint=\"{hole}\",result=\"{result}\",upstream=\"default\"");
+        gateway.metric(&format!("keygate_upstream_requests_total{{{labels}}}"))
+    };
+    traffic_of(gateway.address, &key, 4, 50);
+    let before = traffic_of(gateway.address, &key, 4, 250);
+    let served = requests("ok");
+    assert!(served > 0.0, "all three serve");
+
+    let _hole = vanishing.vanish();
+    let (up, at_the_others) = (labelled("endpoint_up", hole), || good[0].count() + good[1].count());
+    let (mut during, others) = (Vec::new(), at_the_others());
+    eventually("it is ejected", || {
+        during.extend(traffic_of(gateway.address, &key, 4, 10));
+        gateway.metric(&up) == 0.0
+    });
+    assert_eq!(part_of(&during, 200), 1.0);
+    let tried = requests("connect_failed") as usize;
+    let waited = during.iter().filter(|answer| answer.took >= CONNECT).count();
+    assert!(tried >= 1 && tried <= waited, "{tried} attempts by {waited} requests: no request tries it twice");
+    assert_eq!(at_the_others() - others, during.len(), "each is sent once, to another endpoint");
+    assert_eq!(requests("ok"), served);
+    let longest = during.iter().map(|answer| answer.took).max().unwrap();
+
+    let after = traffic_of(gateway.address, &key, 4, 250);
+    assert_eq!((part_of(&after, 200), requests("connect_failed") as usize), (1.0, tried), "no request tries it again");
+    let (p99_before, p99_after) = (p99(&before), p99(&after));
+    println!("p99 {p99_before:?} before, {p99_after:?} after the ejection; the longest request took {longest:?}");
+    if is_strict() {
+        assert!(longest < CONNECT + Duration::from_millis(500), "{longest:?}");
+        assert!(p99_after.as_secs_f64() <= 1.5 * p99_before.as_secs_f64(), "{p99_before:?}, then {p99_after:?}");
+    }
+}
+
+#[test]
+fn black_hole_delays_a_request_once() {
+    let hole = BlackHole::start();
+    let good = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    let addresses = [hole.address, good[0].address, good[1].address];
+    let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
+    let key = gateway.key().text;
+    let up = labelled("endpoint_up", hole.address);
+    let tried = format!(
+        "keygate_upstream_requests_total{{endpoint=\"{}\",result=\"connect_failed\",upstream=\"default\"}}",
+        hole.address
+    );
+    eventually("it is found out", || {
+        assert_eq!(part_of(&traffic_of(gateway.address, &key, 4, 10), 200), 1.0, "requests go on to another endpoint");
+        gateway.metric(&up) == 0.0
+    });
+    let before = gateway.metric(&tried);
+    // Long enough for two probes.
+    let answers =
+        traffic(gateway.address, &key, 4, |answers| answers.iter().any(|answer| answer.at > Duration::from_secs(4)));
+    assert_eq!(part_of(&answers, 200), 1.0);
+    assert_eq!(gateway.metric(&tried), before, "only probes try it again");
+    assert_eq!(gateway.metric(&up), 0.0);
+    assert_eq!(ejections(&gateway, hole.address, "connect_failures"), 1.0);
+}
+
+/// Requests over HTTP/2 that wait for the same connection fail to get it together: none waits for a time-out of its own behind the
+/// others'.
+#[test]
+fn black_hole_costs_each_request_over_http2_one_attempt_at_most() {
+    const CLIENTS: usize = 8;
+    let (hole, good) = (BlackHole::start(), [(); 2].map(|()| HyperOptions::http2().start(ok)));
+    let addresses = [hole.address, good[0].address, good[1].address];
+    // In turns, so that several requests come to the black hole at once.
+    let upstream = "protocol: http2, balance: { policy: round_robin }";
+    let gateway = with_blocks(&addresses, upstream, "workers: 1\ntimeouts: { connect: 1s }\n");
+    let key = gateway.key().text;
+    let tried = || {
+        let labels = format!("endpoint=\"{}\",result=\"connect_failed\",upstream=\"default\"", hole.address);
+        gateway.metric(&format!("keygate_upstream_requests_total{{{labels}}}")) as usize
+    };
+    let answers = traffic_of(gateway.address, &key, CLIENTS, 50);
+    assert_eq!(part_of(&answers, 200), 1.0);
+    assert!((1..=CLIENTS).contains(&tried()), "{} attempts: one of each client at most", tried());
+    assert_eq!(gateway.metric("keygate_timeouts_total{kind=\"upstream_connect\"}"), 1.0, "all waited for the same one");
+    assert_eq!(good.iter().map(HyperUpstream::count).sum::<usize>(), answers.len(), "each is sent once");
+    assert_eq!(gateway.metric(&labelled("endpoint_up", hole.address)), 0.0);
+}
