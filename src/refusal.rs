@@ -164,6 +164,12 @@ refusals! {
         ..row(503, "upstream_unavailable", "The service behind this gateway cannot be reached at the moment, so it has \
             not executed the request. Try again soon.")
     };
+    /// No connection to the upstream became free in time, or too many requests waited for one.
+    UpstreamBusy => Row {
+        outcome: Some("upstream_error"), retries_soon: true,
+        ..row(503, "upstream_unavailable", "The service behind this gateway has too many requests at the moment, so it has \
+            not executed this one. Try again soon.")
+    };
     /// The upstream closed the connection early, or its response is invalid.
     UpstreamFailed => Row {
         outcome: Some("upstream_error"),
@@ -225,7 +231,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 32] = [
+    const WIRE: [Wire; 33] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedAuthorization, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -254,6 +260,7 @@ mod tests {
         (Refusal::StateUnavailable, 503, "state_unavailable", None, None, None),
         (Refusal::AuditUnavailable, 503, "audit_unavailable", None, None, None),
         (Refusal::UpstreamUnavailable, 503, "upstream_unavailable", Some("upstream_error"), None, None),
+        (Refusal::UpstreamBusy, 503, "upstream_unavailable", Some("upstream_error"), None, None),
         (Refusal::UpstreamFailed, 502, "upstream_failed", Some("upstream_error"), None, None),
         (Refusal::UpstreamRefused, 502, "upstream_failed", Some("upstream_error"), None, None),
         (Refusal::UpstreamTimeout, 504, "upstream_timeout", Some("upstream_error"), None, None),
@@ -305,9 +312,9 @@ mod tests {
         use Refusal::{
             AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, MalformedRequest,
             RateLimited, RequestTimeout, StateUnavailable, TargetTooLong, TooManyAttempts, TooManyInFlight,
-            UpstreamUnavailable,
+            UpstreamBusy, UpstreamUnavailable,
         };
-        let soon = [StateUnavailable, AuditUnavailable, UpstreamUnavailable];
+        let soon = [StateUnavailable, AuditUnavailable, UpstreamUnavailable, UpstreamBusy];
         assert_eq!(refusals_with(|row| row.retries_soon), soon);
         let closing = [TooManyAttempts, MalformedRequest, ExpectationFailed, HeadTooLarge, TargetTooLong];
         let closing = [&closing[..], &[BodyTooLarge, RequestTimeout, InternalError]].concat();

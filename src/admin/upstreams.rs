@@ -100,6 +100,7 @@ mod tests {
             in_flight: 0,
             latency: None,
             connections: 0,
+            waiting: 0,
         };
         (0..count).map(report).collect()
     }

@@ -180,7 +180,7 @@ fn open_pools(existing: &[Upstream], snapshot: &ConfigSnapshot) -> Box<[Upstream
         let old = existing.iter().find(|old| old.pool.upstream() == endpoints.name());
         let pool = match old {
             Some(old) => old.pool.changed(endpoints.clone(), &upstream.settings),
-            None => Pool::new(endpoints.clone(), &upstream.settings),
+            None => Pool::new(endpoints.clone(), &upstream.settings, snapshot.config.workers),
         };
         Upstream { pool, passed_fields: upstream.passed_fields.clone() }
     };

@@ -20,7 +20,7 @@ pub(super) struct Args {
     format: Format,
 }
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "UPSTREAM",
     "ENDPOINT",
     "STATE",
@@ -32,6 +32,7 @@ const HEADER: [&str; 11] = [
     "P50",
     "P99",
     "CONNECTIONS",
+    "WAITING",
 ];
 
 impl Args {
@@ -73,7 +74,7 @@ fn fetch(config: &Config, upstream: Option<&str>, cursor: Option<&str>) -> Resul
     control::fetch(&config.admin.socket, &target)
 }
 
-fn row(report: &EndpointReport) -> [String; 11] {
+fn row(report: &EndpointReport) -> [String; 12] {
     let check = report.last_check.as_ref();
     let latency = |micros: fn(&LatencyReport) -> u64| {
         or_dash(report.latency.as_ref().map(|latency| milliseconds(micros(latency))))
@@ -90,6 +91,7 @@ fn row(report: &EndpointReport) -> [String; 11] {
         latency(|latency| latency.p50_us),
         latency(|latency| latency.p99_us),
         report.connections.to_string(),
+        report.waiting.to_string(),
     ]
 }
 

@@ -20,6 +20,7 @@ mod timeouts;
 mod http;
 mod upstreams;
 mod upstream;
+mod connections;
 mod balance;
 mod outlier;
 mod health;

@@ -2,15 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::{balance, health, outlier, timeouts, tls};
+use super::{balance, connections, health, outlier, timeouts, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
-use crate::upstream::{DiscoverySettings, Lifetimes, Protocol, Settings, Source, SourceError, Sources, Timeouts};
+use crate::upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
 
 /// Port of name servers (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
@@ -33,7 +32,7 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, timeouts)));
-    let lifetimes = section.section("connections", |block| Ok(lifetimes(block)));
+    let connections = section.section("connections", connections::connections);
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);
     let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
@@ -45,16 +44,18 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
         replace_server_name(&mut sources, &server_name);
     }
     let discovery = DiscoverySettings { sources, servers: servers? };
+    let (lifetimes, connections) = connections?;
     let settings = Settings {
         name: name.into(),
         endpoints: discovery.known_endpoints(),
         protocol,
         tls,
         timeouts: timeouts?,
+        lifetimes,
+        connections,
         balance: balance?,
         outlier: outlier?,
         health: health?.map(Arc::new),
-        lifetimes: lifetimes?,
     };
     Ok(Upstream { settings, discovery, passed_fields: PassedFields::new(&passed_fields) })
 }
@@ -117,15 +118,6 @@ fn listed(value: &Value<'_>) -> Result<Vec<Source>, Reported> {
 
 fn source(value: &Value<'_>) -> Result<Source, Reported> {
     value.text()?.parse().or_else(|error: SourceError| value.reject(error))
-}
-
-/// Reads the block `connections`.
-fn lifetimes(section: &mut Section<'_>) -> Lifetimes {
-    let age = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
-    Lifetimes {
-        max_age: section.value_or("max_age", None, |value| value.duration(age).map(Some)),
-        max_requests: section.value_or("max_requests", None, |value| value.integer(1..=u32::MAX).map(Some)),
-    }
 }
 
 /// Reads the block `resolver`: the name servers to ask; none: those of the system.

@@ -148,6 +148,7 @@ impl From<&SendError> for Refusal {
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Unavailable => Self::UpstreamUnavailable,
+            SendError::NoConnection(_) => Self::UpstreamBusy,
             SendError::BadResponse(_) | SendError::TooManyFields => Self::UpstreamFailed,
             SendError::Unrepeatable => Self::UpstreamRefused,
             SendError::TimedOut(TimeoutKind::Connection) => Self::UpstreamConnectTimeout,

@@ -8,6 +8,9 @@ use prometheus::{
 /// Buckets for the duration of requests, in seconds: 0.5 ms to 60 s.
 pub(super) const REQUEST_BUCKETS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Buckets for the wait for a connection, in seconds: 0.25 ms to 10 s.
+pub(super) const WAIT_BUCKETS: &[f64] =
+    &[0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Buckets for the gateway's own share and for the state, in seconds: 5 µs to 50 ms.
 pub(super) const OVERHEAD_BUCKETS: &[f64] =
     &[0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05];

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::edge::UpstreamTimeouts;
 use super::latency::{Latency, LatencyCollector};
-use super::registration::{counters, gauges};
+use super::registration::{WAIT_BUCKETS, counters, gauges, histograms};
 
 /// Metrics of all upstreams: `upstream_requests_total{upstream,endpoint,result}`, `upstream_endpoint_up{upstream,endpoint}`,
 /// `upstream_ejections_total{upstream,endpoint,reason}`, `upstream_checks_total{upstream,endpoint,result}`,
 /// `upstream_in_flight{upstream,endpoint}`, `upstream_connections{upstream,endpoint}`,
-/// `upstream_latency_seconds{upstream,endpoint}`, `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
+/// `upstream_latency_seconds{upstream,endpoint}`, `upstream_waiting{upstream,endpoint}`,
+/// `upstream_wait_refusals_total{upstream,endpoint,reason}`, `upstream_connection_wait_seconds{upstream}`, `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
@@ -21,6 +22,9 @@ pub(super) struct UpstreamFamilies {
     checks: IntCounterVec,
     in_flight: IntGaugeVec,
     connections: IntGaugeVec,
+    waiting: IntGaugeVec,
+    wait_refusals: IntCounterVec,
+    connection_wait: HistogramVec,
     latency: LatencyCollector,
     panic: IntGaugeVec,
 }
@@ -57,6 +61,14 @@ pub struct EndpointMetrics {
     pub in_flight: IntGauge,
     /// Open connections, as of the same time.
     pub connections: IntGauge,
+    /// Requests that wait for a connection, as of the same time.
+    pub waiting: IntGauge,
+    /// Requests that were refused because as many as may waited for a connection.
+    pub refused_queue_full: IntCounter,
+    /// Requests that were refused because they had waited for a connection for too long.
+    pub refused_timeout: IntCounter,
+    /// Seconds that requests waited for a connection; of the upstream's endpoints together.
+    pub connection_wait: Histogram,
     /// Time from the end of a request to the head of its response.
     pub latency: Arc<Latency>,
     /// Requests that were sent again because a pooled connection closed without a response; of the upstream's endpoints together.
@@ -71,6 +83,10 @@ const UP: &str =
     "1 while requests go to the endpoint: it can be connected to, is not ejected, and its checks do not fail";
 const EJECTIONS: &str = "Ejections of endpoints, by their reason";
 const RETRIES: &str = "Requests sent again because a pooled connection closed without a response";
+const WAITING: &str = "Requests that wait for a connection to the endpoint";
+const WAIT_REFUSALS: &str = "Requests refused because no connection was free, by the reason";
+const CONNECTION_WAIT: &str =
+    "Time that requests waited for a free connection; those that did not wait are not counted";
 const PANIC: &str = "1 while requests also go to ejected endpoints, because too many fail; else 0";
 
 impl UpstreamFamilies {
@@ -86,6 +102,20 @@ impl UpstreamFamilies {
             requests,
             in_flight: gauges(r, "upstream_in_flight", "Requests in flight to the endpoint", &of_endpoint),
             connections: gauges(r, "upstream_connections", "Open connections to the endpoint", &of_endpoint),
+            waiting: gauges(r, "upstream_waiting", WAITING, &of_endpoint),
+            wait_refusals: counters(
+                r,
+                "upstream_wait_refusals_total",
+                WAIT_REFUSALS,
+                &["upstream", "endpoint", "reason"],
+            ),
+            connection_wait: histograms(
+                r,
+                "upstream_connection_wait_seconds",
+                CONNECTION_WAIT,
+                "upstream",
+                WAIT_BUCKETS,
+            ),
             up: gauges(r, "upstream_endpoint_up", UP, &of_endpoint),
             ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["upstream", "endpoint", "reason"]),
             retries: counters(r, "upstream_retries_total", RETRIES, &["upstream"]),
@@ -107,8 +137,13 @@ impl UpstreamMetrics {
         let Self { families, upstream, timeouts, .. } = self;
         let result = |result| families.requests.with_label_values(&[&**upstream, source, result]);
         let check = |result| families.checks.with_label_values(&[&**upstream, source, result]);
+        let refused = |reason| families.wait_refusals.with_label_values(&[&**upstream, source, reason]);
         let gauge = |gauges: &IntGaugeVec| gauges.with_label_values(&[&**upstream, label]);
         EndpointMetrics {
+            waiting: gauge(&families.waiting),
+            refused_queue_full: refused("queue_full"),
+            refused_timeout: refused("timeout"),
+            connection_wait: families.connection_wait.with_label_values(&[&**upstream]),
             ok: result("ok"),
             connect_failed: result("connect_failed"),
             bad_response: result("bad_response"),
@@ -127,7 +162,8 @@ impl UpstreamMetrics {
 
     /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.
     pub fn remove_endpoint(&self, label: &str) {
-        for gauge in [&self.families.up, &self.families.in_flight, &self.families.connections] {
+        let Self { families, .. } = self;
+        for gauge in [&families.up, &families.in_flight, &families.connections, &families.waiting] {
             if let Err(error) = gauge.remove_label_values(&[&*self.upstream, label]) {
                 tracing::debug!(%error, label, "the removed endpoint had no metric");
             }

@@ -12,7 +12,7 @@ use http::uri::Authority;
 
 use super::balance::{BalancePolicy, Load, hash};
 use super::health::{Check, HealthSettings};
-use super::open_connections::OpenConnections;
+use super::limits::{ConnectionLimiter, OpenConnections};
 use super::outlier::{Detector, Ejection};
 use super::recent_latency::RecentLatency;
 use super::settings::{Address, Endpoint, Protocol, Settings};
@@ -30,6 +30,8 @@ pub struct Endpoints {
     pub(super) detector: Arc<Detector>,
     /// Time-out of a connection attempt.
     pub(super) connect_timeout: Duration,
+    /// Bounds the connections of all workers.
+    pub(super) limiter: Arc<ConnectionLimiter>,
     /// Active checks; none when none are configured.
     pub(super) health: Option<Arc<HealthSettings>>,
     pub(super) protocol: Protocol,
@@ -62,7 +64,9 @@ pub(super) struct EndpointState {
     /// Hash of the name, by which identities are assigned.
     pub(super) hash: u64,
     pub(super) check: Check,
-    pub(super) connections: OpenConnections,
+    pub(super) connections: Arc<OpenConnections>,
+    /// Requests that wait for a connection, and would go to the endpoint first.
+    pub(super) waiting: AtomicUsize,
     pub(super) recent_latency: RecentLatency,
     pub(super) metrics: EndpointMetrics,
 }
@@ -87,6 +91,7 @@ impl Endpoints {
             list: settings.endpoints.iter().map(state).collect(),
             detector: Arc::new(Detector::new(settings.outlier)),
             connect_timeout: settings.timeouts.connect,
+            limiter: Arc::default(),
             health: settings.health.clone(),
             protocol: settings.protocol,
             policy: settings.balance.policy,
@@ -119,6 +124,7 @@ impl Endpoints {
             list: new.endpoints.iter().map(state).collect(),
             detector: Arc::new(self.detector.changed(new.outlier)),
             connect_timeout: new.timeouts.connect,
+            limiter: Arc::clone(&self.limiter),
             health: new.health.clone(),
             protocol: new.protocol,
             policy: new.balance.policy,
@@ -190,7 +196,8 @@ impl EndpointState {
             load: Load::default(),
             hash: hash(label.as_bytes()),
             check: Check::default(),
-            connections: OpenConnections::default(),
+            connections: Arc::default(),
+            waiting: AtomicUsize::new(0),
             recent_latency: RecentLatency::default(),
             metrics,
             upstream: Arc::clone(upstream),

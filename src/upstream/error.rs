@@ -8,6 +8,9 @@ pub enum SendError {
     /// No endpoint could be connected to; nothing was sent.
     #[error("no endpoint of the upstream can be reached")]
     Unavailable,
+    /// There was no room for a connection; nothing was sent.
+    #[error("no connection to the upstream is free: {0}")]
+    NoConnection(WaitRefusal),
     /// The connection broke, or the response is not HTTP.
     #[error("the upstream closed the connection early, or its response is not valid HTTP")]
     BadResponse(#[source] hyper::Error),
@@ -20,6 +23,17 @@ pub enum SendError {
     /// A time-out passed.
     #[error("the upstream did not respond in time: {0}")]
     TimedOut(TimeoutKind),
+}
+
+/// Reason why a request got no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitRefusal {
+    /// As many requests wait as may.
+    #[error("too many requests wait for one")]
+    QueueFull,
+    /// The wait took too long.
+    #[error("none became free in time")]
+    TimedOut,
 }
 
 /// Time-out that passed.

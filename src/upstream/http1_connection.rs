@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::head_scan::MAX_HEAD;
 use super::lifetime::{Lifetime, Lifetimes};
-use super::open_connections::OpenConnection;
+use super::limits::ConnectionPermit;
 use super::replay_body::OutgoingBody;
 use super::scanned_stream::ConnectionState;
 use super::settings::Endpoint;
@@ -34,8 +34,6 @@ pub(super) struct Connection {
     /// Metrics of the runtime, which count the turns of its event loop.
     runtime: RuntimeMetrics,
     _task: Task,
-    /// Counts the connection at its endpoint.
-    pub(super) counted: Option<OpenConnection>,
 }
 
 /// Task of a connection. It ends with this handle.
@@ -60,15 +58,16 @@ impl Connection {
     }
 }
 
-/// Connects, and starts the connection's task on this thread.
+/// Connects, and starts the connection's task on this thread. The permit is held until the socket is closed.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     encryption: Option<&Encryption>,
     timeout: Duration,
     lifetimes: &Lifetimes,
+    permit: ConnectionPermit,
 ) -> io::Result<Box<Connection>> {
     let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
-    let state = ConnectionState::new(socket);
+    let state = ConnectionState::new(socket, permit);
     let mut builder = http1::Builder::new();
     // Bytes of a body that are read at once, too: of pieces of this size, about five are held for a slow client.
     builder.max_buf_size(MAX_HEAD);
@@ -85,5 +84,5 @@ pub(super) async fn connect(
     let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
     let lifetime = Lifetime::begin(lifetimes);
     let task = Task(task.abort_handle());
-    Ok(Box::new(Connection { sender, timer, state, lifetime, beyond, runtime, _task: task, counted: None }))
+    Ok(Box::new(Connection { sender, timer, state, lifetime, beyond, runtime, _task: task }))
 }

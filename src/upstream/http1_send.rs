@@ -10,9 +10,11 @@ use super::attempt::{Attempt, Deadlines, Received, SentRequest};
 use super::endpoint::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::http1_connection::{Connection, connect};
+use super::limits::ConnectionPermit;
 use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish};
 use super::record;
 use super::replay_body::{self, OutgoingBody};
+use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 use super::settings::Protocol;
@@ -44,6 +46,15 @@ struct StaleRequest {
     error: SendError,
 }
 
+impl PooledRequest {
+    fn send(connection: Box<Connection>, addressed: AddressedRequest) -> Self {
+        let AddressedRequest { request, in_flight, deadlines } = addressed;
+        // The library takes the request: a retry makes it again from the head that was written.
+        let keeps_head = replay_body::is_repeatable(&request);
+        Self { sent: SentRequest::send(connection, request, keeps_head), in_flight, deadlines }
+    }
+}
+
 impl Pool {
     /// Gives a request to a pooled connection. The request comes back when there is none.
     pub(super) fn send_pooled(&self, addressed: AddressedRequest) -> Result<PooledRequest, AddressedRequest> {
@@ -52,10 +63,7 @@ impl Pool {
         }
         let idle = self.idle_connections(addressed.in_flight.index());
         let Some(connection) = idle.borrow_mut().pop(addressed.deadlines.sent) else { return Err(addressed) };
-        let AddressedRequest { request, in_flight, deadlines } = addressed;
-        // The library takes the request: a retry makes it again from the head that was written.
-        let keeps_head = replay_body::is_repeatable(&request);
-        Ok(PooledRequest { sent: SentRequest::send(connection, request, keeps_head), in_flight, deadlines })
+        Ok(PooledRequest::send(connection, addressed))
     }
 
     /// Waits for the response to a request that was given to a pooled connection.
@@ -80,19 +88,25 @@ impl Pool {
     /// Sends to one endpoint. The request comes back when nothing of it was sent.
     pub(super) async fn send_http1(
         &self,
-        mut addressed: AddressedRequest,
+        addressed: AddressedRequest,
+        reserved: Reserved,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
+        let (mut sent, permit) = match reserved {
+            Reserved::Connection(connection) => (Ok(PooledRequest::send(connection, addressed)), None),
+            Reserved::Permit(permit) => (Err(addressed), Some(permit)),
+            Reserved::Pooled | Reserved::Stream(_) => (self.send_pooled(addressed), None),
+        };
         loop {
-            let mut pooled = match self.send_pooled(addressed) {
+            let mut pooled = match sent {
                 Ok(pooled) => pooled,
-                Err(addressed) => return self.send_on_new(addressed, options).await,
+                Err(addressed) => return self.send_on_new(addressed, permit, options).await,
             };
             let received = pooled.sent.wait(&mut pooled.deadlines, &options.upload).await;
             match self.end_pooled(pooled, received) {
                 PooledResult::Ended(ended) => return Ok(ended),
                 PooledResult::Stale(stale) => return Ok(self.send_again(stale, options).await),
-                PooledResult::Unsent(unsent) => addressed = unsent,
+                PooledResult::Unsent(unsent) => sent = self.send_pooled(unsent),
             }
         }
     }
@@ -118,7 +132,10 @@ impl Pool {
     async fn send_again(&self, stale: StaleRequest, options: &SendOptions) -> Result<UpstreamResponse, SendError> {
         let StaleRequest { again: AddressedRequest { request, in_flight, mut deadlines }, error } = stale;
         in_flight.endpoint().metrics.retries.inc();
-        let answered = match self.attempt_on_new(request, &in_flight, &mut deadlines, options).await {
+        let Ok(permit) = self.wait_for_permit(in_flight.index(), options).await else {
+            return finish(Err(error), in_flight, deadlines);
+        };
+        let answered = match self.attempt_on_new(request, permit, &in_flight, &mut deadlines, options).await {
             Ok(Attempt::Answered(connection, response)) => Ok((self.carrier(connection, &in_flight), response)),
             Ok(Attempt::Failed(_, error)) => Err(error),
             // The first failure says more than that there is no connection now.
@@ -131,11 +148,16 @@ impl Pool {
     async fn send_on_new(
         &self,
         addressed: AddressedRequest,
+        permit: Option<ConnectionPermit>,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
         let AddressedRequest { request, in_flight, mut deadlines } = addressed;
-        let answered = match self.attempt_on_new(request, &in_flight, &mut deadlines, options).await? {
-            Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false }),
+        let Some(permit) = permit.or_else(|| self.link().limiter().try_acquire(&in_flight.endpoint().connections))
+        else {
+            return Err(Unsent { request, timed_out: false, is_full: true });
+        };
+        let answered = match self.attempt_on_new(request, permit, &in_flight, &mut deadlines, options).await? {
+            Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false, is_full: false }),
             Attempt::Failed(_, error) => Err(error),
             Attempt::Answered(connection, response) => Ok((self.carrier(connection, &in_flight), response)),
         };
@@ -146,22 +168,25 @@ impl Pool {
     async fn attempt_on_new(
         &self,
         request: Box<Request<OutgoingBody>>,
+        permit: ConnectionPermit,
         in_flight: &InFlight,
         deadlines: &mut Deadlines,
         options: &SendOptions,
     ) -> Result<Attempt, Unsent> {
         let endpoint = in_flight.endpoint();
-        let timeout = self.timeouts().connect;
-        match connect(&endpoint.address, endpoint.encryption.as_ref(), timeout, self.lifetimes()).await {
-            Ok(mut connection) => {
-                connection.counted = Some(endpoint.connections.open());
+        let (timeout, lifetimes) = (self.rest_of_connect(options), self.lifetimes());
+        match connect(&endpoint.address, endpoint.encryption.as_ref(), timeout, lifetimes, permit).await {
+            Ok(connection) => {
                 record::record_connected(in_flight);
                 *deadlines = deadlines.sent_now();
                 let mut sent = SentRequest::send(connection, request, false);
                 let received = sent.wait(deadlines, &options.upload).await;
                 Ok(sent.end(received))
             }
-            Err(error) => Err(Unsent { request, timed_out: record::record_connect_error(in_flight, &error) }),
+            Err(error) => {
+                let timed_out = record::record_connect_error(in_flight, &error);
+                Err(Unsent { request, timed_out, is_full: false })
+            }
         }
     }
 

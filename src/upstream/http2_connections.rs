@@ -2,38 +2,29 @@
 //!
 //! - A worker has one connection to an endpoint, and another only when all streams of the first are in use.
 //! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
+//! - A stream that ends goes to the request that has waited longest for one. A connection without streams is closed when
+//!   requests of other workers or endpoints wait; one with streams is retired for another worker that has none.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::uri::Scheme;
 use http::{Request, Uri};
-use hyper::client::conn::http2::{Builder, Connection, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 
 use super::endpoint::EndpointState;
-use super::head_scan::MAX_HEAD;
-use super::lifetime::{Lifetime, Lifetimes};
-use super::open_connections::OpenConnection;
-use super::replay_body::OutgoingBody;
-use super::socket::{Socket, connect_socket};
-use crate::timer::LazyTimer;
-
-/// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
-/// long again: so a stream over a dead connection ends long before its time-outs.
-const PING: Duration = Duration::from_secs(20);
+use super::http2_connection::{Http2Connection, Http2Stream, WaitingRequests, connect};
+use super::lifetime::Lifetimes;
+use super::limits::{ConnectionLimiter, ConnectionPermit, EndpointLink, IdleUse};
 
 /// Connections of a worker to one endpoint at most, for upstreams that allow few streams on each, or none.
 const MAX_CONNECTIONS: usize = 64;
 
 /// One worker's HTTP/2 connections to one endpoint.
-#[derive(Default)]
 pub(super) struct Http2Connections {
     open: RefCell<Vec<Rc<Http2Connection>>>,
     /// Held by the request that connects, while others wait for the connection.
@@ -42,68 +33,136 @@ pub(super) struct Http2Connections {
     failures: Cell<u64>,
     /// True once the endpoint was removed: no connection to it is kept.
     is_closed: Cell<bool>,
+    waiting: Rc<WaitingRequests>,
 }
 
-struct Http2Connection {
-    sender: SendRequest<OutgoingBody>,
-    /// Streams in use.
-    active: Cell<usize>,
-    /// Streams that the upstream allows, as last seen by the connection's task.
-    allowed: Rc<Cell<usize>>,
-    lifetime: Lifetime,
-    /// Counts the connection at its endpoint.
-    _counted: OpenConnection,
-}
-
-/// Stream of a connection, acquired for one request. Given back when dropped.
-pub(super) struct Http2Stream {
-    connection: Rc<Http2Connection>,
-    /// True if the connection was made for this request.
-    pub(super) is_first: bool,
-    pub(super) timer: LazyTimer,
-}
-
-/// Runs the library's tasks on this thread.
-#[derive(Clone, Copy)]
-struct LocalExecutor;
-
-impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
-    }
+/// Reason why there is no stream.
+pub(super) enum NoStream {
+    /// No connection could be made.
+    Failed(io::Error),
+    /// All streams are in use, and there is no room for another connection.
+    Full,
 }
 
 impl Http2Connections {
-    /// Acquires a stream of an open connection that has one left, or of a new one.
+    /// No connections. The link leads to the requests that wait for a stream.
+    pub(super) fn new(link: EndpointLink) -> Self {
+        Self {
+            open: RefCell::default(),
+            connecting: Mutex::default(),
+            failures: Cell::default(),
+            is_closed: Cell::default(),
+            waiting: Rc::new(WaitingRequests { link, handed: RefCell::default() }),
+        }
+    }
+
+    /// Acquires a stream of an open connection that has one left, or of a new one. `permit` is used for that, or else
+    /// acquired.
     pub(super) async fn acquire(
         &self,
         endpoint: &EndpointState,
+        limiter: &Arc<ConnectionLimiter>,
+        permit: Option<ConnectionPermit>,
         timeout: Duration,
         lifetimes: &Lifetimes,
-    ) -> io::Result<Http2Stream> {
-        if let Some(connection) = self.find_free() {
-            return Ok(Http2Stream::new(connection, false));
+    ) -> Result<Http2Stream, NoStream> {
+        if let Some(stream) = self.free_stream() {
+            return Ok(stream);
         }
         let failures = self.failures.get();
         let _connecting = self.connecting.lock().await;
         // Another request may have connected meanwhile, or may have failed to: then this one fails with it, so that not
         // every waiting request spends the whole time-out in its turn.
-        if let Some(connection) = self.find_free() {
-            return Ok(Http2Stream::new(connection, false));
+        if let Some(stream) = self.free_stream() {
+            return Ok(stream);
         }
         if self.failures.get() != failures {
-            return Err(io::ErrorKind::ConnectionRefused.into());
+            return Err(NoStream::Failed(io::ErrorKind::ConnectionRefused.into()));
         }
         if self.open.borrow().len() >= MAX_CONNECTIONS {
-            return Err(io::ErrorKind::QuotaExceeded.into());
+            return Err(NoStream::Failed(io::ErrorKind::QuotaExceeded.into()));
         }
-        let connection = tokio::time::timeout(timeout, connect(endpoint, lifetimes)).await;
-        let connection = connection.map_err(io::Error::from).flatten();
-        let connection = connection.inspect_err(|_| self.failures.set(failures + 1))?;
-        if !self.is_closed.get() {
-            self.open.borrow_mut().push(Rc::clone(&connection));
+        // Not waited for here: the lock would keep others from streams that end meanwhile.
+        let permit = permit.or_else(|| limiter.try_acquire(&endpoint.connections)).ok_or(NoStream::Full)?;
+        let connected = self.connect(endpoint, permit, timeout, lifetimes).await;
+        let connection = connected.inspect_err(|_| self.failures.set(failures + 1)).map_err(NoStream::Failed)?;
+        let stream = Http2Stream::new(connection, true);
+        // The other streams of the connection are for those that wait.
+        self.waiting.wake_if_needed();
+        Ok(stream)
+    }
+
+    /// A stream of an open connection that has one left.
+    pub(super) fn free_stream(&self) -> Option<Http2Stream> {
+        self.find_free().map(|connection| Http2Stream::new(connection, false))
+    }
+
+    /// Returns whether a request is connecting, whose connection others can share.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.connecting.try_lock().is_err()
+    }
+
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.borrow().is_empty()
+    }
+
+    fn first_idle(&self) -> Option<usize> {
+        self.open.borrow().iter().position(|connection| connection.active.get() == 0)
+    }
+
+    /// Connections without streams.
+    pub(super) fn idle(&self) -> usize {
+        self.open.borrow().iter().filter(|connection| connection.active.get() == 0).count()
+    }
+
+    /// Opens a connection ahead of requests.
+    pub(super) async fn open_spare(
+        &self,
+        endpoint: &EndpointState,
+        permit: ConnectionPermit,
+        timeout: Duration,
+        lifetimes: &Lifetimes,
+    ) -> io::Result<()> {
+        self.connect(endpoint, permit, timeout, lifetimes).await?;
+        self.waiting.wake_if_needed();
+        Ok(())
+    }
+
+    /// Takes the stream that was handed to a request; none when its connection was closed meanwhile.
+    pub(super) fn take_handed(&self, request: u64) -> Option<Http2Stream> {
+        let mut handed = self.waiting.handed.borrow_mut();
+        let index = handed.iter().position(|(id, _)| *id == request)?;
+        let stream = handed.swap_remove(index).1;
+        // A stream that is dropped may be handed on.
+        drop(handed);
+        Some(stream).filter(|stream| !stream.connection.sender.is_closed())
+    }
+
+    /// Offers free streams and idle connections to the requests that wait.
+    pub(super) fn offer_all(&self) {
+        while let Some(connection) = self.find_free() {
+            let Some(request) = self.waiting.link.take_local() else { break };
+            self.waiting.hand_to(request, Http2Stream::new(connection, false));
         }
-        Ok(Http2Stream::new(connection, true))
+        while let Some(index) = self.first_idle() {
+            match self.waiting.link.offer() {
+                IdleUse::Keep => break,
+                IdleUse::Close => {
+                    let connection = self.open.borrow_mut().remove(index);
+                    connection.closing.set();
+                }
+                // A request of this worker would have taken a stream above: it looks again.
+                IdleUse::HandTo(request) => request.wake(),
+            }
+        }
+        if self.has_open() && self.waiting.link.take_urgent() {
+            self.retire_one();
+        }
+    }
+
+    /// Closes connections that are at the end of their lifetime, or cannot carry another request.
+    pub(super) fn prune(&self) {
+        drop(self.find_free());
     }
 
     /// Has each connection close when its last stream ends, and keeps no others from now on.
@@ -112,6 +171,14 @@ impl Http2Connections {
         let open = self.open.take();
         // Not while the cell is borrowed.
         drop(open);
+    }
+
+    /// Has the connection with the fewest streams close when they have ended.
+    fn retire_one(&self) {
+        let mut open = self.open.borrow_mut();
+        if let Some(index) = (0..open.len()).min_by_key(|index| open[*index].active.get()) {
+            open.swap_remove(index).is_retired.set(true);
+        }
     }
 
     /// Finds a connection with a stream left. Connections that are closed, or at the end of their lifetime, are removed on
@@ -123,49 +190,23 @@ impl Http2Connections {
                 && connection.lifetime.goes_on()
                 && (connection.active.get() > 0 || connection.allowed.get() > 0)
         });
-        open.iter().find(|connection| connection.active.get() < connection.allowed.get()).cloned()
-    }
-}
-
-async fn connect(endpoint: &EndpointState, lifetimes: &Lifetimes) -> io::Result<Rc<Http2Connection>> {
-    let socket = connect_socket(&endpoint.address, endpoint.encryption.as_ref()).await?;
-    let mut builder = Builder::new(LocalExecutor);
-    let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
-    builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
-    let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
-    let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
-    tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
-    let (active, lifetime, _counted) = (Cell::new(0), Lifetime::begin(lifetimes), endpoint.connections.open());
-    Ok(Rc::new(Http2Connection { sender, active, allowed, lifetime, _counted }))
-}
-
-/// Task of a connection. It notes the number of allowed streams, which the upstream may change at any time.
-async fn run(mut connection: Connection<TokioIo<Socket>, OutgoingBody, LocalExecutor>, allowed: Rc<Cell<usize>>) {
-    let ended = poll_fn(|cx| {
-        let polled = Pin::new(&mut connection).poll(cx);
-        allowed.set(connection.current_max_send_streams());
-        polled
-    });
-    if let Err(error) = ended.await {
-        tracing::debug!(%error, "an upstream connection ended early");
-    }
-}
-
-impl Http2Stream {
-    fn new(connection: Rc<Http2Connection>, is_first: bool) -> Self {
-        connection.active.set(connection.active.get() + 1);
-        connection.lifetime.count_request();
-        Self { connection, is_first, timer: LazyTimer::default() }
+        open.iter().find(|connection| connection.has_free()).cloned()
     }
 
-    pub(super) fn sender(&self) -> SendRequest<OutgoingBody> {
-        self.connection.sender.clone()
-    }
-}
-
-impl Drop for Http2Stream {
-    fn drop(&mut self) {
-        self.connection.active.set(self.connection.active.get() - 1);
+    /// Connects, and keeps the connection.
+    async fn connect(
+        &self,
+        endpoint: &EndpointState,
+        permit: ConnectionPermit,
+        timeout: Duration,
+        lifetimes: &Lifetimes,
+    ) -> io::Result<Rc<Http2Connection>> {
+        let connecting = connect(endpoint, permit, lifetimes, Rc::clone(&self.waiting));
+        let connection = tokio::time::timeout(timeout, connecting).await??;
+        if !self.is_closed.get() {
+            self.open.borrow_mut().push(Rc::clone(&connection));
+        }
+        Ok(connection)
     }
 }
 

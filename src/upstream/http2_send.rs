@@ -12,10 +12,12 @@ use hyper::body::Incoming;
 use super::attempt::{Deadlines, wait_for_head};
 use super::endpoint::InFlight;
 use super::error::SendError;
-use super::http2_connections::{self, Http2Stream};
+use super::http2_connection::Http2Stream;
+use super::http2_connections::{self, NoStream};
 use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish};
 use super::record;
 use super::replay_body::{ReplayHandle, copy_head};
+use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 
@@ -34,23 +36,26 @@ impl Pool {
     pub(super) async fn send_http2(
         &self,
         addressed: AddressedRequest,
+        reserved: Reserved,
         options: &SendOptions,
     ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
         let AddressedRequest { request, in_flight, mut deadlines } = addressed;
         let (parts, body) = request.into_parts();
         let (request, replay) = (Request::from_parts(parts, ()), ReplayHandle::new(body));
-        let first = match self.acquire_stream(&in_flight).await {
+        let first = match self.acquire_stream(&in_flight, reserved, options).await {
             Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, &mut deadlines, options).await,
-            Err(timed_out) => {
-                return Err(Unsent { request: Box::new(request.map(|()| replay.into_body())), timed_out });
+            Err(no_stream) => {
+                let is_full = matches!(no_stream, NoStream::Full);
+                let timed_out = record_no_stream(&in_flight, &no_stream);
+                return Err(Unsent { request: Box::new(request.map(|()| replay.into_body())), timed_out, is_full });
             }
         };
         let last = match first {
             Attempt::Refused(error) => {
                 in_flight.endpoint().metrics.retries.inc();
-                match self.acquire_stream(&in_flight).await {
-                    Ok(stream) => attempt_http2(stream, &request, &replay, &in_flight, &mut deadlines, options).await,
-                    Err(_) => Attempt::Refused(error),
+                match self.acquire_again(&in_flight, options).await {
+                    Some(stream) => attempt_http2(stream, &request, &replay, &in_flight, &mut deadlines, options).await,
+                    None => Attempt::Refused(error),
                 }
             }
             ended => ended,
@@ -67,15 +72,49 @@ impl Pool {
         Ok(finish(answered, in_flight, deadlines))
     }
 
-    /// Acquires a stream of a connection. The error says whether connecting timed out.
-    async fn acquire_stream(&self, in_flight: &InFlight) -> Result<Http2Stream, bool> {
-        let endpoint = in_flight.endpoint();
+    /// Acquires a stream of a connection.
+    async fn acquire_stream(
+        &self,
+        in_flight: &InFlight,
+        reserved: Reserved,
+        options: &SendOptions,
+    ) -> Result<Http2Stream, NoStream> {
+        let permit = match reserved {
+            Reserved::Stream(stream) => return Ok(stream),
+            Reserved::Permit(permit) => Some(permit),
+            Reserved::Pooled | Reserved::Connection(_) => None,
+        };
+        let (limiter, timeout) = (self.link().limiter(), self.rest_of_connect(options));
         let connections = self.http2_connections(in_flight.index());
-        let acquired = connections.acquire(endpoint, self.timeouts().connect, self.lifetimes()).await;
+        let acquired = connections.acquire(in_flight.endpoint(), limiter, permit, timeout, self.lifetimes()).await;
         if acquired.as_ref().is_ok_and(|stream| stream.is_first) {
             record::record_connected(in_flight);
         }
-        acquired.map_err(|error| record::record_connect_error(in_flight, &error))
+        acquired
+    }
+
+    /// Acquires a stream for a request that is sent again. Waits if there is no room for a connection.
+    async fn acquire_again(&self, in_flight: &InFlight, options: &SendOptions) -> Option<Http2Stream> {
+        let first = self.acquire_stream(in_flight, Reserved::Pooled, options).await;
+        let acquired = match first {
+            Err(NoStream::Full) => {
+                let (_, reserved) = self.wait_for_connection(&[in_flight.index()], options).await.ok()?;
+                self.acquire_stream(in_flight, reserved, options).await
+            }
+            acquired => acquired,
+        };
+        if let Err(no_stream) = &acquired {
+            record_no_stream(in_flight, no_stream);
+        }
+        acquired.ok()
+    }
+}
+
+/// Counts and logs a failed attempt to connect. Returns whether it timed out.
+fn record_no_stream(in_flight: &InFlight, no_stream: &NoStream) -> bool {
+    match no_stream {
+        NoStream::Failed(error) => record::record_connect_error(in_flight, error),
+        NoStream::Full => false,
     }
 }
 

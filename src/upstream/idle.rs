@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::http1_connection::Connection;
+use super::limits::{EndpointLink, IdleUse, LocalRequest};
 
 /// Idle connections kept for each worker and endpoint. More than an organization may use at once are rarely needed.
 const MAX_IDLE: usize = 256;
@@ -30,7 +31,6 @@ const MAX_IDLE: usize = 256;
 const MAX_AGE: Duration = Duration::from_secs(50);
 
 /// Stacks of idle connections: the one used last is used next, so that the others grow old.
-#[derive(Default)]
 pub(super) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
     polled: Vec<(Box<Connection>, Instant)>,
@@ -40,21 +40,41 @@ pub(super) struct IdleConnections {
     turn: u64,
     /// True once the endpoint was removed: no connection to it is kept.
     is_closed: bool,
+    link: EndpointLink,
+    /// Connections on their way to requests that waited for them, by the numbers of these.
+    handed: Vec<(u64, Box<Connection>)>,
 }
 
 impl IdleConnections {
-    /// Keeps a connection, unless there are enough, or its lifetime is over.
+    /// No connections. The link leads to the requests that wait for one.
+    pub(super) fn new(link: EndpointLink) -> Self {
+        Self { polled: Vec::new(), fresh: Vec::new(), turn: 0, is_closed: false, link, handed: Vec::new() }
+    }
+
+    /// Keeps a connection behind an exchange, unless there are enough, its lifetime is over, or a request waits for it.
     pub(super) fn push(&mut self, connection: Box<Connection>, now: Instant) {
-        self.begin_turn(connection.turn());
         connection.lifetime.count_request();
-        if !self.is_closed && connection.lifetime.goes_on() && self.polled.len() + self.fresh.len() < MAX_IDLE {
-            self.fresh.push((connection, now));
+        self.push_unused(connection, now);
+    }
+
+    /// Keeps a connection that had no exchange.
+    pub(super) fn push_unused(&mut self, connection: Box<Connection>, now: Instant) {
+        self.begin_turn(connection.turn());
+        if self.is_closed || !connection.lifetime.goes_on() {
+            return;
+        }
+        if self.link.needs_offers() {
+            self.offer(connection, now);
+        } else {
+            self.keep(connection, now);
         }
     }
 
     /// Closes all connections, and from now on each one that becomes idle.
     pub(super) fn close(&mut self) {
-        *self = Self { is_closed: true, ..Self::default() };
+        self.is_closed = true;
+        self.polled.clear();
+        self.fresh.clear();
     }
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
@@ -73,6 +93,73 @@ impl IdleConnections {
         std::iter::from_fn(|| self.fresh.pop()).map(|(connection, _)| connection).find(|fresh| fresh.is_clean(false))
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.polled.len() + self.fresh.len()
+    }
+
+    /// Takes the connection that was handed to a request; none when something was read from it meanwhile.
+    pub(super) fn take_handed(&mut self, request: u64) -> Option<Box<Connection>> {
+        let index = self.handed.iter().position(|(id, _)| *id == request)?;
+        Some(self.handed.swap_remove(index).1).filter(|connection| connection.is_clean(false))
+    }
+
+    /// Offers the idle connections to the requests that wait, the oldest first.
+    pub(super) fn offer_all(&mut self) {
+        self.prune();
+        while self.len() > 0 {
+            match self.link.offer() {
+                IdleUse::Keep => break,
+                IdleUse::Close => self.remove_oldest().state.mark_closing(),
+                IdleUse::HandTo(request) => {
+                    let connection = self.pop(Instant::now());
+                    self.hand_to(request, connection);
+                }
+            }
+        }
+    }
+
+    /// Closes connections that are too old, or cannot carry another request.
+    pub(super) fn prune(&mut self) {
+        if let Some((connection, _)) = self.fresh.last() {
+            self.begin_turn(connection.turn());
+        }
+        let is_young = |(connection, since): &(Box<Connection>, Instant)| {
+            since.elapsed() < MAX_AGE && connection.lifetime.goes_on()
+        };
+        self.polled.retain(|entry| is_young(entry) && entry.0.is_clean(true));
+        self.fresh.retain(|entry| is_young(entry) && entry.0.is_clean(false));
+    }
+
+    /// Keeps a connection, closes it, or hands it to a request.
+    fn offer(&mut self, connection: Box<Connection>, now: Instant) {
+        // A request that waited must not get a connection that is about to fail.
+        if !connection.is_clean(false) {
+            return;
+        }
+        match self.link.offer() {
+            IdleUse::Keep => self.keep(connection, now),
+            IdleUse::Close => connection.state.mark_closing(),
+            IdleUse::HandTo(request) => self.hand_to(request, Some(connection)),
+        }
+    }
+
+    /// Hands a connection to a request. Without one, the request is woken to look again.
+    fn hand_to(&mut self, request: LocalRequest, connection: Option<Box<Connection>>) {
+        self.handed.extend(connection.map(|connection| (request.id(), connection)));
+        request.wake();
+    }
+
+    fn keep(&mut self, connection: Box<Connection>, now: Instant) {
+        if self.len() < MAX_IDLE {
+            self.fresh.push((connection, now));
+        }
+    }
+
+    fn remove_oldest(&mut self) -> Box<Connection> {
+        let stack = if self.polled.is_empty() { &mut self.fresh } else { &mut self.polled };
+        stack.remove(0).0
+    }
+
     /// Counts the fresh connections among the polled ones, if the event loop has waited for events meanwhile.
     fn begin_turn(&mut self, turn: u64) {
         if turn != self.turn {
@@ -87,12 +174,14 @@ mod tests {
     use std::io::Write as _;
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::rc::Rc;
+    use std::sync::Arc;
 
     use tokio::runtime::{Builder, LocalOptions};
 
     use super::*;
     use crate::upstream::http1_connection::connect;
     use crate::upstream::lifetime::Lifetimes;
+    use crate::upstream::limits::{ConnectionPermit, WorkerLink};
     use crate::upstream::settings::{Address, Endpoint};
 
     /// Runs a test on a runtime like that of a worker.
@@ -111,14 +200,19 @@ mod tests {
         let (host, authority, source) = ("127.0.0.1".into(), "a".into(), "a".into());
         let address = Address::Tcp(address);
         let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source, weight: 1000 };
-        let connection = connect(&endpoint, None, Duration::from_secs(10), &lifetimes).await.unwrap();
+        let connection =
+            connect(&endpoint, None, Duration::from_secs(10), &lifetimes, ConnectionPermit::unbounded()).await.unwrap();
         // The connection's task begins to wait for requests.
         next_turn().await;
         (connection, listener.accept().unwrap().0)
     }
 
+    fn empty() -> IdleConnections {
+        IdleConnections::new(EndpointLink::new(&WorkerLink::new(&Arc::default(), 1), &Arc::default()))
+    }
+
     async fn idle() -> (IdleConnections, TcpStream) {
-        let (mut idle, (connection, peer)) = (IdleConnections::default(), connection().await);
+        let (mut idle, (connection, peer)) = (empty(), connection().await);
         idle.push(connection, Instant::now());
         (idle, peer)
     }
@@ -193,7 +287,7 @@ mod tests {
         run(async || {
             let ((first, _peer), (second, _other)) = (connection().await, connection().await);
             let first_state = Rc::as_ptr(&first.state);
-            let mut idle = IdleConnections::default();
+            let mut idle = empty();
             idle.push(first, Instant::now());
             next_turn().await;
             idle.push(second, Instant::now());
@@ -206,7 +300,7 @@ mod tests {
     fn connection_at_the_end_of_its_life_is_not_kept() {
         run(async || {
             let lifetimes = Lifetimes { max_age: None, max_requests: Some(2) };
-            let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, IdleConnections::default());
+            let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, empty());
             idle.push(connection, Instant::now());
             let again = idle.pop(Instant::now()).expect("one request");
             idle.push(again, Instant::now());

@@ -15,6 +15,8 @@
 //!   once.
 //! - A connection ends after an exchange in which it has reached its age or number of requests (`lifetime`). When an
 //!   endpoint is removed, its exchanges end as they would; it gets no new ones, and its idle connections close.
+//! - Connections are bounded over all workers (`limits`). A request that finds no room tries other endpoints, and then
+//!   waits, for a bounded time; idle connections of other workers and endpoints are closed for it (`reservation`).
 //! - To an endpoint with `https`, nothing is sent before its certificate is verified.
 //! - The bytes of response heads are scanned for what the HTTP library accepts leniently. The caller checks the parsed
 //!   head ([`UpstreamResponse`]) and accepts or rejects it, before the body is read.
@@ -23,7 +25,7 @@ mod settings;
 mod failure;
 mod balance;
 mod health;
-mod open_connections;
+mod limits;
 mod recent_latency;
 mod outlier;
 mod discovery;
@@ -34,6 +36,9 @@ mod record;
 mod maintenance;
 mod report;
 mod pool;
+mod endpoint_connections;
+mod reservation;
+mod upkeep;
 mod idle;
 mod lifetime;
 mod http1_send;
@@ -41,8 +46,10 @@ mod http2_send;
 mod attempt;
 mod replay_body;
 mod http1_connection;
+mod http2_connection;
 mod http2_connections;
 mod socket;
+mod counted_socket;
 mod scanned_stream;
 mod sent_head;
 mod head_scan;
@@ -56,9 +63,10 @@ pub use discovery::{
     Discovered, Discovery, DiscoveryEnded, Settings as DiscoverySettings, Source, SourceError, Sources,
 };
 pub use endpoint::Endpoints;
-pub use error::{ResponseError, SendError, TimeoutKind};
+pub use error::{ResponseError, SendError, TimeoutKind, WaitRefusal};
 pub use health::{CheckReport, HealthKind, HealthSettings};
 pub use lifetime::Lifetimes;
+pub use limits::ConnectionBounds;
 pub use maintenance::maintain;
 pub use outlier::OutlierSettings;
 pub use pool::Pool;

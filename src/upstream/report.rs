@@ -37,6 +37,9 @@ pub struct EndpointReport {
     pub latency: Option<LatencyReport>,
     /// Open connections.
     pub connections: usize,
+    /// Requests that wait for a connection.
+    #[serde(default)]
+    pub waiting: usize,
 }
 
 /// Upstream in the report of a gateway that knows no others.
@@ -91,6 +94,7 @@ impl EndpointState {
             in_flight: self.in_flight.load(Relaxed),
             latency: self.recent_latency.report(&self.metrics.latency.counts()),
             connections: self.connections.count(),
+            waiting: self.waiting.load(Relaxed),
         }
     }
 }
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn report_travels_as_the_json_of_the_contract() {
-        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3}"#;
+        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3,"waiting":2}"#;
         let report: EndpointReport = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&report).unwrap(), json);
     }

@@ -16,7 +16,7 @@ use super::endpoint::{EndpointState, InFlight};
 use super::error::{ResponseError, TimeoutKind};
 use super::failure::Failure;
 use super::http1_connection::Connection;
-use super::http2_connections::Http2Stream;
+use super::http2_connection::Http2Stream;
 use super::idle::IdleConnections;
 use super::record;
 use super::replay_body::ReplayHandle;

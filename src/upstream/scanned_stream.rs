@@ -14,6 +14,7 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head_scan::HeadScan;
+use super::limits::ConnectionPermit;
 use super::sent_head::SentHead;
 use super::socket::Socket;
 use crate::head_fields::FieldSet;
@@ -44,6 +45,8 @@ pub(super) struct ConnectionState {
     fields: Cell<Option<FieldSet>>,
     /// Head of the last request, if it may be sent again.
     sent_head: RefCell<SentHead>,
+    /// Counts the connection. Dropped behind the socket, which is declared before it.
+    permit: ConnectionPermit,
 }
 
 /// Byte stream over the socket of a [`ConnectionState`].
@@ -51,19 +54,25 @@ pub(super) struct ConnectionState {
 pub(super) struct ScannedStream(Rc<ConnectionState>);
 
 impl ConnectionState {
-    pub(super) fn new(socket: Socket) -> Rc<Self> {
+    pub(super) fn new(socket: Socket, permit: ConnectionPermit) -> Rc<Self> {
         Rc::new(Self {
             socket: RefCell::new(socket),
             expected: Cell::new(Expected::Nothing),
             received: Cell::new(false),
             fields: Cell::new(None),
             sent_head: RefCell::default(),
+            permit,
         })
     }
 
     /// The byte stream that scans.
     pub(super) fn stream(self: &Rc<Self>) -> ScannedStream {
         ScannedStream(Rc::clone(self))
+    }
+
+    /// Marks a connection that is closed for a waiting request.
+    pub(super) fn mark_closing(&self) {
+        self.permit.closing_mark().set();
     }
 
     /// Returns whether the socket is open and nothing waits to be read from it: see [`Socket::is_silent`].
@@ -177,7 +186,7 @@ mod tests {
     async fn connect() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (ConnectionState::new(Socket::Tcp(stream)), listener.accept().unwrap().0)
+        (ConnectionState::new(Socket::Tcp(stream), ConnectionPermit::unbounded()), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]

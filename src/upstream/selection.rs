@@ -25,9 +25,20 @@ impl Endpoints {
         if count == 1 {
             return tried.is_empty().then_some(0);
         }
-        let now = clock::steady();
-        let share = |index: usize| if tried.contains(&index) { 0.0 } else { self.share(index, now) };
-        let chosen = match self.policy {
+        let chosen = self.choose_in_traffic(balancer, headers, |index| !tried.contains(&index));
+        chosen.or_else(|| self.last_resort(tried, clock::steady()))
+    }
+
+    /// Chooses one of the usable endpoints that are not set aside.
+    pub(super) fn choose_in_traffic(
+        &self,
+        balancer: &Balancer,
+        headers: &HeaderMap,
+        is_usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let (count, now) = (self.list.len(), clock::steady());
+        let share = |index: usize| if is_usable(index) { self.share(index, now) } else { 0.0 };
+        match self.policy {
             BalancePolicy::LeastCost => choose_of_two(count, &balancer.random, share, |index| self.cost(index, now)),
             BalancePolicy::RoundRobin => balancer.turns.choose(count, &balancer.random, share),
             BalancePolicy::Hash(by) => choose_by_hash(count, hash_of(headers, by), |index| {
@@ -35,8 +46,13 @@ impl Endpoints {
                 let in_flight = endpoint.in_flight.load(Ordering::Relaxed);
                 Candidate { id: endpoint.hash, share: share(index), in_flight }
             }),
-        };
-        chosen.or_else(|| self.last_resort(tried, now))
+        }
+    }
+
+    /// Endpoints that are not set aside.
+    pub(super) fn in_traffic(&self) -> impl Iterator<Item = usize> {
+        let now = clock::steady();
+        (0..self.list.len()).filter(move |index| self.share(*index, now) > 0.0)
     }
 
     /// Share of an endpoint in the requests, from 0 to 1.

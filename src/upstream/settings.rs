@@ -10,6 +10,7 @@ use rustls::pki_types::ServerName;
 use super::balance::BalanceSettings;
 use super::health::HealthSettings;
 use super::lifetime::Lifetimes;
+use super::limits::ConnectionBounds;
 use super::outlier::OutlierSettings;
 use crate::tls::ClientSettings;
 
@@ -35,8 +36,10 @@ pub struct Settings {
     pub outlier: OutlierSettings,
     /// Active checks; none when none are configured.
     pub health: Option<Arc<HealthSettings>>,
-    /// Bounds of connections.
+    /// Bounds of the life of a connection.
     pub lifetimes: Lifetimes,
+    /// Bounds of the number of connections.
+    pub connections: ConnectionBounds,
 }
 
 /// Protocol spoken to the upstream.

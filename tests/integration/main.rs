@@ -24,6 +24,7 @@ mod wire;
 mod edge;
 mod dashboard_api;
 mod discovery;
+mod pools;
 
 // What it is made of.
 mod config;

@@ -1,0 +1,33 @@
+//! The block `upstream.connections`: bounds of the connections to the endpoints.
+
+use std::time::Duration;
+
+use crate::settings::{Reported, Section};
+use crate::upstream::{ConnectionBounds, Lifetimes};
+
+/// Most connections that can be configured: more than a process has file descriptors.
+const MOST: usize = 1_000_000;
+/// Most connections that can be kept open ahead of requests, to each endpoint.
+const MOST_IDLE: usize = 10_000;
+
+/// Reads the block `connections`.
+pub(super) fn connections(section: &mut Section<'_>) -> Result<(Lifetimes, ConnectionBounds), Reported> {
+    let age = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+    let lifetimes = Lifetimes {
+        max_age: section.value_or("max_age", None, |value| value.duration(age).map(Some)),
+        max_requests: section.value_or("max_requests", None, |value| value.integer(1..=u32::MAX).map(Some)),
+    };
+    let default = ConnectionBounds::default();
+    let wait = Duration::from_millis(1)..=Duration::from_secs(60);
+    let bounds = ConnectionBounds {
+        max: section.value_or("max", None, |value| value.integer(1..=MOST).map(Some)),
+        max_total: section.value_or("max_total", None, |value| value.integer(1..=MOST).map(Some)),
+        max_waiting: section.value_or("max_waiting", default.max_waiting, |value| value.integer(0..=MOST)),
+        max_wait: section.value_or("max_wait", default.max_wait, |value| value.duration(wait)),
+        min_idle: section.value_or("min_idle", default.min_idle, |value| value.integer(0..=MOST_IDLE)),
+    };
+    if bounds.max.is_some_and(|max| bounds.min_idle > max) {
+        return Err(section.report("min_idle", "is more than `max`; lower it, or raise `max`"));
+    }
+    Ok((lifetimes, bounds))
+}

@@ -1,0 +1,239 @@
+//! Reservation of a connection for a request for which no pooled one was there.
+//!
+//! - The request stays at its endpoint if there is room for a connection; else it goes to another endpoint that has room
+//!   or a pooled connection: nothing was sent yet.
+//! - If none has, it waits, in the order of arrival, for the first of these endpoints that gets room. The wait is bounded
+//!   in time, and so is the number of requests that wait; beyond, the request is refused.
+//! - The wait counts as time of connecting. At least half of that time is left for the connection itself.
+//! - A request that is dropped while it waits leaves the queue at once. A connection that it got goes to the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::endpoint::EndpointState;
+use super::error::{SendError, WaitRefusal};
+use super::http1_connection::Connection;
+use super::http2_connection::Http2Stream;
+use super::limits::{Admission, ConnectionPermit, Grant, OpenConnections, QueueFull, QueuePlace};
+use super::pool::{AddressedRequest, Pool, SendOptions};
+use super::settings::Protocol;
+
+/// Connection that is reserved for a request.
+pub(super) enum Reserved {
+    /// Pooled connections, or one that another request is making: one of them is free, unless it is taken before.
+    Pooled,
+    /// A new connection may be opened.
+    Permit(ConnectionPermit),
+    /// An idle connection (HTTP/1.1).
+    Connection(Box<Connection>),
+    /// A stream (HTTP/2).
+    Stream(Http2Stream),
+}
+
+/// Request that waits. Dropped, it gives back what it got, and is measured.
+struct Wait<'a> {
+    pool: &'a Pool,
+    /// Endpoints that it may go to; it would go to the first one first.
+    candidates: &'a [usize],
+    place: QueuePlace,
+    options: &'a SendOptions,
+}
+
+impl Pool {
+    /// Reserves a connection for a request, which may go to another endpoint for that. `may_share`: it may count on a
+    /// connection that is being made for another request.
+    ///
+    /// # Errors
+    /// [`SendError::NoConnection`] when too many wait, or the wait is over.
+    pub(super) async fn reserve(
+        &self,
+        addressed: AddressedRequest,
+        tried: &[usize],
+        options: &SendOptions,
+        may_share: bool,
+    ) -> Result<(AddressedRequest, Reserved), SendError> {
+        let endpoint = addressed.in_flight.index();
+        if let Some(reserved) = self.try_reserve(endpoint, may_share) {
+            return Ok((addressed, reserved));
+        }
+        let excluded = [tried, &[endpoint]].concat();
+        if let Some((other, reserved)) = self.reserve_elsewhere(&addressed, excluded.clone(), may_share) {
+            return Ok((self.address(addressed.request, other, options, Instant::now()), reserved));
+        }
+        let others = self.endpoints().in_traffic().filter(|other| !excluded.contains(other));
+        let candidates: Vec<usize> = std::iter::once(endpoint).chain(others).collect();
+        let (chosen, reserved) =
+            self.wait_for_connection(&candidates, options).await.map_err(SendError::NoConnection)?;
+        // The wait is no part of the latency.
+        Ok((self.address(addressed.request, chosen, options, Instant::now()), reserved))
+    }
+
+    /// Reserves a connection at one of the endpoints that are neither excluded nor set aside.
+    fn reserve_elsewhere(
+        &self,
+        addressed: &AddressedRequest,
+        mut excluded: Vec<usize>,
+        may_share: bool,
+    ) -> Option<(usize, Reserved)> {
+        loop {
+            let has_room = |index: usize| !excluded.contains(&index) && self.has_room(index);
+            let headers = addressed.request.headers();
+            let other = self.endpoints().choose_in_traffic(self.balancer(), headers, has_room)?;
+            if let Some(reserved) = self.try_reserve(other, may_share) {
+                return Some((other, reserved));
+            }
+            // Another worker was faster.
+            excluded.push(other);
+        }
+    }
+
+    /// Reserves a connection at an endpoint, if there is room.
+    fn try_reserve(&self, endpoint: usize, may_share: bool) -> Option<Reserved> {
+        let is_pooled = match self.protocol() {
+            Protocol::Http1 => self.idle_connections(endpoint).borrow().len() > 0,
+            Protocol::Http2 => {
+                let connections = self.http2_connections(endpoint);
+                if let Some(stream) = connections.free_stream() {
+                    return Some(Reserved::Stream(stream));
+                }
+                may_share && connections.is_connecting()
+            }
+        };
+        if is_pooled {
+            return Some(Reserved::Pooled);
+        }
+        self.link().limiter().try_acquire(self.connections_of(endpoint)).map(Reserved::Permit)
+    }
+
+    /// Returns whether an endpoint has pooled connections, or room for one.
+    fn has_room(&self, endpoint: usize) -> bool {
+        let has_pooled = match self.protocol() {
+            Protocol::Http1 => self.idle_connections(endpoint).borrow().len() > 0,
+            Protocol::Http2 => self.http2_connections(endpoint).has_open(),
+        };
+        has_pooled || self.link().limiter().has_room(self.connections_of(endpoint))
+    }
+
+    /// Waits for a connection to one of these endpoints. Returns the endpoint.
+    pub(super) async fn wait_for_connection(
+        &self,
+        candidates: &[usize],
+        options: &SendOptions,
+    ) -> Result<(usize, Reserved), WaitRefusal> {
+        let deadline = self.wait_deadline(options);
+        let is_http2 = self.protocol() == Protocol::Http2;
+        let has_none = is_http2 && !candidates.iter().any(|index| self.http2_connections(*index).has_open());
+        loop {
+            let endpoints = candidates.iter().map(|index| Arc::clone(self.connections_of(*index))).collect();
+            let place = match self.link().acquire(endpoints, has_none) {
+                Ok(Admission::Granted(place, permit)) => return Ok((candidates[place], Reserved::Permit(permit))),
+                Ok(Admission::Queued(place)) => place,
+                Err(QueueFull) => return Err(self.refuse(candidates, WaitRefusal::QueueFull)),
+            };
+            let mut wait = Wait::new(self, candidates, place, options);
+            match wait.place.wait(deadline).await {
+                Some(grant) => {
+                    // A connection that was handed over may have been closed meanwhile.
+                    if let Some(reserved) = wait.take(grant) {
+                        return Ok(reserved);
+                    }
+                }
+                None => return Err(self.refuse(candidates, WaitRefusal::TimedOut)),
+            }
+        }
+    }
+
+    /// Waits for a permit for a new connection to an endpoint.
+    pub(super) async fn wait_for_permit(
+        &self,
+        endpoint: usize,
+        options: &SendOptions,
+    ) -> Result<ConnectionPermit, WaitRefusal> {
+        let mut wait = match self.link().acquire_permit(Arc::clone(self.connections_of(endpoint))) {
+            Ok(Admission::Granted(_, permit)) => return Ok(permit),
+            Ok(Admission::Queued(place)) => Wait::new(self, std::slice::from_ref(&endpoint), place, options),
+            Err(QueueFull) => return Err(self.refuse(&[endpoint], WaitRefusal::QueueFull)),
+        };
+        match wait.place.wait(self.wait_deadline(options)).await {
+            Some(Grant::Permit(_, permit)) => Ok(permit),
+            Some(Grant::Local(_)) | None => Err(self.refuse(&[endpoint], WaitRefusal::TimedOut)),
+        }
+    }
+
+    /// Time that a request has left for connecting.
+    pub(super) fn rest_of_connect(&self, options: &SendOptions) -> Duration {
+        self.timeouts().connect.saturating_sub(options.waited.get())
+    }
+
+    fn wait_deadline(&self, options: &SendOptions) -> Instant {
+        let longest = self.bounds().max_wait.min(self.timeouts().connect / 2);
+        Instant::now() + longest.saturating_sub(options.waited.get())
+    }
+
+    fn refuse(&self, candidates: &[usize], refusal: WaitRefusal) -> WaitRefusal {
+        let metrics = &self.endpoint(candidates[0]).metrics;
+        match refusal {
+            WaitRefusal::QueueFull => metrics.refused_queue_full.inc(),
+            WaitRefusal::TimedOut => metrics.refused_timeout.inc(),
+        }
+        refusal
+    }
+
+    fn endpoint(&self, index: usize) -> &EndpointState {
+        &self.endpoints().list[index]
+    }
+
+    fn connections_of(&self, endpoint: usize) -> &Arc<OpenConnections> {
+        &self.endpoint(endpoint).connections
+    }
+}
+
+impl<'a> Wait<'a> {
+    fn new(pool: &'a Pool, candidates: &'a [usize], place: QueuePlace, options: &'a SendOptions) -> Self {
+        pool.endpoint(candidates[0]).waiting.fetch_add(1, Relaxed);
+        Self { pool, candidates, place, options }
+    }
+
+    /// Takes what was granted, with its endpoint; none when the connection was closed meanwhile.
+    fn take(&self, grant: Grant) -> Option<(usize, Reserved)> {
+        let (place, reserved) = match grant {
+            Grant::Permit(place, permit) => (place, Some(Reserved::Permit(permit))),
+            Grant::Local(place) => (place, self.take_handed(self.candidates[place])),
+        };
+        Some((self.candidates[place], reserved?))
+    }
+
+    fn take_handed(&self, endpoint: usize) -> Option<Reserved> {
+        let id = self.place.id();
+        match self.pool.protocol() {
+            Protocol::Http1 => {
+                let handed = self.pool.idle_connections(endpoint).borrow_mut().take_handed(id);
+                handed.map(Reserved::Connection)
+            }
+            Protocol::Http2 => self.pool.http2_connections(endpoint).take_handed(id).map(Reserved::Stream),
+        }
+    }
+
+    /// Gives back a connection that came too late.
+    fn give_back(&self, endpoint: usize) {
+        // A stream, and a permit, are given back when they are dropped.
+        if let Some(Reserved::Connection(connection)) = self.take_handed(endpoint) {
+            self.pool.idle_connections(endpoint).borrow_mut().push_unused(connection, Instant::now());
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(Grant::Local(place)) = self.place.take_late() {
+            self.give_back(self.candidates[place]);
+        }
+        let (endpoint, waited) = (self.pool.endpoint(self.candidates[0]), self.place.since().elapsed());
+        endpoint.waiting.fetch_sub(1, Relaxed);
+        endpoint.metrics.connection_wait.observe(waited.as_secs_f64());
+        self.options.waited.set(self.options.waited.get() + waited);
+    }
+}
