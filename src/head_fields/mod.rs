@@ -92,12 +92,19 @@ impl FieldSet {
 
     /// Set of one field with this plain name, in any case.
     pub fn of_plain_name(name: &[u8]) -> Self {
-        if FILTER.may_contain(name)
-            && let Some((_, named)) = NAMED.iter().find(|(named, _)| named.as_bytes().eq_ignore_ascii_case(name))
-        {
-            return *named;
+        match Self::of_response_name(name) {
+            Self::NONE if Removal::of(name).is_some() => Self::UNTRUSTED,
+            found => found,
         }
-        if Removal::of(name).is_some() { Self::UNTRUSTED } else { Self::NONE }
+    }
+
+    /// The same for a field of a response: the upstream may say what a client must not claim.
+    pub fn of_response_name(name: &[u8]) -> Self {
+        if !FILTER.may_contain(name) {
+            return Self::NONE;
+        }
+        let named = NAMED.iter().find(|(named, _)| named.as_bytes().eq_ignore_ascii_case(name));
+        named.map_or(Self::NONE, |(_, member)| *member)
     }
 
     /// Adds one field: a second `Host` is noted as such.
@@ -149,7 +156,9 @@ mod tests {
         for (name, member) in NAMED {
             assert_eq!(FieldSet::of_name(name.as_bytes()), *member, "{name}");
             assert_eq!(FieldSet::of_name(name.to_uppercase().as_bytes()), *member, "{name}");
+            assert_eq!(FieldSet::of_response_name(name.as_bytes()), *member, "{name}");
         }
+        assert_eq!(FieldSet::of_response_name(b"X-User-Id"), FieldSet::NONE);
         for (name, member) in [("X-User-Id", FieldSet::UNTRUSTED), ("X_User_Id", FieldSet::ODD_NAME)] {
             assert_eq!(FieldSet::of_name(name.as_bytes()), member, "{name}");
         }

@@ -119,7 +119,7 @@ impl HeadScan {
 
     fn note_field(&mut self, line: &[u8]) {
         match http_syntax::scan_name(line) {
-            Some((length, true)) => self.fields = self.fields.with_field(FieldSet::of_plain_name(&line[..length])),
+            Some((length, true)) => self.fields = self.fields.with_field(FieldSet::of_response_name(&line[..length])),
             Some((_, false)) => self.fields = self.fields.with_field(FieldSet::ODD_NAME),
             // The empty line at the end, or one that the library will refuse.
             None => self.has_unread_line |= !line.is_empty(),

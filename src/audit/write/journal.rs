@@ -377,6 +377,23 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn segment_grows_old_by_the_times_of_its_events() {
+        // Longer than the age of a segment.
+        let long = Duration::from_secs(2 * 3600);
+        let late = Use { time: clock::now().after(long), ..opening() };
+        let long_end = UseEnd { duration_us: long.as_micros() as u64, ..END };
+        for (event, end, is_due) in [(opening(), long_end, true), (late, END, true), (opening(), END, false)] {
+            let directory = TempDir::new().unwrap();
+            let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
+            journal.begin(&event).await.unwrap().close(end);
+            // The outcome is written with the next use at the latest.
+            journal.begin(&opening()).await.unwrap();
+            assert_eq!(journal.handle.writer.lock_segment().number > 1, is_due, "{end:?}");
+            journal.close().await;
+        }
+    }
+
+    #[tokio::test]
     async fn failed_sync_stops_the_journal_until_a_restart() {
         let directory = TempDir::new().unwrap();
         let settings = settings(&directory, Durability::Synced);
