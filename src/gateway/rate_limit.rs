@@ -148,7 +148,10 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
 /// Value of `RateLimit`: tokens that are left, seconds until there are all of them, and slots that are free.
 fn position(name: &str, (tokens, seconds): (u32, u64), slots: u32) -> HeaderValue {
     let text = Text::new().text("\"").text(name).text("\";r=").number(tokens);
-    text.text(";t=").number(seconds).text(", \"org\";r=").number(slots).value()
+    let mut value = text.text(";t=").number(seconds).text(", \"org\";r=").number(slots).value();
+    // The next one differs: HTTP/2 is not to keep it.
+    value.set_sensitive(true);
+    value
 }
 
 /// Value of `RateLimit-Policy`.

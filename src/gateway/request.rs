@@ -133,5 +133,9 @@ fn id_header(id: Uuid) -> HeaderValue {
     let mut text = [0; Hyphenated::LENGTH];
     id.hyphenated().encode_lower(&mut text);
     let text = Bytes::from_owner(text);
-    HeaderValue::from_maybe_shared(text).expect("hexadecimal digits and dashes are visible ASCII")
+    let mut value = HeaderValue::from_maybe_shared(text).expect("hexadecimal digits and dashes are visible ASCII");
+    // It never comes again. HTTP/2 would keep it in the table of the connection's fields otherwise, compare the next ones with
+    // it, and evict those that do come again (RFC 7541, section 6.2.3).
+    value.set_sensitive(true);
+    value
 }
