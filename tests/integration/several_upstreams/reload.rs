@@ -6,8 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::{blocks, endpoints, of_endpoint};
-use crate::support::{Client, Gateway, Upstream, eventually, until};
+use super::{Gate, blocks, endpoints, of_endpoint};
+use crate::support::{Client, Gateway, Upstream, eventually, head, until};
+
+/// Flag that is set when this is dropped, also by a panic.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Sends requests on some connections while `meanwhile` runs; each must be answered with 200.
 fn under_load(gateway: &Gateway, path: &str, key: &str, meanwhile: impl FnOnce()) {
@@ -25,8 +34,9 @@ fn under_load(gateway: &Gateway, path: &str, key: &str, meanwhile: impl FnOnce()
                 })
             })
             .collect();
+        let over = SetOnDrop(&is_over);
         meanwhile();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         for client in clients {
             assert!(client.join().expect("no request fails") > 0);
         }
@@ -135,17 +145,28 @@ fn start_single_connection() -> (std::net::SocketAddr, mpsc::Receiver<()>) {
 }
 
 #[test]
-fn idle_connections_to_a_removed_upstream_close() {
-    let store = Upstream::start();
+fn idle_connections_to_a_removed_upstream_close_although_requests_go_on() {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let store = Upstream::answering(move |_, stream| {
+        waiting.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+    });
     let (address, has_ended) = start_single_connection();
     let one = blocks(&[("store", endpoints(&[store.address]))]);
     let both = blocks(&[("store", endpoints(&[store.address])), ("removed", endpoints(&[address]))]);
-    let gateway = Gateway::with(&[], &both);
+    let gateway = Gateway::with(&[], &format!("{both}workers: 1\n"));
     let key = gateway.key().text;
     assert_eq!(Client::connect(gateway.address).get("/removed/", &key).status, 200);
     assert!(has_ended.try_recv().is_err(), "the connection is kept");
+    // A request of the configuration before is in flight all the while.
+    let mut slow = Client::connect(gateway.address);
+    slow.send(head("GET", "/store/", &key, &[], 0));
+    eventually("the request is at the other upstream", || store.count() == 1);
     reconfigure(&gateway, |text| text.replace(&both, &one));
     until("the connection closes", || has_ended.try_recv().ok());
+    gate.open();
+    assert_eq!(slow.response().status, 200);
 }
 
 #[test]
