@@ -12,7 +12,8 @@ use super::registration::{WAIT_BUCKETS, counters, gauges, histograms};
 /// `upstream_ejections_total{upstream,endpoint,reason}`, `upstream_checks_total{upstream,endpoint,result}`,
 /// `upstream_in_flight{upstream,endpoint}`, `upstream_connections{upstream,endpoint}`,
 /// `upstream_latency_seconds{upstream,endpoint}`, `upstream_waiting{upstream,endpoint}`,
-/// `upstream_wait_refusals_total{upstream,endpoint,reason}`, `upstream_connection_wait_seconds{upstream}`, `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
+/// `upstream_wait_refusals_total{upstream,endpoint,reason}`, `upstream_connection_wait_seconds{upstream}`,
+/// `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
@@ -171,10 +172,12 @@ impl UpstreamMetrics {
         self.families.latency.remove(&self.upstream, label);
     }
 
-    /// Removes the gauge of an upstream that is gone.
+    /// Removes the gauge and the histogram of an upstream that is gone. The counters stay.
     pub fn remove(&self) {
-        if let Err(error) = self.families.panic.remove_label_values(&[&self.upstream]) {
-            tracing::debug!(%error, upstream = &*self.upstream, "the removed upstream had no metric");
+        let Self { families, upstream, .. } = self;
+        let removed = families.panic.remove_label_values(&[upstream]);
+        if let Err(error) = removed.and(families.connection_wait.remove_label_values(&[upstream])) {
+            tracing::debug!(%error, upstream = &**upstream, "the removed upstream had no metric");
         }
     }
 }
