@@ -232,3 +232,24 @@ impl Drop for InFlight {
         self.endpoint().in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::settings::tests::settings;
+
+    #[test]
+    fn endpoint_that_stays_keeps_its_state_also_with_another_weight() {
+        let old = settings(3);
+        let endpoints = Endpoints::new(&old, &Metrics::new()).unwrap();
+        let mut new = old.clone();
+        new.endpoints.remove(0);
+        new.endpoints[0].weight = 500;
+        let changed = endpoints.changed(&old, &new).unwrap();
+        assert!(Arc::ptr_eq(&changed.list[0], &endpoints.list[1]) && Arc::ptr_eq(&changed.list[1], &endpoints.list[2]));
+        assert_eq!(*changed.shares, [0.5, 1.0]);
+        new.protocol = Protocol::Http2;
+        let changed = endpoints.changed(&old, &new).unwrap();
+        assert!(Arc::ptr_eq(&changed.list[0], &endpoints.list[1]), "nothing of the state depends on the protocol");
+    }
+}

@@ -44,3 +44,53 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure_of(version: Version, status: u16, grpc_status: &'static str) -> Option<Failure> {
+        let response = Response::builder().version(version).status(status).header("grpc-status", grpc_status);
+        Failure::of_head(&response.body(()).unwrap())
+    }
+
+    #[test]
+    fn statuses_that_are_failures() {
+        for (status, expected) in [
+            (200, None),
+            (301, None),
+            (404, None),
+            (429, None),
+            (500, Some(Failure::ServerError)),
+            (501, Some(Failure::ServerError)),
+            (502, Some(Failure::GatewayError)),
+            (503, Some(Failure::GatewayError)),
+            (504, Some(Failure::GatewayError)),
+            (507, Some(Failure::ServerError)),
+        ] {
+            assert_eq!(failure_of(Version::HTTP_11, status, "0"), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn grpc_statuses_that_are_failures_over_http2_only() {
+        for (status, expected) in [
+            ("0", None),
+            ("2", Some(Failure::ServerError)),
+            ("4", None),
+            ("5", None),
+            ("13", Some(Failure::ServerError)),
+            ("14", Some(Failure::GatewayError)),
+            ("15", Some(Failure::ServerError)),
+            ("16", None),
+        ] {
+            assert_eq!(failure_of(Version::HTTP_2, 200, status), expected, "{status}");
+            assert_eq!(failure_of(Version::HTTP_11, 200, status), None, "{status} is a field like any other");
+        }
+        assert_eq!(
+            failure_of(Version::HTTP_2, 503, "0"),
+            Some(Failure::GatewayError),
+            "the status of the head decides"
+        );
+    }
+}

@@ -151,3 +151,32 @@ impl Endpoints {
         self.list.len() > 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoint_is_not_blamed_for_what_this_process_lacks() {
+        use rustix::io::Errno;
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOMEM] {
+            assert!(is_own_connect_error(&errno.into()), "{errno}");
+        }
+        assert!(is_own_connect_error(&io::ErrorKind::QuotaExceeded.into()), "as many connections as there may be");
+        for errno in [Errno::CONNREFUSED, Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::CONNRESET] {
+            assert!(!is_own_connect_error(&errno.into()), "{errno}");
+        }
+    }
+
+    #[test]
+    fn endpoint_is_not_blamed_for_a_client_that_is_late() {
+        for kind in [TimeoutKind::Upload, TimeoutKind::Exchange] {
+            assert!(is_own_error(&SendError::TimedOut(kind)), "{kind}");
+        }
+        assert!(is_own_error(&SendError::Unrepeatable));
+        for kind in [TimeoutKind::Head, TimeoutKind::Body, TimeoutKind::Connection] {
+            assert!(!is_own_error(&SendError::TimedOut(kind)), "{kind}");
+        }
+        assert!(!is_own_error(&SendError::TooManyFields));
+    }
+}

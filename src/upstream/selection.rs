@@ -92,3 +92,106 @@ impl Endpoints {
         endpoint.load.cost(endpoint.in_flight.load(Ordering::Relaxed), self.shares[index] * slow_start, now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::upstream::failure::Failure;
+    use crate::upstream::health::{CheckReport, HealthKind, HealthSettings};
+    use crate::upstream::settings::tests::settings;
+    use std::time::Duration;
+
+    const POLICIES: [BalancePolicy; 3] =
+        [BalancePolicy::LeastCost, BalancePolicy::RoundRobin, BalancePolicy::Hash(crate::upstream::HashBy::User)];
+
+    fn endpoints(count: usize, policy: BalancePolicy) -> Endpoints {
+        let mut settings = settings(count);
+        settings.balance.policy = policy;
+        Endpoints::new(&settings, &Metrics::new()).unwrap()
+    }
+
+    /// Numbers of choices among many, by different users.
+    fn chosen(endpoints: &Endpoints, tried: &[usize]) -> Vec<usize> {
+        let (balancer, mut counts) = (Balancer::default(), vec![0; endpoints.list.len()]);
+        for user in 0..1000 {
+            let mut head = HeaderMap::new();
+            head.insert("x-user-id", user.into());
+            if let Some(index) = endpoints.choose(&balancer, &head, tried) {
+                counts[index] += 1;
+            }
+        }
+        counts
+    }
+
+    fn eject(endpoints: &Endpoints, index: usize) {
+        (0..5).for_each(|_| endpoints.fail(&endpoints.list[index], Failure::ServerError, clock::steady()));
+    }
+
+    #[test]
+    fn endpoint_that_was_tried_is_not_chosen_again() {
+        for policy in POLICIES {
+            let endpoints = endpoints(3, policy);
+            assert_eq!(chosen(&endpoints, &[0, 2]), [0, 1000, 0], "{policy:?}");
+            assert_eq!(chosen(&endpoints, &[0, 1, 2]), [0; 3], "{policy:?}: all were tried");
+            assert!(chosen(&endpoints, &[]).iter().all(|count| *count > 200), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn endpoints_that_are_set_aside_come_last_and_one_that_cannot_be_reached_behind_the_others() {
+        for policy in POLICIES {
+            let endpoints = endpoints(4, policy);
+            endpoints.fail(&endpoints.list[0], Failure::Connect, clock::steady());
+            eject(&endpoints, 1);
+            assert_eq!(chosen(&endpoints, &[])[..2], [0, 0], "{policy:?}");
+            assert_eq!(chosen(&endpoints, &[2, 3]), [0, 1000, 0, 0], "{policy:?}");
+            assert_eq!(chosen(&endpoints, &[1, 2, 3]), [1000, 0, 0, 0], "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn ejected_endpoints_take_requests_in_a_panic() {
+        for policy in POLICIES {
+            let endpoints = endpoints(2, policy);
+            eject(&endpoints, 0);
+            eject(&endpoints, 1);
+            assert_eq!(chosen(&endpoints, &[]), [0, 1000], "{policy:?}: at most half are ejected");
+            endpoints.tick(clock::steady());
+            assert!(chosen(&endpoints, &[]).iter().all(|count| *count > 200), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn endpoint_whose_checks_fail_takes_requests_in_a_panic_only() {
+        let (kind, second) = (HealthKind::Grpc { service: String::new() }, Duration::from_secs(1));
+        let health = HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1 };
+        for policy in POLICIES {
+            let endpoints = endpoints(2, policy);
+            let check = |index: usize, ok: bool| {
+                let report = CheckReport { time: Micros(0), ok, detail: String::new() };
+                endpoints.end_check(&endpoints.list[index], report, &health);
+                endpoints.tick(clock::steady());
+            };
+            check(0, false);
+            assert_eq!(chosen(&endpoints, &[]), [0, 1000], "{policy:?}");
+            check(1, false);
+            assert!(chosen(&endpoints, &[]).iter().all(|count| *count > 200), "{policy:?}");
+            check(1, true);
+            assert_eq!(chosen(&endpoints, &[]), [0, 1000], "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn endpoint_that_returns_takes_a_tenth_of_its_share() {
+        for policy in POLICIES {
+            let endpoints = endpoints(2, policy);
+            eject(&endpoints, 0);
+            // At the end of the ejection, which no chance makes longer than six seconds.
+            endpoints.tick(clock::steady().after(Duration::from_secs(7)));
+            // One of eleven: 91, with a standard deviation of 9.
+            let first = chosen(&endpoints, &[])[0];
+            assert!((45..140).contains(&first), "{policy:?}: {first}");
+        }
+    }
+}

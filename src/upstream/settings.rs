@@ -122,3 +122,37 @@ impl Endpoint {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Settings of an upstream with so many endpoints, at addresses where nothing listens.
+    pub(in crate::upstream) fn settings(count: usize) -> Settings {
+        let endpoint = |number: usize| {
+            let address = SocketAddr::from(([192, 0, 2, 1], u16::try_from(number + 1).unwrap()));
+            Endpoint {
+                host: address.ip().to_string(),
+                port: address.port(),
+                authority: address.to_string(),
+                tls: None,
+                address: Address::Tcp(address),
+                source: address.to_string(),
+                weight: EQUAL_WEIGHT,
+            }
+        };
+        let second = Duration::from_secs(1);
+        Settings {
+            name: DEFAULT_NAME.into(),
+            endpoints: (0..count).map(endpoint).collect(),
+            protocol: Protocol::Http1,
+            tls: ClientSettings::default(),
+            timeouts: Timeouts { connect: second, response: second, response_idle: second, exchange: second },
+            balance: BalanceSettings::default(),
+            outlier: OutlierSettings::default(),
+            health: None,
+            lifetimes: Lifetimes::default(),
+            connections: ConnectionBounds::default(),
+        }
+    }
+}

@@ -22,6 +22,8 @@ pub struct HyperUpstream {
     /// Address; of a Unix socket, one that nobody listens at.
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
+    /// Connections that have ended.
+    ended: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
 }
 
@@ -91,16 +93,20 @@ impl HyperOptions {
             listener
         });
         let upstreams = listeners.each_ref().map(|listener| HyperUpstream::at(listener.local_addr().unwrap()));
-        let counts = upstreams.each_ref().map(|one| (Arc::clone(&one.connections), Arc::clone(&one.requests)));
+        let counts = upstreams.each_ref().map(HyperUpstream::counts);
         run(async move {
-            for (listener, (connections, requests)) in listeners.into_iter().zip(counts) {
+            for (listener, (connections, ended, requests)) in listeners.into_iter().zip(counts) {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let (options, service) = (self.clone(), counting(requests, service.clone()));
                 tokio::spawn(async move {
                     while let Ok((stream, _)) = listener.accept().await {
                         stream.set_nodelay(true).unwrap();
                         connections.fetch_add(1, Ordering::SeqCst);
-                        tokio::spawn(options.clone().serve(stream, service.clone()));
+                        let (served, ended) = (options.clone().serve(stream, service.clone()), Arc::clone(&ended));
+                        tokio::spawn(async move {
+                            served.await;
+                            ended.fetch_add(1, Ordering::SeqCst);
+                        });
                     }
                 });
             }
@@ -123,7 +129,7 @@ impl HyperOptions {
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
         let upstream = HyperUpstream::at(([127, 0, 0, 1], 0).into());
-        let (connections, requests) = (Arc::clone(&upstream.connections), Arc::clone(&upstream.requests));
+        let (connections, _, requests) = upstream.counts();
         run(async move {
             let listener = tokio::net::UnixListener::from_std(listener).unwrap();
             let service = counting(requests, service);
@@ -166,7 +172,16 @@ impl HyperOptions {
 
 impl HyperUpstream {
     fn at(address: SocketAddr) -> Self {
-        Self { address, connections: Arc::default(), requests: Arc::default() }
+        Self { address, connections: Arc::default(), ended: Arc::default(), requests: Arc::default() }
+    }
+
+    fn counts(&self) -> (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        (Arc::clone(&self.connections), Arc::clone(&self.ended), Arc::clone(&self.requests))
+    }
+
+    /// Number of connections that are open.
+    pub fn open_connections(&self) -> usize {
+        self.connections() - self.ended.load(Ordering::SeqCst)
     }
 
     /// Number of connections accepted.

@@ -82,6 +82,28 @@ mod tests {
     }
 
     #[test]
+    fn hash_is_that_of_the_identity() {
+        let head = |user: &str, org: &str, key: Option<&str>| {
+            let mut head = HeaderMap::new();
+            head.insert("x-user-id", user.parse().unwrap());
+            head.insert("x-org-id", org.parse().unwrap());
+            key.map(|key| head.insert("x-key-id", key.parse().unwrap()));
+            head
+        };
+        let (one, other) = (head("u", "o", Some("k")), head("v", "p", Some("l")));
+        for (by, same) in [
+            (HashBy::User, head("u", "p", Some("l"))),
+            (HashBy::Org, head("v", "o", Some("l"))),
+            (HashBy::Key, head("v", "p", Some("k"))),
+        ] {
+            assert_eq!(hash_of(&one, by), hash_of(&same, by), "{by:?}");
+            assert_ne!(hash_of(&one, by), hash_of(&other, by), "{by:?}");
+        }
+        let session = head("u", "o", None);
+        assert_eq!(hash_of(&session, HashBy::Key), hash_of(&session, HashBy::User), "a session has no key");
+    }
+
+    #[test]
     fn identities_spread_by_share() {
         let mut all = candidates(4);
         all[3].share = 0.5;

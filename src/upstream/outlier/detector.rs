@@ -257,8 +257,12 @@ mod tests {
     }
 
     fn world(count: usize) -> (Detector, Vec<Ejection>, Vec<Model>) {
+        world_with(count, OutlierSettings::default())
+    }
+
+    fn world_with(count: usize, settings: OutlierSettings) -> (Detector, Vec<Ejection>, Vec<Model>) {
         let endpoints = (0..count).map(|_| Ejection::default()).collect();
-        (Detector::new(OutlierSettings::default()), endpoints, vec![Model::default(); count])
+        (Detector::new(settings), endpoints, vec![Model::default(); count])
     }
 
     proptest! {
@@ -266,8 +270,9 @@ mod tests {
 
         /// Runs the same steps through the detector and through the model, and compares who is in.
         #[test]
-        fn endpoints_are_set_aside_as_the_model_says((count, steps) in (1..8_usize).prop_flat_map(|count| (Just(count), steps(count)))) {
-            let (detector, endpoints, mut models) = world(count);
+        fn endpoints_are_set_aside_as_the_model_says((count, steps) in (1..8_usize).prop_flat_map(|count| (Just(count), steps(count))), connect_failures in 1..4_u16) {
+            let settings = OutlierSettings { connect_failures, ..OutlierSettings::default() };
+            let (detector, endpoints, mut models) = world_with(count, settings);
             let settings = detector.settings;
             let mut now = 1_000_000_u64;
             for step in steps {
@@ -343,8 +348,31 @@ mod tests {
             let after = before.after(Event::Failed(Reason::ServerErrors), &settings, chance, Micros(0));
             let middle = before.after(Event::Failed(Reason::ServerErrors), &settings, 0.5, Micros(0));
             let part = after.until.0 as f64 / middle.until.0 as f64;
-            prop_assert!((0.8..=1.2).contains(&part), "{}", part);
+            prop_assert!((part - (0.8 + 0.4 * chance)).abs() < 0.001, "{part}");
             prop_assert!(middle.until.0 <= 300_000_000);
+        }
+    }
+
+    /// Four workers each reach the threshold of another endpoint at the same moment: two of them may eject theirs.
+    #[test]
+    fn thresholds_reached_at_once_eject_half() {
+        for _ in 0..500 {
+            let (detector, endpoints, _) = world(4);
+            let fail = |endpoint: &Ejection| {
+                detector.fail(endpoint, Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+            };
+            endpoints.iter().for_each(|endpoint| (0..4).for_each(|_| fail(endpoint)));
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for endpoint in &endpoints {
+                    scope.spawn(|| {
+                        start.wait();
+                        fail(endpoint);
+                    });
+                }
+            });
+            let out = endpoints.iter().filter(|endpoint| !endpoint.phase().takes_requests()).count();
+            assert!((1..=2).contains(&out), "{out} are out");
         }
     }
 
@@ -384,7 +412,64 @@ mod tests {
         fail(1);
         assert_eq!(detector.update_panic(endpoints.iter()), Some(true));
         assert_eq!(detector.update_panic(endpoints.iter()), None, "told once");
+        assert!(detector.changed(detector.settings).is_panic(), "a reload changes nothing about it");
         endpoints[1].succeed();
         assert_eq!(detector.update_panic(endpoints.iter()), Some(false));
+    }
+
+    /// Requests of one endpoint, of which the first fail. Nothing is ejected for them.
+    fn count(endpoint: &Ejection, requests: usize, failures: usize) {
+        for _ in 0..failures {
+            endpoint.count_failure(Failure::ServerError);
+        }
+        (failures..requests).for_each(|_| endpoint.succeed());
+    }
+
+    #[test]
+    fn success_rates_are_compared_once_in_a_window() {
+        let (detector, endpoints, _) = world(4);
+        let end_window = |seconds: u64| {
+            let ended = detector.end_window(endpoints.iter(), (0.5, Micros(seconds * 1_000_000)));
+            ended.map(|(index, change)| (index, change.to, change.reason))
+        };
+        assert_eq!(end_window(1), None, "nothing to compare");
+        endpoints.iter().for_each(|endpoint| count(endpoint, 100, 5));
+        count(&endpoints[1], 100, 50);
+        assert_eq!(end_window(10), None, "the window is not over");
+        assert_eq!(end_window(11), Some((1, Phase::Ejected, Reason::SuccessRate)));
+        // With those of the window before, these would be enough to compare.
+        count(&endpoints[0], 40, 40);
+        count(&endpoints[2], 100, 0);
+        assert_eq!(end_window(21), None, "each window counts anew");
+    }
+
+    #[test]
+    fn low_success_rate_ejects_no_endpoint_beyond_half() {
+        let (detector, endpoints, _) = world(2);
+        detector.end_window(endpoints.iter(), (0.5, Micros(1)));
+        count(&endpoints[0], 100, 0);
+        for _ in 0..5 {
+            detector.fail(&endpoints[0], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+        }
+        count(&endpoints[1], 100, 60);
+        assert_eq!(detector.end_window(endpoints.iter(), (0.5, Micros(20_000_000))), None);
+        assert_eq!(endpoints.iter().map(Ejection::phase).collect::<Vec<_>>(), [Phase::Ejected, Phase::In]);
+    }
+
+    #[test]
+    fn failing_checks_set_aside_and_passed_ones_begin_the_slow_start() {
+        let (detector, endpoints, _) = world(2);
+        assert_eq!(detector.end_checks(&endpoints[0], true, Micros(1)), None);
+        assert!(endpoints[0].is_out() && !endpoints[1].is_out());
+        for _ in 0..5 {
+            detector.fail(&endpoints[1], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+        }
+        assert_eq!(endpoints[1].phase(), Phase::In, "half of the endpoints are out");
+        let change = detector.end_checks(&endpoints[0], false, Micros(1)).unwrap();
+        assert_eq!((change.to, endpoints[0].is_out()), (Phase::Returning, false));
+        for endpoint in &endpoints {
+            detector.end_checks(endpoint, true, Micros(1));
+        }
+        assert_eq!(detector.update_panic(endpoints.iter()), Some(true), "all fail their checks");
     }
 }

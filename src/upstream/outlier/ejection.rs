@@ -135,3 +135,17 @@ impl Ejection {
         self.probing.store(false, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_grows_from_a_tenth_to_the_whole_within_the_slow_start() {
+        let ejection = Ejection::default();
+        let until = Micros(10_000_000);
+        ejection.store(EjectionState { phase: Phase::Returning, until, ..EjectionState::default() });
+        let shares = [0, 1, 5, 10, 20].map(|seconds| ejection.slow_start_share(Micros(seconds * 1_000_000)));
+        assert_eq!(shares, [0.1, 0.1, 0.5, 1.0, 1.0]);
+    }
+}

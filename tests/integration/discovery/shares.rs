@@ -66,6 +66,7 @@ fn addresses_come_and_go(options: HyperOptions, protocol: &str, load: impl FnOnc
         load.wait_for(5 * CLIENTS);
         replicas[0].count() == before
     });
+    eventually("no connection to it is kept", || replicas[0].open_connections() == 0);
     let answered = load.stop();
     assert_eq!(counts(&replicas).iter().sum::<usize>(), answered, "no request failed, and none was sent twice");
 }

@@ -13,9 +13,11 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Body, Frame, Incoming};
+use keygate::clock;
+use keygate::upstream::EndpointReport;
 
 use super::{PLENTY, ejections, labelled, responding};
-use crate::support::{Client, Gateway, HyperOptions, KEYGATE, Upstream, eventually, traffic_of};
+use crate::support::{Client, Gateway, HyperOptions, KEYGATE, Upstream, eventually, free_address, traffic_of};
 
 /// gRPC server whose calls, and whose health, are as the switches say.
 struct GrpcServer {
@@ -97,6 +99,7 @@ fn endpoint_whose_checks_fail_takes_no_requests_until_they_pass() {
     let gateway = with(&[checked.address, good.address], health);
     let up = labelled("endpoint_up", checked.address);
     eventually("its checks fail", || gateway.metric(&up) == 0.0);
+    assert!(keygate_upstreams(&gateway, &["--json"]).contains("\"state\":\"failing\""));
     let key = gateway.key().text;
     let before = requests.load(Ordering::SeqCst);
     traffic_of(gateway.address, &key, 2, 50);
@@ -141,6 +144,63 @@ fn grpc_health_decides_who_takes_calls() {
 }
 
 #[test]
+fn grpc_health_that_is_not_implemented_fails_the_check() {
+    let answers = |status, in_head| {
+        let answer = move |_: Request<Incoming>| {
+            let serving = [0, 0, 0, 0, 2, 8, 1];
+            std::future::ready(Ok::<_, Infallible>(grpc_response(&serving, status, in_head)))
+        };
+        HyperOptions::http2().start(answer)
+    };
+    let (good, others) = (answers("0", false), [answers("12", true), answers("12", false)]);
+    let health = "protocol: http2, health: { grpc: store.Store, interval: 100ms, unhealthy: 1 }";
+    let gateway = with(&[good.address, others[0].address, others[1].address], health);
+    for other in &others {
+        eventually("its checks fail", || gateway.metric(&labelled("endpoint_up", other.address)) == 0.0);
+    }
+    assert_eq!(gateway.metric(&labelled("endpoint_up", good.address)), 1.0);
+}
+
+#[test]
+fn check_that_is_not_answered_in_time_fails() {
+    let (silent, good) = (Upstream::answering(|_, _| {}), responding(200, Duration::ZERO));
+    let health = "health: { path: /, interval: 100ms, timeout: 500ms, unhealthy: 1 }";
+    let gateway = with(&[silent.address, good.address], health);
+    eventually("its check fails", || gateway.metric(&labelled("endpoint_up", silent.address)) == 0.0);
+    assert!(keygate_upstreams(&gateway, &["--json"]).contains("no response in time"));
+}
+
+#[test]
+fn only_endpoint_is_shown_as_unreachable_and_never_set_aside() {
+    let address = free_address();
+    let gateway = with(&[address], "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key).status, 503);
+    assert!(keygate_upstreams(&gateway, &["--json"]).contains("\"state\":\"unreachable\""));
+    let upstream = Upstream::answering_at(address, |_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+    });
+    assert_eq!(client.get("/", &key).status, 200, "each request tries it");
+    assert!(keygate_upstreams(&gateway, &["--json"]).contains("\"state\":\"up\""));
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn reload_keeps_connections() {
+    let upstream = responding(200, Duration::ZERO);
+    let gateway = with_blocks(&[upstream.address], "outlier: { server_errors: 7 }", "workers: 1\n");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key).status, 200);
+    let loaded = gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
+    gateway.reconfigure(|text| text.replace("server_errors: 7", "server_errors: 8"));
+    eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
+    assert_eq!(client.get("/", &key).status, 200);
+    assert_eq!((upstream.count(), upstream.connections()), (2, 1));
+}
+
+#[test]
 fn grpc_failures_eject_an_endpoint() {
     for in_head in [true, false] {
         let servers = [GrpcServer::start("14", in_head), GrpcServer::start("0", false)];
@@ -175,7 +235,10 @@ fn operators_see_the_endpoints() {
     };
     let item = item_of(&failing);
     assert_eq!((&item["state"], &item["reason"]), (&"ejected".into(), &"server_errors".into()), "{item}");
-    assert!(item["until"].is_string() && item["ejections"] == 1 && item["in_flight"] == 0, "{item}");
+    let report: EndpointReport = serde_json::from_value(item.clone()).unwrap();
+    let soon = clock::now().after(Duration::from_mins(30));
+    assert!(report.until.is_some_and(|until| until > soon), "it is ejected for an hour: {item}");
+    assert!(item["ejections"] == 1 && item["in_flight"] == 0, "{item}");
     assert_eq!((&item["last_check"]["ok"], &item["last_check"]["detail"]), (&true.into(), &"500".into()));
     let item = item_of(&good);
     assert_eq!(

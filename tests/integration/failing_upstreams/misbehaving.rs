@@ -148,6 +148,26 @@ fn streams_reset_after_the_head_eject_an_endpoint() {
 }
 
 #[test]
+fn stalling_and_invalid_responses_eject_an_endpoint() {
+    const STALLING: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nsome";
+    const INVALID: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx y: 1\r\n\r\nok";
+    // Valid, and still refused: nothing was asked for.
+    const SWITCHING: &[u8] = b"HTTP/1.1 101 x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    for (response, reason) in [(STALLING, "timeouts"), (INVALID, "gateway_errors"), (SWITCHING, "gateway_errors")] {
+        let failing = Upstream::answering(move |_, stream| drop(stream.write_all(response)));
+        let good = responding(200, Duration::ZERO);
+        let addresses = [failing.address, good.address];
+        let gateway = with_blocks(&addresses, EJECTED_FOR_LONG, "timeouts: { response_idle: 1s }\n");
+        let key = gateway.key().text;
+        eventually("it is ejected", || {
+            traffic_of(gateway.address, &key, 4, 4);
+            gateway.metric(&labelled("endpoint_up", failing.address)) == 0.0
+        });
+        assert_eq!(ejections(&gateway, failing.address, reason), 1.0, "{reason}");
+    }
+}
+
+#[test]
 fn failure_of_all_endpoints_is_logged_once_and_so_is_its_end() {
     let is_broken = Arc::new(AtomicBool::new(true));
     let upstreams = [(); 4].map(|()| {
