@@ -89,7 +89,7 @@ pub struct Endpoint {
     pub address: Address,
     /// Entry of the configuration that the endpoint comes from: label of its counters.
     pub source: String,
-    /// Part in the requests of its entry, in thousandths of an equal one ([`EQUAL_WEIGHT`]); other ones come from SRV records.
+    /// Part in the requests of its entry, in thousandths of an equal one: 1000, unless SRV records have weights.
     pub weight: u32,
 }
 
