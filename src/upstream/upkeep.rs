@@ -50,9 +50,10 @@ impl Upkeep {
     pub(super) fn start(self) -> AbortOnDrop<()> {
         AbortOnDrop::new(tokio::task::spawn_local(async move {
             let offers = pin!(self.offer_when_woken());
-            match self.min_idle {
-                0 => offers.await,
-                _ => drop(select(offers, pin!(self.keep_spares())).await),
+            if self.min_idle == 0 {
+                offers.await;
+            } else {
+                select(offers, pin!(self.keep_spares())).await;
             }
         }))
     }
