@@ -8,6 +8,7 @@ mod micros;
 mod discipline;
 mod process_clock;
 pub mod rfc3339;
+pub mod http_date;
 
 pub use micros::{InvalidTime, Micros};
 pub use process_clock::{Reading, follow_wall, now, read, steady};

@@ -45,6 +45,8 @@ pub struct Route {
     pub upgrade: Vec<HeaderValue>,
     /// True if responses may have trailers.
     pub trailers: bool,
+    /// True if requests may be executed twice, whatever their method.
+    pub idempotent: bool,
     /// Metrics of the route.
     pub metrics: RouteMetrics,
 }
@@ -79,6 +81,7 @@ impl Route {
             query_in_audit: route.query_in_audit,
             upgrade: route.upgrade.clone(),
             trailers: route.trailers,
+            idempotent: route.idempotent,
             metrics: metrics.route(&route.name),
         }
     }
@@ -94,7 +97,6 @@ impl Route {
     }
 
     fn unnamed(exists: bool, metrics: RouteMetrics) -> Self {
-        let upgrade = Vec::new();
         Self {
             name: None,
             exists,
@@ -102,8 +104,9 @@ impl Route {
             strip_prefix: None,
             permission: None,
             query_in_audit: false,
-            upgrade,
+            upgrade: Vec::new(),
             trailers: false,
+            idempotent: false,
             metrics,
         }
     }
@@ -167,6 +170,7 @@ mod tests {
             query_in_audit: false,
             upgrade: Vec::new(),
             trailers: false,
+            idempotent: false,
         };
         let all = [
             route("list", &[Method::GET], "/api/queries"),

@@ -26,4 +26,6 @@ pub struct RouteSettings {
     pub upgrade: Vec<http::HeaderValue>,
     /// True if responses may have trailers.
     pub trailers: bool,
+    /// True if requests may be executed twice, whatever their method: they may be sent again when they fail.
+    pub idempotent: bool,
 }

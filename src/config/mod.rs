@@ -23,6 +23,7 @@ mod upstream;
 mod connections;
 mod balance;
 mod outlier;
+mod retries;
 mod health;
 mod limits;
 mod state;

@@ -39,6 +39,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
     let trailers = section.value_or("trailers", false, |value| value.boolean());
+    let idempotent = section.value_or("idempotent", false, |value| value.boolean());
     Ok(RouteSettings {
         name: name?,
         methods,
@@ -49,6 +50,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
         query_in_audit,
         upgrade,
         trailers,
+        idempotent,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 
-use super::{balance, connections, health, outlier, timeouts, tls};
+use super::{balance, connections, health, outlier, retries, timeouts, tls};
 use crate::forward::{PassedField, PassedFields};
 use crate::settings::{Reported, Section, Value};
 use crate::tls::ClientSettings;
@@ -37,6 +37,8 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let balance = section.section("balance", balance::balance);
     let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
     let health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
+    let retries = section.section("retries", |block| Ok(retries::retries(block)));
+    let max_requests = section.section("limits", |block| Ok(max_requests(block)));
     let tls = section.section("tls", |block| Ok((tls::client(block), block.optional("server_name", tls::server_name))));
     let ((tls, server_name), mut sources) = (tls?, sources?);
     check_encryption(section, &mut sources, &tls);
@@ -56,6 +58,8 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
         balance: balance?,
         outlier: outlier?,
         health: health?.map(Arc::new),
+        retries: retries?,
+        max_requests: max_requests?,
     };
     Ok(Upstream { settings, discovery, passed_fields: PassedFields::new(&passed_fields) })
 }
@@ -118,6 +122,11 @@ fn listed(value: &Value<'_>) -> Result<Vec<Source>, Reported> {
 
 fn source(value: &Value<'_>) -> Result<Source, Reported> {
     value.text()?.parse().or_else(|error: SourceError| value.reject(error))
+}
+
+/// Reads the block `limits`: requests in flight at most; none: any number.
+fn max_requests(section: &mut Section<'_>) -> Option<usize> {
+    section.value_or("requests", None, |value| value.integer(1..=1_000_000).map(Some))
 }
 
 /// Reads the block `resolver`: the name servers to ask; none: those of the system.

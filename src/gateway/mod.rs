@@ -187,7 +187,8 @@ impl Gateway {
         };
         let now = Instant::now();
         self.metrics.overhead.observe(arrival.seconds_until(now));
-        let received = self.upstreams[route.upstream].pool.send(request, self.idle_limit(&exchange), now).await;
+        let pool = &self.upstreams[route.upstream].pool;
+        let received = pool.send(request, self.idle_limit(&exchange), route.idempotent, now).await;
         let response = match self.rewrite_response(received, &exchange, arrival.origin) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),

@@ -148,9 +148,9 @@ impl From<&SendError> for Refusal {
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Unavailable => Self::UpstreamUnavailable,
-            SendError::NoConnection(_) => Self::UpstreamBusy,
+            SendError::NoConnection(_) | SendError::Full => Self::UpstreamBusy,
             SendError::BadResponse(_) | SendError::TooManyFields => Self::UpstreamFailed,
-            SendError::Unrepeatable => Self::UpstreamRefused,
+            SendError::Refused(_) => Self::UpstreamRefused,
             SendError::TimedOut(TimeoutKind::Connection) => Self::UpstreamConnectTimeout,
             SendError::TimedOut(_) => Self::UpstreamTimeout,
         }

@@ -13,13 +13,18 @@ use super::registration::{WAIT_BUCKETS, counters, gauges, histograms};
 /// `upstream_in_flight{upstream,endpoint}`, `upstream_connections{upstream,endpoint}`,
 /// `upstream_latency_seconds{upstream,endpoint}`, `upstream_waiting{upstream,endpoint}`,
 /// `upstream_wait_refusals_total{upstream,endpoint,reason}`, `upstream_connection_wait_seconds{upstream}`,
-/// `upstream_panic{upstream}` and `upstream_retries_total{upstream}`.
+/// `upstream_panic{upstream}`, `upstream_retries_total{upstream}`,
+/// `upstream_retries_by_reason_total{upstream,reason}`, `upstream_retries_refused_total{upstream}` and
+/// `upstream_requests_refused_total{upstream}`.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
     up: IntGaugeVec,
     ejections: IntCounterVec,
     retries: IntCounterVec,
+    retries_by_reason: IntCounterVec,
+    retries_refused: IntCounterVec,
+    requests_refused: IntCounterVec,
     checks: IntCounterVec,
     in_flight: IntGaugeVec,
     connections: IntGaugeVec,
@@ -39,6 +44,12 @@ pub struct UpstreamMetrics {
     timeouts: UpstreamTimeouts,
     /// 1 while requests also go to endpoints that are ejected, because too many fail; else 0.
     pub panic: IntGauge,
+    /// Requests that were sent again.
+    retries: IntCounter,
+    /// Requests that were not sent again because the budget was exhausted.
+    pub retries_refused: IntCounter,
+    /// Requests that were refused because as many were in flight as may be.
+    pub requests_refused: IntCounter,
 }
 
 /// Metrics of one upstream endpoint.
@@ -72,8 +83,6 @@ pub struct EndpointMetrics {
     pub connection_wait: Histogram,
     /// Time from the end of a request to the head of its response.
     pub latency: Arc<Latency>,
-    /// Requests that were sent again because a pooled connection closed without a response; of the upstream's endpoints together.
-    pub retries: IntCounter,
     /// Expired time-outs, of all upstreams together.
     pub timeouts: UpstreamTimeouts,
 }
@@ -83,7 +92,10 @@ const CHECKS: (&str, &str) = ("upstream_checks_total", "Active checks, by their 
 const UP: &str =
     "1 while requests go to the endpoint: it can be connected to, is not ejected, and its checks do not fail";
 const EJECTIONS: &str = "Ejections of endpoints, by their reason";
-const RETRIES: &str = "Requests sent again because a pooled connection closed without a response";
+const RETRIES: &str = "Requests sent again";
+const BY_REASON: &str = "Requests sent again, by the failure of the try before";
+const RETRIES_REFUSED: &str = "Requests not sent again because the budget of retries was exhausted";
+const REQUESTS_REFUSED: &str = "Requests refused because the upstream had as many in flight as it may have";
 const WAITING: &str = "Requests that wait for a connection to the endpoint";
 const WAIT_REFUSALS: &str = "Requests refused because no connection was free, by the reason";
 const CONNECTION_WAIT: &str =
@@ -120,14 +132,24 @@ impl UpstreamFamilies {
             up: gauges(r, "upstream_endpoint_up", UP, &of_endpoint),
             ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["upstream", "endpoint", "reason"]),
             retries: counters(r, "upstream_retries_total", RETRIES, &["upstream"]),
+            retries_by_reason: counters(r, "upstream_retries_by_reason_total", BY_REASON, &["upstream", "reason"]),
+            retries_refused: counters(r, "upstream_retries_refused_total", RETRIES_REFUSED, &["upstream"]),
+            requests_refused: counters(r, "upstream_requests_refused_total", REQUESTS_REFUSED, &["upstream"]),
             panic: gauges(r, "upstream_panic", PANIC, &["upstream"]),
         }
     }
 
     /// The metrics of an upstream.
     pub(super) fn upstream(&self, name: &str, timeouts: &UpstreamTimeouts) -> UpstreamMetrics {
-        let panic = self.panic.with_label_values(&[name]);
-        UpstreamMetrics { families: self.clone(), upstream: name.into(), timeouts: timeouts.clone(), panic }
+        UpstreamMetrics {
+            panic: self.panic.with_label_values(&[name]),
+            retries: self.retries.with_label_values(&[name]),
+            retries_refused: self.retries_refused.with_label_values(&[name]),
+            requests_refused: self.requests_refused.with_label_values(&[name]),
+            families: self.clone(),
+            upstream: name.into(),
+            timeouts: timeouts.clone(),
+        }
     }
 }
 
@@ -156,9 +178,14 @@ impl UpstreamMetrics {
             in_flight: gauge(&families.in_flight),
             connections: gauge(&families.connections),
             latency: families.latency.endpoint(upstream, label),
-            retries: families.retries.with_label_values(&[upstream]),
             timeouts: timeouts.clone(),
         }
+    }
+
+    /// Counts a request that is sent again. Retries are rare, so the counter is looked up.
+    pub fn count_retry(&self, reason: &str) {
+        self.retries.inc();
+        self.families.retries_by_reason.with_label_values(&[&*self.upstream, reason]).inc();
     }
 
     /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.

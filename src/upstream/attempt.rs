@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use super::error::{SendError, TimeoutKind};
 use super::http1_connection::Connection;
-use super::replay_body::OutgoingBody;
+use super::replay_body::{OutgoingBody, ReplayHandle};
+use super::sent_head::Kept;
 use super::settings::Timeouts;
 use crate::request_body::UploadProgress;
 use crate::timer::LazyTimer;
@@ -37,6 +38,26 @@ pub(super) enum Attempt {
     Unsent(Box<Request<OutgoingBody>>),
 }
 
+/// State of a try whose time is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TryTimeout {
+    /// The request has gone whole, and no byte of a response has come.
+    Silent,
+    /// A part of a head has come, or the request cannot be made again.
+    Begun,
+    /// The client has not sent its request whole, and its body does not advance.
+    Stalled,
+}
+
+impl TryTimeout {
+    fn kind(self) -> TimeoutKind {
+        match self {
+            Self::Silent | Self::Begun => TimeoutKind::Head,
+            Self::Stalled => TimeoutKind::Upload,
+        }
+    }
+}
+
 /// Deadlines of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
@@ -47,8 +68,8 @@ pub(super) struct Deadlines {
     pub(super) request_end: Option<Instant>,
     /// Time of the last byte of the response; none for a long-lived exchange.
     end: Option<Instant>,
-    /// Time from the request being sent to the head of the response.
-    response: Duration,
+    /// Time from the request being sent to the head of the response, in this try.
+    pub(super) response: Duration,
     /// Time between two pieces of the response's body.
     pub(super) idle: Duration,
 }
@@ -74,6 +95,11 @@ impl Deadlines {
         Self { sent: Instant::now(), ..self }
     }
 
+    /// The same with another time to the head of the response.
+    pub(super) fn with_response(self, response: Duration) -> Self {
+        Self { response, ..self }
+    }
+
     /// The earlier deadline: of the next piece, or of the exchange as a whole.
     pub(super) fn earlier(&self, piece: Instant) -> Instant {
         self.end.map_or(piece, |end| end.min(piece))
@@ -86,29 +112,47 @@ impl Deadlines {
 }
 
 impl SentRequest {
-    /// Gives a request to a connection. `keeps_head`: it has no body, and may be sent again.
-    pub(super) fn send(mut connection: Box<Connection>, request: Box<Request<OutgoingBody>>, keeps_head: bool) -> Self {
-        connection.state.begin_exchange(keeps_head);
+    /// Gives a request to a connection. `keeps`: the request may be sent again, and so many bytes of its body are kept.
+    pub(super) fn send(
+        mut connection: Box<Connection>,
+        mut request: Box<Request<OutgoingBody>>,
+        keeps: Option<usize>,
+    ) -> Self {
+        connection.replay = keeps.and_then(|max_bytes| request.body_mut().keep(max_bytes));
+        connection.state.begin_exchange(match (keeps, &connection.replay) {
+            (None, _) => Kept::Nothing,
+            (Some(_), None) => Kept::All,
+            (Some(_), Some(_)) => Kept::Head,
+        });
         let response = Box::pin(connection.sender.try_send_request(*request));
         Self { connection, response }
     }
 
-    /// Waits for the head of the response.
+    /// Waits for the head of the response. `extend` is asked when the try reaches its limit: see [`wait_for_head`].
     pub(super) async fn wait(
         &mut self,
         deadlines: &mut Deadlines,
         upload: &UploadProgress,
+        extend: impl FnOnce(TryTimeout, &Deadlines) -> Option<Duration>,
     ) -> Result<Received, TimeoutKind> {
-        wait_for_head(self.response.as_mut(), &mut self.connection.timer, deadlines, upload).await
+        let Connection { timer, state, replay, .. } = &mut *self.connection;
+        let extend = |timeout, deadlines: &Deadlines| {
+            let is_kept = replay.as_ref().is_none_or(ReplayHandle::is_kept);
+            extend(if state.has_received() || !is_kept { TryTimeout::Begun } else { timeout }, deadlines)
+        };
+        wait_for_head(self.response.as_mut(), timer, deadlines, upload, extend).await
     }
 
-    /// Ends the attempt with what was waited for.
-    pub(super) fn end(self, received: Result<Received, TimeoutKind>) -> Attempt {
+    /// Ends the attempt with the result of the wait.
+    pub(super) fn end(mut self, received: Result<Received, TimeoutKind>) -> Attempt {
         match received {
             Ok(Ok(response)) => Attempt::Answered(self.connection, response),
             Ok(Err(mut error)) => match error.take_message() {
                 // The library gives the request back when the connection was closed before it wrote anything.
-                Some(unsent) => Attempt::Unsent(Box::new(unsent)),
+                Some(mut unsent) => {
+                    unsent.body_mut().take_back(self.connection.replay.take());
+                    Attempt::Unsent(Box::new(unsent))
+                }
                 None => Attempt::Failed(self.connection, SendError::BadResponse(error.into_error())),
             },
             Err(kind) => Attempt::Failed(self.connection, SendError::TimedOut(kind)),
@@ -118,14 +162,18 @@ impl SentRequest {
 
 /// Waits for the head of a response, and notes the end of the request. While the request's body advances, the upstream is
 /// not late with the response.
+///
+/// `extend` is asked once when time is up: it returns the time for which the try goes on; none to end it.
 pub(super) async fn wait_for_head<T>(
     mut response: Pin<&mut (impl Future<Output = T> + ?Sized)>,
     timer: &mut LazyTimer,
     deadlines: &mut Deadlines,
     upload: &UploadProgress,
+    extend: impl FnOnce(TryTimeout, &Deadlines) -> Option<Duration>,
 ) -> Result<T, TimeoutKind> {
     let mut due = deadlines.sent + deadlines.response;
     let mut uploaded = upload.received_bytes();
+    let mut extend = Some(extend);
     let received = poll_fn(|cx| {
         loop {
             if let Poll::Ready(received) = response.as_mut().poll(cx) {
@@ -136,8 +184,12 @@ pub(super) async fn wait_for_head<T>(
                 return Poll::Ready(Err(TimeoutKind::Exchange));
             }
             if upload.received_bytes() == uploaded {
-                let is_whole = upload.is_finished();
-                return Poll::Ready(Err(if is_whole { TimeoutKind::Head } else { TimeoutKind::Upload }));
+                let timeout = if upload.is_finished() { TryTimeout::Silent } else { TryTimeout::Stalled };
+                match extend.take().and_then(|extend| extend(timeout, deadlines)) {
+                    Some(longer) => due += longer,
+                    None => return Poll::Ready(Err(timeout.kind())),
+                }
+                continue;
             }
             // The client still sends: the upstream may wait for the rest of the request, and gets the whole time again.
             (uploaded, due) = (upload.received_bytes(), Instant::now() + deadlines.response);

@@ -11,10 +11,12 @@ use http::HeaderValue;
 use http::uri::Authority;
 
 use super::balance::{BalancePolicy, Load, hash};
+use super::circuit::{Circuit, RequestPermit};
 use super::health::{Check, HealthSettings};
 use super::limits::{ConnectionLimiter, OpenConnections};
 use super::outlier::{Detector, Ejection};
 use super::recent_latency::RecentLatency;
+use super::retry::{Pause, RetryBudget};
 use super::settings::{Address, Endpoint, Protocol, Settings};
 use super::socket::Encryption;
 use crate::metrics::{EndpointMetrics, Metrics, UpstreamMetrics};
@@ -38,6 +40,10 @@ pub struct Endpoints {
     pub(super) policy: BalancePolicy,
     /// Shares of the endpoints by their weights, in the order of the list; the largest is 1.
     pub(super) shares: Arc<[f32]>,
+    /// Retries that the workers may make.
+    pub(super) retry_budget: Arc<RetryBudget>,
+    /// Bound of the requests in flight.
+    pub(super) circuit: Circuit,
     pub(super) metrics: UpstreamMetrics,
 }
 
@@ -60,6 +66,8 @@ pub(super) struct EndpointState {
     /// True if the last attempt to connect succeeded.
     pub(super) is_reachable: AtomicBool,
     pub(super) ejection: Ejection,
+    /// Time for which the endpoint has asked for no requests.
+    pub(super) pause: Pause,
     pub(super) load: Load,
     /// Hash of the name, by which identities are assigned.
     pub(super) hash: u64,
@@ -76,6 +84,8 @@ pub(super) struct EndpointState {
 pub(super) struct InFlight {
     endpoints: Arc<Endpoints>,
     index: usize,
+    /// Counts the request at the upstream, whichever endpoint has it.
+    permit: Option<RequestPermit>,
 }
 
 impl Endpoints {
@@ -96,6 +106,8 @@ impl Endpoints {
             protocol: settings.protocol,
             policy: settings.balance.policy,
             shares: shares(settings),
+            retry_budget: Arc::new(RetryBudget::new(&settings.name)),
+            circuit: Circuit::new(settings.max_requests, &settings.name),
             metrics,
         })
     }
@@ -129,6 +141,8 @@ impl Endpoints {
             protocol: new.protocol,
             policy: new.balance.policy,
             shares: shares(new),
+            retry_budget: Arc::clone(&self.retry_budget),
+            circuit: self.circuit.changed(new.max_requests),
             metrics: self.metrics.clone(),
         })
     }
@@ -161,9 +175,9 @@ impl Endpoints {
     }
 
     /// Counts a request to an endpoint.
-    pub(super) fn enter(self: &Arc<Self>, index: usize) -> InFlight {
+    pub(super) fn enter(self: &Arc<Self>, index: usize, permit: Option<RequestPermit>) -> InFlight {
         self.list[index].in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight { endpoints: Arc::clone(self), index }
+        InFlight { endpoints: Arc::clone(self), index, permit }
     }
 }
 
@@ -193,6 +207,7 @@ impl EndpointState {
             in_flight: AtomicUsize::new(0),
             is_reachable: AtomicBool::new(true),
             ejection: Ejection::default(),
+            pause: Pause::default(),
             load: Load::default(),
             hash: hash(label.as_bytes()),
             check: Check::default(),
@@ -224,6 +239,11 @@ impl InFlight {
 
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Takes the request's permit, for its next try.
+    pub(super) fn take_permit(&mut self) -> Option<RequestPermit> {
+        self.permit.take()
     }
 }
 

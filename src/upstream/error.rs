@@ -17,9 +17,12 @@ pub enum SendError {
     /// The response's head has too many fields.
     #[error("the head of the upstream's response has too many fields")]
     TooManyFields,
-    /// The upstream refused to begin, and too much of the request's body has gone to send it again.
-    #[error("the upstream refused a request whose body is too large to be sent again")]
-    Unrepeatable,
+    /// The upstream refused to begin with the request, which was not sent again.
+    #[error("the upstream refused to begin with the request")]
+    Refused(#[source] hyper::Error),
+    /// As many requests are in flight as may be; nothing was sent.
+    #[error("the upstream has as many requests in flight as it may have")]
+    Full,
     /// A time-out passed.
     #[error("the upstream did not respond in time: {0}")]
     TimedOut(TimeoutKind),
@@ -34,6 +37,20 @@ pub enum WaitRefusal {
     /// The wait took too long.
     #[error("none became free in time")]
     TimedOut,
+}
+
+impl SendError {
+    /// Returns whether the upstream has certainly not begun with the request.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable
+                | Self::NoConnection(_)
+                | Self::Refused(_)
+                | Self::Full
+                | Self::TimedOut(TimeoutKind::Connection)
+        )
+    }
 }
 
 /// Time-out that passed.

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use super::head_scan::MAX_HEAD;
 use super::lifetime::{Lifetime, Lifetimes};
 use super::limits::ConnectionPermit;
-use super::replay_body::OutgoingBody;
+use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::scanned_stream::ConnectionState;
 use super::settings::Endpoint;
 use super::socket::{Encryption, connect_socket};
@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub(super) timer: LazyTimer,
     pub(super) state: Rc<ConnectionState>,
     pub(super) lifetime: Lifetime,
+    /// Body of the request that the connection carries, if it has one that may be sent again.
+    pub(super) replay: Option<ReplayHandle>,
     /// Bytes that were read beyond the last response, once the connection speaks another protocol.
     pub(super) beyond: oneshot::Receiver<Bytes>,
     /// Metrics of the runtime, which count the turns of its event loop.
@@ -84,5 +86,5 @@ pub(super) async fn connect(
     let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
     let lifetime = Lifetime::begin(lifetimes);
     let task = Task(task.abort_handle());
-    Ok(Box::new(Connection { sender, timer, state, lifetime, beyond, runtime, _task: task }))
+    Ok(Box::new(Connection { sender, timer, state, lifetime, replay: None, beyond, runtime, _task: task }))
 }

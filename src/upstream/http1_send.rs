@@ -4,22 +4,24 @@
 //! is waited for with; all else is boxed behind it.
 
 use futures_util::FutureExt as _;
-use http::Request;
 
 use super::attempt::{Attempt, Deadlines, Received, SentRequest};
 use super::endpoint::InFlight;
 use super::error::{SendError, TimeoutKind};
+use super::finish::finish;
 use super::http1_connection::{Connection, connect};
 use super::limits::ConnectionPermit;
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent, finish};
+use super::pool::{AddressedRequest, Pool, SendOptions, Unsent};
 use super::record;
-use super::replay_body::{self, OutgoingBody};
+use super::replay_body::ReplayHandle;
 use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
+use super::retry::RetryReason;
+use super::send_again::{FailedTry, SentAgain, Tried};
 use super::settings::Protocol;
 
-/// Request that was given to a pooled connection.
+/// Request that was given to a connection.
 pub(super) struct PooledRequest {
     sent: SentRequest,
     in_flight: InFlight,
@@ -29,41 +31,40 @@ pub(super) struct PooledRequest {
 /// Result of sending a request over a pooled connection.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum PooledResult {
-    /// The exchange has a response, or has failed.
+    /// The exchange has a response, or has failed for good.
     Ended(Result<UpstreamResponse, SendError>),
     /// Nothing was sent.
     Unsent(AddressedRequest),
-    /// The connection died before a byte of the response came, and the request may be sent again.
-    Stale(StaleRequest),
-}
-
-/// Request whose connection died before a byte of the response came: the server may have closed it while the request was
-/// on its way.
-struct StaleRequest {
-    /// The request, made again.
-    again: AddressedRequest,
-    /// Failure of the connection.
-    error: SendError,
-}
-
-impl PooledRequest {
-    fn send(connection: Box<Connection>, addressed: AddressedRequest) -> Self {
-        let AddressedRequest { request, in_flight, deadlines } = addressed;
-        // The library takes the request: a retry makes it again from the head that was written.
-        let keeps_head = replay_body::is_repeatable(&request);
-        Self { sent: SentRequest::send(connection, request, keeps_head), in_flight, deadlines }
-    }
+    /// The try has failed, and the request may be sent again.
+    Failed(Box<FailedTry>),
 }
 
 impl Pool {
     /// Gives a request to a pooled connection. The request comes back when there is none.
-    pub(super) fn send_pooled(&self, addressed: AddressedRequest) -> Result<PooledRequest, AddressedRequest> {
+    pub(super) fn send_pooled(
+        &self,
+        addressed: AddressedRequest,
+        options: &SendOptions,
+    ) -> Result<PooledRequest, AddressedRequest> {
         if self.protocol() != Protocol::Http1 {
             return Err(addressed);
         }
         let idle = self.idle_connections(addressed.in_flight.index());
         let Some(connection) = idle.borrow_mut().pop(addressed.deadlines.sent) else { return Err(addressed) };
-        Ok(PooledRequest::send(connection, addressed))
+        Ok(self.send_over(connection, addressed, options))
+    }
+
+    /// Gives a request to a connection.
+    fn send_over(
+        &self,
+        connection: Box<Connection>,
+        addressed: AddressedRequest,
+        options: &SendOptions,
+    ) -> PooledRequest {
+        let AddressedRequest { request, in_flight, deadlines } = addressed;
+        // The library takes the request: a retry makes it again from the head that was written.
+        let sent = SentRequest::send(connection, request, self.kept_bytes(options));
+        PooledRequest { sent, in_flight, deadlines }
     }
 
     /// Waits for the response to a request that was given to a pooled connection.
@@ -74,119 +75,136 @@ impl Pool {
         options: SendOptions,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
         async move {
-            let received = pooled.sent.wait(&mut pooled.deadlines, &options.upload).await;
+            let received = self.wait(&mut pooled, &options).await;
             // Awaited behind the match, whose value would else be held meanwhile.
-            let again = match self.end_pooled(pooled, received) {
+            let again = match self.end_pooled(pooled, received, &options) {
                 PooledResult::Ended(ended) => return ended,
                 PooledResult::Unsent(unsent) => self.send_anew(unsent, options).boxed_local(),
-                PooledResult::Stale(stale) => self.send_again(stale, &options).boxed_local(),
+                PooledResult::Failed(failed) => self.send_again(failed, options).boxed_local(),
             };
             again.await
         }
     }
 
-    /// Sends to one endpoint. The request comes back when nothing of it was sent.
-    pub(super) async fn send_http1(
+    /// Tries one endpoint over what is reserved there.
+    pub(super) async fn try_http1(
         &self,
         addressed: AddressedRequest,
         reserved: Reserved,
         options: &SendOptions,
-    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
+    ) -> Tried {
         let (mut sent, permit) = match reserved {
-            Reserved::Connection(connection) => (Ok(PooledRequest::send(connection, addressed)), None),
+            Reserved::Connection(connection) => (Ok(self.send_over(connection, addressed, options)), None),
             Reserved::Permit(permit) => (Err(addressed), Some(permit)),
-            Reserved::Pooled | Reserved::Stream(_) => (self.send_pooled(addressed), None),
+            Reserved::Pooled | Reserved::Stream(_) => (self.send_pooled(addressed, options), None),
         };
         loop {
             let mut pooled = match sent {
                 Ok(pooled) => pooled,
-                Err(addressed) => return self.send_on_new(addressed, permit, options).await,
+                Err(addressed) => return self.try_new_http1(addressed, permit, options).await,
             };
-            let received = pooled.sent.wait(&mut pooled.deadlines, &options.upload).await;
-            match self.end_pooled(pooled, received) {
-                PooledResult::Ended(ended) => return Ok(ended),
-                PooledResult::Stale(stale) => return Ok(self.send_again(stale, options).await),
-                PooledResult::Unsent(unsent) => sent = self.send_pooled(unsent),
+            let received = self.wait(&mut pooled, options).await;
+            match self.end_pooled(pooled, received, options) {
+                PooledResult::Ended(ended) => return Tried::Ended(ended),
+                PooledResult::Failed(failed) => return Tried::Failed(failed),
+                PooledResult::Unsent(unsent) => sent = self.send_pooled(unsent, options),
             }
         }
     }
 
-    fn end_pooled(&self, pooled: PooledRequest, received: Result<Received, TimeoutKind>) -> PooledResult {
-        let PooledRequest { sent, in_flight, deadlines } = pooled;
-        match sent.end(received) {
-            Attempt::Unsent(request) => PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines }),
-            Attempt::Failed(connection, error) => match request_again(&connection, &error) {
-                Some(request) => {
-                    let again = AddressedRequest { request, in_flight, deadlines };
-                    PooledResult::Stale(StaleRequest { again, error })
-                }
-                None => PooledResult::Ended(finish(Err(error), in_flight, deadlines)),
-            },
-            Attempt::Answered(connection, response) => {
-                PooledResult::Ended(finish(Ok((self.carrier(connection, &in_flight), response)), in_flight, deadlines))
-            }
-        }
-    }
-
-    /// Sends a request again, over a new connection.
-    async fn send_again(&self, stale: StaleRequest, options: &SendOptions) -> Result<UpstreamResponse, SendError> {
-        let StaleRequest { again: AddressedRequest { request, in_flight, mut deadlines }, error } = stale;
-        in_flight.endpoint().metrics.retries.inc();
-        let Ok(permit) = self.wait_for_permit(in_flight.index(), options).await else {
-            return finish(Err(error), in_flight, deadlines);
-        };
-        let answered = match self.attempt_on_new(request, permit, &in_flight, &mut deadlines, options).await {
-            Ok(Attempt::Answered(connection, response)) => Ok((self.carrier(connection, &in_flight), response)),
-            Ok(Attempt::Failed(_, error)) => Err(error),
-            // The first failure says more than that there is no connection now.
-            Ok(Attempt::Unsent(_)) | Err(_) => Err(error),
-        };
-        finish(answered, in_flight, deadlines)
-    }
-
-    /// Sends to one endpoint over a new connection.
-    async fn send_on_new(
+    /// Tries one endpoint over a new connection. The time of connecting is no part of the response's.
+    pub(super) async fn try_new_http1(
         &self,
         addressed: AddressedRequest,
         permit: Option<ConnectionPermit>,
         options: &SendOptions,
-    ) -> Result<Result<UpstreamResponse, SendError>, Unsent> {
-        let AddressedRequest { request, in_flight, mut deadlines } = addressed;
-        let Some(permit) = permit.or_else(|| self.link().limiter().try_acquire(&in_flight.endpoint().connections))
-        else {
-            return Err(Unsent { request, timed_out: false, is_full: true });
+    ) -> Tried {
+        let endpoint = addressed.in_flight.endpoint();
+        let Some(permit) = permit.or_else(|| self.link().limiter().try_acquire(&endpoint.connections)) else {
+            return Tried::Unsent(Unsent { addressed, timed_out: false, is_full: true });
         };
-        let answered = match self.attempt_on_new(request, permit, &in_flight, &mut deadlines, options).await? {
-            Attempt::Unsent(request) => return Err(Unsent { request, timed_out: false, is_full: false }),
-            Attempt::Failed(_, error) => Err(error),
-            Attempt::Answered(connection, response) => Ok((self.carrier(connection, &in_flight), response)),
-        };
-        Ok(finish(answered, in_flight, deadlines))
-    }
-
-    /// Connects, and sends: the time of connecting is no part of the response's.
-    async fn attempt_on_new(
-        &self,
-        request: Box<Request<OutgoingBody>>,
-        permit: ConnectionPermit,
-        in_flight: &InFlight,
-        deadlines: &mut Deadlines,
-        options: &SendOptions,
-    ) -> Result<Attempt, Unsent> {
-        let endpoint = in_flight.endpoint();
         let (timeout, lifetimes) = (self.rest_of_connect(options), self.lifetimes());
         match connect(&endpoint.address, endpoint.encryption.as_ref(), timeout, lifetimes, permit).await {
             Ok(connection) => {
-                record::record_connected(in_flight);
-                *deadlines = deadlines.sent_now();
-                let mut sent = SentRequest::send(connection, request, false);
-                let received = sent.wait(deadlines, &options.upload).await;
-                Ok(sent.end(received))
+                record::record_connected(&addressed.in_flight);
+                self.try_connected_http1(connection, addressed, options).await
             }
             Err(error) => {
-                let timed_out = record::record_connect_error(in_flight, &error);
-                Err(Unsent { request, timed_out, is_full: false })
+                let timed_out = record::record_connect_error(&addressed.in_flight, &error);
+                Tried::Unsent(Unsent { addressed, timed_out, is_full: false })
             }
+        }
+    }
+
+    async fn try_connected_http1(
+        &self,
+        connection: Box<Connection>,
+        addressed: AddressedRequest,
+        options: &SendOptions,
+    ) -> Tried {
+        let deadlines = addressed.deadlines.sent_now();
+        let mut sent = self.send_over(connection, AddressedRequest { deadlines, ..addressed }, options);
+        let received = self.wait(&mut sent, options).await;
+        match self.end_try(sent, received, RetryReason::Broken, options) {
+            PooledResult::Ended(ended) => Tried::Ended(ended),
+            PooledResult::Failed(failed) => Tried::Failed(failed),
+            PooledResult::Unsent(addressed) => Tried::Unsent(Unsent { addressed, timed_out: false, is_full: false }),
+        }
+    }
+
+    /// Waits for the head of the response.
+    fn wait(
+        &self,
+        pooled: &mut PooledRequest,
+        options: &SendOptions,
+    ) -> impl Future<Output = Result<Received, TimeoutKind>> {
+        let PooledRequest { sent, in_flight, deadlines } = pooled;
+        let index = in_flight.index();
+        sent.wait(deadlines, &options.upload, move |timeout, deadlines| {
+            self.extend_try(timeout, index, deadlines, options)
+        })
+    }
+
+    fn end_pooled(
+        &self,
+        pooled: PooledRequest,
+        received: Result<Received, TimeoutKind>,
+        options: &SendOptions,
+    ) -> PooledResult {
+        self.end_try(pooled, received, RetryReason::Stale, options)
+    }
+
+    /// Ends a try. `broken` is the reason for a retry when its connection died before a byte of the response.
+    fn end_try(
+        &self,
+        pooled: PooledRequest,
+        received: Result<Received, TimeoutKind>,
+        broken: RetryReason,
+        options: &SendOptions,
+    ) -> PooledResult {
+        let PooledRequest { sent, in_flight, deadlines } = pooled;
+        let (answered, again) = match sent.end(received) {
+            Attempt::Unsent(request) => {
+                return PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines });
+            }
+            Attempt::Failed(connection, error) => {
+                let reason = retry_reason(&connection, &error, broken, options);
+                let again = reason.and_then(|reason| send_again(&connection, reason));
+                (Err(error), again)
+            }
+            Attempt::Answered(connection, response) => {
+                let reason = self.retry_reason_of(&response, options);
+                let again = reason.and_then(|reason| send_again(&connection, reason));
+                if let (Some(body), None) = (&connection.replay, &again) {
+                    // The upstream has begun, and the body need not be kept.
+                    body.stop_buffering();
+                }
+                (Ok((self.carrier(connection, &in_flight), response)), again)
+            }
+        };
+        match again {
+            None => PooledResult::Ended(finish(answered, in_flight, deadlines)),
+            Some(again) => PooledResult::Failed(Box::new(FailedTry { again, answered, in_flight, deadlines })),
         }
     }
 
@@ -196,10 +214,25 @@ impl Pool {
     }
 }
 
-/// Makes a request again whose pooled connection died before a byte of the response came: the server may have closed it
-/// while the request was on its way. None when the request must not be sent again.
-fn request_again(connection: &Connection, error: &SendError) -> Option<Box<Request<OutgoingBody>>> {
-    let is_stale = matches!(error, SendError::BadResponse(_)) && !connection.state.has_received();
-    let head = if is_stale { connection.state.sent_head() } else { None };
-    head.map(|head| Box::new(head.map(|()| OutgoingBody::Empty)))
+/// Reason to send a request again whose response did not come; none when it must not be sent again.
+fn retry_reason(
+    connection: &Connection,
+    error: &SendError,
+    broken: RetryReason,
+    options: &SendOptions,
+) -> Option<RetryReason> {
+    match error {
+        SendError::TimedOut(_) => options.tries.is_granted.get().then_some(RetryReason::Timeout),
+        // An error of the request's body is the client's.
+        SendError::BadResponse(error) if error.is_user() || options.upload.error().is_some() => None,
+        SendError::BadResponse(_) => (!connection.state.has_received()).then_some(broken),
+        _ => None,
+    }
+}
+
+/// Makes a request again from what its connection has kept; none when that is not the whole.
+fn send_again(connection: &Connection, reason: RetryReason) -> Option<SentAgain> {
+    let body = connection.replay.clone();
+    let head = connection.state.sent_head().filter(|_| body.as_ref().is_none_or(ReplayHandle::is_kept))?;
+    Some(SentAgain { reason, head, body })
 }

@@ -212,7 +212,7 @@ impl Http2Connections {
 
 /// Rewrites a head for HTTP/2: the host goes into the target (RFC 9113, section 8.3.1), and the fields for one connection
 /// only go away.
-pub(super) fn rewrite_head(mut request: Request<()>, endpoint: &EndpointState) -> Request<()> {
+pub(super) fn rewrite_head<B>(mut request: Request<B>, endpoint: &EndpointState) -> Request<B> {
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     (target.scheme, target.authority) = (Some(scheme), Some(endpoint.authority.clone()));
@@ -223,14 +223,41 @@ pub(super) fn rewrite_head(mut request: Request<()>, endpoint: &EndpointState) -
     request
 }
 
-/// Returns whether the upstream did not begin to process the request (REFUSED_STREAM; RFC 9113, section 8.7).
-pub(super) fn is_refused_stream(error: &hyper::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(cause) = cause.downcast_ref::<h2::Error>() {
-            return cause.reason() == Some(h2::Reason::REFUSED_STREAM) && cause.is_remote();
+/// Cause for which a stream has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BrokenStream {
+    /// The upstream did not begin to process the request: REFUSED_STREAM, or a GOAWAY that excludes the stream (RFC 9113,
+    /// section 8.7).
+    Refused,
+    /// The upstream reset the stream for another reason.
+    Reset,
+    /// The connection broke.
+    Connection,
+    /// What the upstream sent is no valid response.
+    Invalid,
+}
+
+impl BrokenStream {
+    pub(super) fn of(error: &hyper::Error) -> Self {
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            if let Some(cause) = cause.downcast_ref::<h2::Error>() {
+                return Self::of_h2(cause);
+            }
+            source = cause.source();
         }
-        source = cause.source();
+        // The library's own: no answer to a ping, or the end of the connection's task.
+        Self::Connection
     }
-    false
+
+    fn of_h2(error: &h2::Error) -> Self {
+        match error {
+            // The library fails the streams beyond the last one that a GOAWAY names, and lets the others go on.
+            error if error.is_remote() && error.is_go_away() => Self::Refused,
+            error if error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM) => Self::Refused,
+            error if error.is_remote() => Self::Reset,
+            error if error.is_io() => Self::Connection,
+            _ => Self::Invalid,
+        }
+    }
 }

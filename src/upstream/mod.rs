@@ -7,9 +7,10 @@
 //!   (`outlier`), and [`maintain`] brings them back.
 //! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection that
 //!   was closed before anything was written to it is replaced in the same way.
-//! - An idempotent request without a body is sent again, once and on a new connection, when a pooled connection died
-//!   before the first byte of the response. For that the bytes of its head are kept until the connection's next exchange
-//!   (`sent_head`).
+//! - A request that failed is sent again where that does no harm, to another endpoint first, and within a budget that the
+//!   workers share (`retry`). For that the bytes of its head are kept until the connection's next exchange (`sent_head`), and
+//!   a small body while it is sent (`replay_body`).
+//! - The requests in flight of all workers can be bounded (`circuit`).
 //! - A connection is pooled again only when its exchange has ended whole, the request's body included, and its response
 //!   head was accepted. It is taken from the pool only when nothing waits to be read from it. Otherwise it is closed at
 //!   once.
@@ -28,6 +29,8 @@ mod health;
 mod limits;
 mod recent_latency;
 mod outlier;
+mod retry;
+mod circuit;
 mod discovery;
 mod endpoint;
 mod selection;
@@ -44,6 +47,8 @@ mod lifetime;
 mod http1_send;
 mod http2_send;
 mod attempt;
+mod send_again;
+mod finish;
 mod replay_body;
 mod http1_connection;
 mod http2_connection;
@@ -74,5 +79,6 @@ pub use recent_latency::LatencyReport;
 pub use report::{EndpointReport, EndpointStatus};
 pub use response::UpstreamResponse;
 pub use response_body::ResponseBody;
+pub use retry::{RetrySettings, RetryStatuses};
 pub use settings::{Address, DEFAULT_NAME, Endpoint, Protocol, Settings, Timeouts};
 pub use tunnel::Tunnel;

@@ -1,15 +1,14 @@
 //! Pool of one worker's connections to one upstream: sends a request to the best endpoint and, when that is safe, again.
 //!
-//! The attempts of one request:
+//! The tries of one request:
 //!
-//! | the attempt ended with | then |
+//! | the try ended with | then |
 //! |---|---|
 //! | a response head | the response is returned |
 //! | no connection to the endpoint | the next endpoint is tried: nothing was sent |
 //! | no room for a connection | the request waits, or is refused: see [`super::reservation`] |
 //! | a pooled connection that was closed before anything was written | the next pooled connection, or a new one, is tried |
-//! | a pooled connection that died before the first byte of the response | an idempotent request without a body is sent again, once, on a new connection |
-//! | REFUSED_STREAM (HTTP/2) | the request is sent again, once: see [`super::http2_send`] |
+//! | a failure, or a status, after which a request may be sent again | it is, within a budget: see [`super::retry`] |
 //! | anything else | the error is returned: the upstream may have begun to process the request |
 
 use std::cell::{Cell, RefCell};
@@ -17,25 +16,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::Either;
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, ready};
+use http::Request;
 use http::header::HOST;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use http_body::Body as _;
 
 use super::attempt::Deadlines;
+use super::circuit::RequestPermit;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::endpoint_connections::Connections;
-use super::error::{SendError, TimeoutKind};
-use super::failure::Failure;
-use super::head_scan::MAX_FIELDS;
+use super::error::SendError;
 use super::http2_connections::Http2Connections;
 use super::idle::IdleConnections;
 use super::lifetime::Lifetimes;
 use super::limits::{ConnectionBounds, WorkerLink};
-use super::record;
 use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
-use super::response_body::{Carrier, ConnectionGuard};
+use super::retry::{Deposits, RetrySettings, Tries};
 use super::selection::Balancer;
 use super::settings::{Protocol, Settings, Timeouts};
 use super::upkeep::Upkeep;
@@ -59,6 +57,9 @@ struct PoolState {
     link: Rc<WorkerLink>,
     /// Task of the upkeep; none once another pool has taken over.
     upkeep: RefCell<Option<AbortOnDrop<()>>>,
+    retries: RetrySettings,
+    /// Requests of this worker that count for the budget of retries.
+    deposits: Deposits,
 }
 
 /// Options of one exchange.
@@ -69,6 +70,7 @@ pub(super) struct SendOptions {
     pub(super) long_lived: Option<Duration>,
     /// Time that the request has waited for a connection: it counts as time of connecting.
     pub(super) waited: Cell<Duration>,
+    pub(super) tries: Tries,
 }
 
 /// Request that is addressed to an endpoint, and of which nothing was sent.
@@ -79,9 +81,9 @@ pub(super) struct AddressedRequest {
     pub(super) deadlines: Deadlines,
 }
 
-/// Request that could not be sent to an endpoint: nothing of it was sent, and it may be sent to another one.
+/// Request that could not be sent to its endpoint: nothing of it was sent, and it may be sent to another one.
 pub(super) struct Unsent {
-    pub(super) request: Box<Request<OutgoingBody>>,
+    pub(super) addressed: AddressedRequest,
     /// True if connecting timed out; otherwise it failed at once.
     pub(super) timed_out: bool,
     /// True if there was no room for a connection: the endpoint was not tried.
@@ -127,7 +129,7 @@ impl Pool {
     ) -> Self {
         let connections = |endpoint| existing(endpoint).unwrap_or_else(|| Connections::new(&link, endpoint));
         let connections: Rc<[Connections]> = endpoints.list.iter().map(connections).collect();
-        let Settings { protocol, timeouts, lifetimes, connections: bounds, .. } = *settings;
+        let Settings { protocol, timeouts, lifetimes, retries, connections: bounds, .. } = *settings;
         link.limiter().set_bounds(&bounds, endpoints.list.iter().map(|endpoint| &endpoint.connections));
         let endpoints = Arc::new(endpoints);
         let upkeep = Upkeep {
@@ -149,6 +151,8 @@ impl Pool {
             bounds,
             link,
             upkeep: RefCell::new(Some(upkeep.start())),
+            retries,
+            deposits: Deposits::default(),
         }))
     }
 
@@ -164,7 +168,8 @@ impl Pool {
     }
 
     /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
-    /// whole: the time in which something must come.
+    /// whole: the time in which something must come. `is_idempotent`: the route declares that its requests may be executed
+    /// twice.
     ///
     /// A request for which there is a pooled connection is on its way when this returns, and its future is small. All
     /// that is rare is boxed behind it: connecting, and sending again. `now` is the time of the call.
@@ -175,15 +180,32 @@ impl Pool {
         &self,
         request: Request<RequestBody>,
         long_lived: Option<Duration>,
+        is_idempotent: bool,
         now: Instant,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
-        let options = SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default() };
+        let endpoints = &self.0.endpoints;
+        let Ok(permit) = endpoints.circuit.acquire() else {
+            endpoints.metrics.requests_refused.inc();
+            return Either::Right(ready(Err(SendError::Full)).boxed_local());
+        };
+        self.0.deposits.count_request(&endpoints.retry_budget, self.0.retries.budget);
+        let tries = Tries::new(self.is_repeatable(&request, is_idempotent));
+        let options = SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries };
         let request = Box::new(request.map(OutgoingBody::new));
-        let endpoint = self.0.endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
-        match self.send_pooled(self.address(request, endpoint, &options, now.into())) {
+        let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
+        let deadlines = self.limit_try(Deadlines::new(&self.0.timeouts, long_lived, now.into()), &options);
+        match self.send_pooled(self.address(request, endpoint, permit, deadlines), &options) {
             Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
-            Err(unsent) => Either::Right(Box::pin(self.send_anew(unsent, options))),
+            Err(unsent) => Either::Right(self.send_anew(unsent, options).boxed_local()),
         }
+    }
+
+    /// Returns whether a request may be executed twice, and can be kept.
+    fn is_repeatable(&self, request: &Request<RequestBody>, is_idempotent: bool) -> bool {
+        let retries = &self.0.retries;
+        retries.is_on()
+            && (is_idempotent || request.method().is_idempotent())
+            && request.body().size_hint().lower() <= retries.max_body as u64
     }
 
     /// Addresses a request to an endpoint, at which it counts as in flight from now on.
@@ -191,48 +213,33 @@ impl Pool {
         &self,
         mut request: Box<Request<OutgoingBody>>,
         endpoint: usize,
-        options: &SendOptions,
-        now: tokio::time::Instant,
+        permit: Option<RequestPermit>,
+        deadlines: Deadlines,
     ) -> AddressedRequest {
-        let in_flight = self.0.endpoints.enter(endpoint);
+        let in_flight = self.0.endpoints.enter(endpoint, permit);
         request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
-        AddressedRequest { request, in_flight, deadlines: Deadlines::new(&self.0.timeouts, options.long_lived, now) }
+        AddressedRequest { request, in_flight, deadlines }
     }
 
-    /// Sends a request to its endpoint, or, while nothing was sent, to the others.
-    pub(super) async fn send_anew(
-        &self,
-        mut addressed: AddressedRequest,
-        options: SendOptions,
-    ) -> Result<UpstreamResponse, SendError> {
-        let (mut tried, mut timed_out, mut may_share) = (Vec::new(), true, true);
-        loop {
-            let reserved;
-            (addressed, reserved) = self.reserve(addressed, &tried, &options, may_share).await?;
-            let endpoint = addressed.in_flight.index();
-            let sent = match self.0.protocol {
-                Protocol::Http1 => self.send_http1(addressed, reserved, &options).await,
-                Protocol::Http2 => self.send_http2(addressed, reserved, &options).await,
-            };
-            let request = match sent {
-                Ok(sent) => return sent,
-                // The connection that was there for it is gone, or taken: now it gets one of its own.
-                Err(Unsent { request, is_full: true, .. }) => {
-                    may_share = false;
-                    addressed = self.address(request, endpoint, &options, Instant::now().into());
-                    continue;
-                }
-                Err(unsent) => {
-                    tried.push(endpoint);
-                    timed_out = timed_out && unsent.timed_out;
-                    unsent.request
-                }
-            };
-            let Some(endpoint) = self.0.endpoints.choose(&self.0.balancer, request.headers(), &tried) else { break };
-            addressed = self.address(request, endpoint, &options, tokio::time::Instant::now());
-        }
-        // An endpoint that refuses connections is known to be down; one that does not answer may only be slow.
-        Err(if timed_out { SendError::TimedOut(TimeoutKind::Connection) } else { SendError::Unavailable })
+    /// Addresses a request of which nothing was sent to another endpoint. Its time for the response begins now.
+    pub(super) fn readdress(&self, unsent: AddressedRequest, endpoint: usize) -> AddressedRequest {
+        let AddressedRequest { request, mut in_flight, deadlines } = unsent;
+        let permit = in_flight.take_permit();
+        self.address(request, endpoint, permit, deadlines.sent_now())
+    }
+
+    /// Takes one retry from the budget; false when there is none.
+    pub(super) fn withdraw_retry(&self) -> bool {
+        self.0.deposits.withdraw(&self.0.endpoints.retry_budget, self.0.retries.budget)
+    }
+
+    /// Bytes of a body that are kept for a retry; none when the request is not sent again.
+    pub(super) fn kept_bytes(&self, options: &SendOptions) -> Option<usize> {
+        options.tries.is_repeatable.then_some(self.0.retries.max_body)
+    }
+
+    pub(super) fn retries(&self) -> &RetrySettings {
+        &self.0.retries
     }
 
     pub(super) fn protocol(&self) -> Protocol {
@@ -269,30 +276,5 @@ impl Pool {
 
     pub(super) fn http2_connections(&self, endpoint: usize) -> &Http2Connections {
         &self.0.connections[endpoint].http2
-    }
-}
-
-/// Counts a failed exchange, or makes a response of the answer. The response counts itself when its head is accepted.
-pub(super) fn finish(
-    answered: Result<(Carrier, Response<Incoming>), SendError>,
-    in_flight: InFlight,
-    deadlines: Deadlines,
-) -> Result<UpstreamResponse, SendError> {
-    let answered = answered.and_then(|(carrier, response)| match response.headers().len() {
-        // On HTTP/1 the library has this limit itself, on HTTP/2 none.
-        fields if fields > MAX_FIELDS => Err(SendError::TooManyFields),
-        _ => Ok((carrier, response)),
-    });
-    match answered {
-        Ok((carrier, response)) => {
-            let failure = Failure::of_head(&response);
-            record::record_head(&in_flight, failure, deadlines.request_end);
-            let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
-            Ok(UpstreamResponse::new(response, guard, deadlines))
-        }
-        Err(error) => {
-            record::record_error(&in_flight, &error, deadlines.request_end);
-            Err(error)
-        }
     }
 }

@@ -7,12 +7,14 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::error::{SendError, TimeoutKind};
 use super::failure::Failure;
-use crate::clock;
+use super::retry::parse_retry_after;
+use crate::clock::{self, Micros};
 
 /// Records the head of a response, and the failure that its status means. The latency counts from the end of the request;
 /// a response that began before that has none.
@@ -33,6 +35,15 @@ pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, reques
     }
     if let Some(failure) = failure {
         record_failure(in_flight, failure);
+    }
+}
+
+/// Notes the time for which a response with 503 asks for no requests.
+pub(super) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>) {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE && in_flight.endpoints().has_choice() {
+        if let Some(pause) = parse_retry_after(response.headers(), Micros::wall()) {
+            in_flight.endpoint().pause.begin(pause, clock::steady());
+        }
     }
 }
 
@@ -62,7 +73,8 @@ pub(super) fn record_error(in_flight: &InFlight, error: &SendError, request_end:
 fn is_own_error(error: &SendError) -> bool {
     match error {
         SendError::BadResponse(error) => error.is_user() || error.is_canceled(),
-        SendError::Unrepeatable => true,
+        SendError::Refused(error) => error.is_canceled(),
+        SendError::Full => true,
         // The client has not sent its request whole, or in time.
         SendError::TimedOut(kind) => matches!(kind, TimeoutKind::Upload | TimeoutKind::Exchange),
         _ => false,
@@ -173,7 +185,7 @@ mod tests {
         for kind in [TimeoutKind::Upload, TimeoutKind::Exchange] {
             assert!(is_own_error(&SendError::TimedOut(kind)), "{kind}");
         }
-        assert!(is_own_error(&SendError::Unrepeatable));
+        assert!(is_own_error(&SendError::Full));
         for kind in [TimeoutKind::Head, TimeoutKind::Body, TimeoutKind::Connection] {
             assert!(!is_own_error(&SendError::TimedOut(kind)), "{kind}");
         }

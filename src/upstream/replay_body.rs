@@ -4,14 +4,15 @@
 //!
 //! - *empty*: a retry needs nothing but the head;
 //! - *whole*: it is sent once, over HTTP/1.1, and never again;
-//! - *replayable*, over HTTP/2: a [`ReplayHandle`] and the [`ReplayBody`] of the current attempt share a [`ReplayState`],
-//!   which keeps references to the frames that were sent, up to [`MAX_BUFFERED`] bytes. [`ReplayHandle::rewind`] makes the
-//!   body of the next attempt: it sends the buffered frames first and then goes on reading.
+//! - *replayable*, over HTTP/2, and over HTTP/1.1 when the request may be sent again: a [`ReplayHandle`] owns a
+//!   [`ReplayState`], which keeps references to the frames that were sent, up to a number of bytes. The [`ReplayBody`] of the
+//!   current try reads through it. [`ReplayHandle::rewind`] makes the body of the next try: it sends the kept frames first
+//!   and then goes on reading; the body of an earlier try ends with an error.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -21,9 +22,6 @@ use http_body::{Body, Frame, SizeHint};
 use crate::request_body::RequestBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Bytes of a body that are buffered for a retry. Most calls of gRPC are smaller.
-const MAX_BUFFERED: usize = 64 * 1024;
 
 /// Request body as the HTTP library sends it. Boxed where there is one: most requests have none, and the library moves the
 /// request several times.
@@ -36,29 +34,40 @@ pub(super) enum OutgoingBody {
     Replayable(Box<ReplayBody>),
 }
 
-/// Body of one attempt.
+/// Body of one try.
 pub(super) struct ReplayBody {
-    /// Frames that an earlier attempt has sent.
+    /// Frames that an earlier try has read.
     buffered: VecDeque<Bytes>,
-    state: Rc<RefCell<ReplayState>>,
+    state: Weak<RefCell<ReplayState>>,
+    /// Handle of the body, until the try begins.
+    handle: Option<ReplayHandle>,
+    /// Number of the try.
+    number: u32,
+    /// Bytes that have passed in this try.
+    passed: u64,
 }
 
-/// Handle of a replayable body. Dropped, it takes the body away from the attempt that still reads it; that attempt ends
-/// with an error.
+/// Handle of a replayable body. When the last one is dropped, the try that still reads the body ends with an error.
+#[derive(Clone)]
 pub(super) struct ReplayHandle(Rc<RefCell<ReplayState>>);
 
-/// State that handle and attempt share.
+/// State of a replayable body.
 struct ReplayState {
-    /// None once the handle was dropped.
-    body: Option<Box<RequestBody>>,
-    /// Frames that were sent so far; none once they were too many, or no retry is possible any more.
+    body: Box<RequestBody>,
+    /// Length of the whole body, if it is known.
+    length: Option<u64>,
+    /// Frames that were read so far; none once they were too many, or no retry is possible any more.
     sent: Option<VecDeque<Bytes>>,
     buffered_bytes: usize,
-    /// Task of the attempt that waits for the next frame.
+    /// Bytes that are kept at most.
+    max_bytes: usize,
+    /// Number of the try that reads.
+    number: u32,
+    /// Task of the try that waits for the next frame.
     reader: Option<Waker>,
 }
 
-/// The exchange is over, and the rest of its request is not wanted any more.
+/// The try is over, and the rest of its request is not wanted any more.
 #[derive(Debug, thiserror::Error)]
 #[error("the request was cancelled")]
 struct Cancelled;
@@ -67,11 +76,38 @@ impl OutgoingBody {
     pub(super) fn new(body: RequestBody) -> Self {
         if body.is_end_stream() { Self::Empty } else { Self::Whole(Box::new(body)) }
     }
-}
 
-/// Returns whether a request may be sent twice: its method is idempotent (RFC 9110, section 9.2.2) and its body empty.
-pub(super) fn is_repeatable(request: &Request<OutgoingBody>) -> bool {
-    request.method().is_idempotent() && matches!(request.body(), OutgoingBody::Empty)
+    /// Begins a try of which up to `max_bytes` are kept. Returns the handle of the body; none of an empty one.
+    pub(super) fn keep(&mut self, max_bytes: usize) -> Option<ReplayHandle> {
+        let body = match std::mem::replace(self, Self::Empty) {
+            Self::Empty => return None,
+            Self::Whole(body) => body,
+            Self::Replayable(mut replay) => {
+                let handle = replay.handle.take();
+                *self = Self::Replayable(replay);
+                return handle;
+            }
+        };
+        let handle = ReplayHandle(Rc::new(RefCell::new(ReplayState {
+            length: body.size_hint().exact(),
+            body,
+            sent: Some(VecDeque::new()),
+            buffered_bytes: 0,
+            max_bytes,
+            number: 0,
+            reader: None,
+        })));
+        let (state, buffered) = (Rc::downgrade(&handle.0), VecDeque::new());
+        *self = Self::Replayable(Box::new(ReplayBody { buffered, state, handle: None, number: 0, passed: 0 }));
+        Some(handle)
+    }
+
+    /// Ends a try that has not begun: the body owns itself again.
+    pub(super) fn take_back(&mut self, handle: Option<ReplayHandle>) {
+        if let Self::Replayable(replay) = self {
+            replay.handle = handle;
+        }
+    }
 }
 
 /// Copies the head of a request. Extensions are not copied: there are none.
@@ -84,45 +120,35 @@ pub(super) fn copy_head<B>(request: &Request<B>) -> Request<()> {
 }
 
 impl ReplayHandle {
-    /// Handle of a body that has not been sent before.
-    pub(super) fn new(body: OutgoingBody) -> Self {
-        let body = match body {
-            OutgoingBody::Whole(body) => Some(body),
-            OutgoingBody::Empty | OutgoingBody::Replayable(_) => None,
-        };
-        let state = ReplayState { body, sent: Some(VecDeque::new()), buffered_bytes: 0, reader: None };
-        Self(Rc::new(RefCell::new(state)))
-    }
-
-    /// Makes a body that begins from the beginning; none when too much was sent to be buffered.
+    /// Makes a body that begins from the beginning, and ends that of the try before; none when too much was sent to be kept.
     pub(super) fn rewind(&self) -> Option<OutgoingBody> {
-        let state = self.0.borrow();
+        let mut state = self.0.borrow_mut();
         let buffered = state.sent.clone()?;
-        Some(match state.body {
-            Some(_) => OutgoingBody::Replayable(Box::new(ReplayBody { buffered, state: Rc::clone(&self.0) })),
-            None => OutgoingBody::Empty,
-        })
+        state.number += 1;
+        let (number, reader) = (state.number, state.reader.take());
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        let (state, handle) = (Rc::downgrade(&self.0), Some(self.clone()));
+        Some(OutgoingBody::Replayable(Box::new(ReplayBody { buffered, state, handle, number, passed: 0 })))
     }
 
-    /// Drops the buffer, and buffers no more: there will be no retry.
+    /// Returns whether all that was sent is kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.0.borrow().sent.is_some()
+    }
+
+    /// Drops the frames that were kept, and keeps no more: there will be no retry.
     pub(super) fn stop_buffering(&self) {
-        self.0.borrow_mut().sent = None;
-    }
-
-    /// Takes the body back, of which nothing was sent.
-    pub(super) fn into_body(self) -> OutgoingBody {
-        self.0.borrow_mut().body.take().map_or(OutgoingBody::Empty, OutgoingBody::Whole)
+        let sent = self.0.borrow_mut().sent.take();
+        drop(sent);
     }
 }
 
-impl Drop for ReplayHandle {
+impl Drop for ReplayState {
     fn drop(&mut self) {
-        let mut state = self.0.borrow_mut();
-        let (body, reader) = (state.body.take(), state.reader.take());
-        // Neither the body's end nor the reader may find the state borrowed.
-        drop(state);
-        drop(body);
-        if let Some(reader) = reader {
+        if let Some(reader) = self.reader.take() {
             reader.wake();
         }
     }
@@ -130,12 +156,11 @@ impl Drop for ReplayHandle {
 
 impl ReplayState {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(Some(Err(Cancelled.into()))) };
-        let polled = Pin::new(body).poll_frame(cx);
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {
             // Trailers are buffered as no data: a retry sends the request without them.
             Poll::Ready(Some(Ok(frame))) => self.buffer(frame.data_ref().cloned().unwrap_or_default()),
-            // The handle wakes the reader when it takes the body away.
+            // The reader is woken when its try ends.
             Poll::Pending => self.reader = Some(cx.waker().clone()),
             Poll::Ready(_) => {}
         }
@@ -144,12 +169,39 @@ impl ReplayState {
 
     fn buffer(&mut self, data: Bytes) {
         self.buffered_bytes += data.len();
-        if self.buffered_bytes > MAX_BUFFERED {
+        if self.buffered_bytes > self.max_bytes {
             self.sent = None;
         }
         if let Some(sent) = &mut self.sent {
             sent.push_back(data);
         }
+    }
+}
+
+impl ReplayBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(state) = self.state.upgrade() else { return Poll::Ready(Some(Err(Cancelled.into()))) };
+        let mut state = state.borrow_mut();
+        if state.number != self.number {
+            return Poll::Ready(Some(Err(Cancelled.into())));
+        }
+        let polled = match self.buffered.pop_front() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => state.poll(cx),
+        };
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.passed += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        polled
+    }
+
+    fn has_ended(&self) -> bool {
+        self.buffered.is_empty() && self.state.upgrade().is_some_and(|state| state.borrow().body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = self.state.upgrade().and_then(|state| state.borrow().length);
+        length.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length.saturating_sub(self.passed)))
     }
 }
 
@@ -165,10 +217,7 @@ impl Body for OutgoingBody {
             Self::Whole(body) => {
                 Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
-            Self::Replayable(replay) => match replay.buffered.pop_front() {
-                Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
-                None => replay.state.borrow_mut().poll(cx),
-            },
+            Self::Replayable(replay) => replay.poll(cx),
         }
     }
 
@@ -176,9 +225,7 @@ impl Body for OutgoingBody {
         match self {
             Self::Empty => true,
             Self::Whole(body) => body.is_end_stream(),
-            Self::Replayable(replay) => {
-                replay.buffered.is_empty() && replay.state.borrow().body.as_ref().is_some_and(Body::is_end_stream)
-            }
+            Self::Replayable(replay) => replay.has_ended(),
         }
     }
 
@@ -186,11 +233,7 @@ impl Body for OutgoingBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(body) => body.size_hint(),
-            // The hint of the rest does not include the buffered frames.
-            Self::Replayable(replay) if !replay.buffered.is_empty() => SizeHint::default(),
-            Self::Replayable(replay) => {
-                replay.state.borrow().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
-            }
+            Self::Replayable(replay) => replay.size_hint(),
         }
     }
 }

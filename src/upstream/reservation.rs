@@ -61,14 +61,14 @@ impl Pool {
         }
         let excluded = [tried, &[endpoint]].concat();
         if let Some((other, reserved)) = self.reserve_elsewhere(&addressed, excluded.clone(), may_share) {
-            return Ok((self.address(addressed.request, other, options, Instant::now()), reserved));
+            return Ok((self.readdress(addressed, other), reserved));
         }
         let others = self.endpoints().in_traffic().filter(|other| !excluded.contains(other));
         let candidates: Vec<usize> = std::iter::once(endpoint).chain(others).collect();
         let (chosen, reserved) =
             self.wait_for_connection(&candidates, options).await.map_err(SendError::NoConnection)?;
         // The wait is no part of the latency.
-        Ok((self.address(addressed.request, chosen, options, Instant::now()), reserved))
+        Ok((self.readdress(addressed, chosen), reserved))
     }
 
     /// Reserves a connection at one of the endpoints that are neither excluded nor set aside.

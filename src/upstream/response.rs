@@ -42,6 +42,11 @@ impl UpstreamResponse {
         Response::from_parts(head, body)
     }
 
+    /// Drops a response in whose place another try answers. It counts as one: the upstream has responded.
+    pub(super) fn discard(self) {
+        self.guard.endpoint().metrics.ok.inc();
+    }
+
     /// Rejects the head, counts a bad response, and closes the connection.
     pub fn reject(self) {
         self.guard.endpoint().metrics.bad_response.inc();

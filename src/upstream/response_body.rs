@@ -41,7 +41,7 @@ pub(super) enum Carrier {
     /// Connection of its own, and the idle connections that it returns to.
     Http1 { connection: Box<Connection>, idle: Rc<RefCell<IdleConnections>> },
     /// Stream, and the handle of the request's body: dropped, it cancels what is left of the body.
-    Http2 { stream: Http2Stream, _replay: ReplayHandle },
+    Http2 { stream: Http2Stream, _replay: Option<ReplayHandle> },
 }
 
 impl ConnectionGuard {
@@ -101,7 +101,8 @@ impl ConnectionGuard {
         self.succeed();
         match self.carrier {
             // The library is ready for the next request only when this request's body has gone whole, too.
-            Carrier::Http1 { connection, idle } if self.reusable && connection.sender.is_ready() => {
+            Carrier::Http1 { mut connection, idle } if self.reusable && connection.sender.is_ready() => {
+                connection.replay = None;
                 connection.state.end_exchange();
                 idle.borrow_mut().push(connection, now);
             }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head_scan::HeadScan;
 use super::limits::ConnectionPermit;
-use super::sent_head::SentHead;
+use super::sent_head::{Kept, SentHead};
 use super::socket::Socket;
 use crate::head_fields::FieldSet;
 
@@ -80,10 +80,10 @@ impl ConnectionState {
         self.socket.borrow_mut().is_silent(polled)
     }
 
-    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps_head`: its request has no body,
-    /// and may be sent again.
-    pub(super) fn begin_exchange(&self, keeps_head: bool) {
-        self.sent_head.borrow_mut().begin(keeps_head);
+    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps`: the part of the request that
+    /// is kept, as it may be sent again.
+    pub(super) fn begin_exchange(&self, keeps: Kept) {
+        self.sent_head.borrow_mut().begin(keeps);
         self.expected.set(Expected::Heads(HeadScan::default()));
         self.fields.set(None);
         self.received.set(false);
@@ -206,7 +206,7 @@ mod tests {
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert!(state.stream().read(&mut [0; 64]).await.is_err());
         let (state, mut peer) = connect().await;
-        state.begin_exchange(false);
+        state.begin_exchange(Kept::Nothing);
         assert!(!state.has_received());
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert_eq!(state.stream().read(&mut [0; 64]).await.unwrap(), 19);

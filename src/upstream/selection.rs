@@ -55,6 +55,24 @@ impl Endpoints {
         (0..self.list.len()).filter(move |index| self.share(*index, now) > 0.0)
     }
 
+    /// Chooses an endpoint for a request that has failed at those that were `tried`: one that takes requests. None when there
+    /// is no other.
+    pub(super) fn choose_for_retry(&self, balancer: &Balancer, headers: &HeaderMap, tried: &[usize]) -> Option<usize> {
+        let now = clock::steady();
+        let chosen = balancer.turns.without_turn(|| self.choose(balancer, headers, tried))?;
+        // The choice may be one of those that are set aside, as it is for a request that has no other.
+        (self.share(chosen, now) > 0.0).then_some(chosen)
+    }
+
+    /// Returns whether a request that has failed at an endpoint, and before at those that were `tried`, has an endpoint to go
+    /// to. `allows_same`: it may be the same one, unless that has asked for no requests.
+    pub(super) fn has_target(&self, failed: usize, tried: &[usize], allows_same: bool) -> bool {
+        let now = clock::steady();
+        let is_other = |index: &usize| *index != failed && !tried.contains(index);
+        let has_other = (0..self.list.len()).filter(is_other).any(|index| self.share(index, now) > 0.0);
+        has_other || allows_same && !self.list[failed].pause.lasts(now)
+    }
+
     /// Share of an endpoint in the requests, from 0 to 1.
     fn share(&self, index: usize, now: Micros) -> f32 {
         self.shares[index] * self.part_in_traffic(&self.list[index], now)
@@ -64,6 +82,7 @@ impl Endpoints {
     fn part_in_traffic(&self, endpoint: &EndpointState, now: Micros) -> f32 {
         let is_panic = self.detector.is_panic();
         match endpoint.ejection.phase() {
+            _ if endpoint.pause.lasts(now) => 0.0,
             _ if endpoint.ejection.fails_checks() && !is_panic => 0.0,
             Phase::In => 1.0,
             Phase::Returning => endpoint.ejection.slow_start_share(now),
@@ -74,7 +93,11 @@ impl Endpoints {
 
     /// The best of the endpoints that are set aside: with one that cannot be connected to, nothing is lost but time.
     fn last_resort(&self, tried: &[usize], now: Micros) -> Option<usize> {
-        let rank = |index: &usize| (self.list[*index].ejection.phase() == Phase::Unreachable, self.cost(*index, now));
+        let rank = |index: &usize| {
+            let endpoint = &self.list[*index];
+            let is_unreachable = endpoint.ejection.phase() == Phase::Unreachable;
+            ((is_unreachable, endpoint.pause.lasts(now)), self.cost(*index, now))
+        };
         let untried = (0..self.list.len()).filter(|index| !tried.contains(index));
         untried.min_by(|a, b| {
             let ((a, a_cost), (b, b_cost)) = (rank(a), rank(b));

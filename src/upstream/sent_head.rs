@@ -9,20 +9,35 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 /// Bytes of the buffer that a connection keeps; more than most heads.
 const MAX_KEPT: usize = 4096;
 
+/// End of a head.
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
 /// Head of the request that a connection carries.
 ///
 /// - It is the whole head: the library offers a head to the socket in one piece.
 #[derive(Debug, Default)]
 pub(super) struct SentHead {
     bytes: Vec<u8>,
-    /// True from the beginning of an exchange whose request may be sent again, until its head is written.
-    is_wanted: bool,
+    /// Part of what is offered next that is kept.
+    keeps: Kept,
+}
+
+/// Part of what the library offers first that is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Nothing: the request will not be sent again.
+    #[default]
+    Nothing,
+    /// All of it: the request has no body.
+    All,
+    /// The head alone: the body follows it, perhaps in the same piece.
+    Head,
 }
 
 impl SentHead {
-    /// Begins an exchange. `is_wanted`: its request has no body, and may be sent again.
-    pub(super) fn begin(&mut self, is_wanted: bool) {
-        self.is_wanted = is_wanted;
+    /// Begins an exchange.
+    pub(super) fn begin(&mut self, keeps: Kept) {
+        self.keeps = keeps;
         match self.bytes.capacity() {
             // A pooled connection does not hold the memory of a large head.
             MAX_KEPT.. => self.bytes = Vec::new(),
@@ -33,8 +48,18 @@ impl SentHead {
     /// Notes what the library offers to the socket. Whether the socket takes it does not matter: the connection may have
     /// died.
     pub(super) fn record<'b>(&mut self, offered: impl IntoIterator<Item = &'b [u8]>) {
-        if std::mem::take(&mut self.is_wanted) {
-            offered.into_iter().for_each(|piece| self.bytes.extend_from_slice(piece));
+        match std::mem::take(&mut self.keeps) {
+            Kept::Nothing => {}
+            Kept::All => offered.into_iter().for_each(|piece| self.bytes.extend_from_slice(piece)),
+            Kept::Head => offered.into_iter().for_each(|piece| self.record_head(piece)),
+        }
+    }
+
+    /// Notes a piece up to the end of the head. The library writes a head as one piece.
+    fn record_head(&mut self, piece: &[u8]) {
+        if self.bytes.is_empty() {
+            let end = memchr::memmem::find(piece, HEAD_END).map_or(0, |at| at + HEAD_END.len());
+            self.bytes.extend_from_slice(&piece[..end]);
         }
     }
 
@@ -70,8 +95,6 @@ mod tests {
 
     use super::*;
 
-    const HEAD_END: &[u8] = b"\r\n\r\n";
-
     /// Bytes that the HTTP library writes for a request without a body.
     fn written(request: Request<()>) -> Vec<u8> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -92,7 +115,7 @@ mod tests {
 
     fn sent(pieces: &[&[u8]]) -> SentHead {
         let mut sent = SentHead::default();
-        sent.begin(true);
+        sent.begin(Kept::All);
         sent.record(pieces.iter().copied());
         sent
     }
@@ -137,17 +160,32 @@ mod tests {
     }
 
     #[test]
+    fn head_before_a_body_is_kept_alone() {
+        let head = b"PUT / HTTP/1.1\r\ncontent-length: 8\r\n\r\n";
+        let of = |pieces: &[&[u8]]| {
+            let mut sent = SentHead::default();
+            sent.begin(Kept::Head);
+            sent.record(pieces.iter().copied());
+            sent.request().map(|request| parts(&request))
+        };
+        let expected = of(&[head]).expect("a whole head");
+        assert_eq!(of(&[head, b"\r\n\r\nbody"]), Some(expected.clone()), "in two pieces");
+        assert_eq!(of(&[&[&head[..], b"a\r\n\r\nbcd"].concat()]), Some(expected), "in one piece");
+        assert_eq!(of(&[&head[..20], &head[20..]]), None);
+    }
+
+    #[test]
     fn only_the_head_of_this_exchange_is_kept_and_only_when_wanted() {
         let mut sent = sent(&[b"GET /1 HTTP/1.1\r\n\r\n"]);
         sent.record([&b"more"[..]]);
         assert_eq!(sent.request().unwrap().uri(), "/1");
-        sent.begin(false);
+        sent.begin(Kept::Nothing);
         sent.record([&b"GET /2 HTTP/1.1\r\n\r\n"[..]]);
         assert!(sent.request().is_none());
-        sent.begin(true);
+        sent.begin(Kept::All);
         sent.record([&b"GET /3 HTTP/1.1\r\nx: "[..], &[b'x'; MAX_KEPT], HEAD_END]);
         assert_eq!(sent.request().unwrap().uri(), "/3");
-        sent.begin(true);
+        sent.begin(Kept::All);
         assert_eq!(sent.bytes.capacity(), 0, "the memory of a large head is given back");
     }
 }

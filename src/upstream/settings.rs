@@ -12,6 +12,7 @@ use super::health::HealthSettings;
 use super::lifetime::Lifetimes;
 use super::limits::ConnectionBounds;
 use super::outlier::OutlierSettings;
+use super::retry::RetrySettings;
 use crate::tls::ClientSettings;
 
 /// Name of the only upstream of a configuration that gives it none.
@@ -40,6 +41,10 @@ pub struct Settings {
     pub lifetimes: Lifetimes,
     /// Bounds of the number of connections.
     pub connections: ConnectionBounds,
+    /// Retries.
+    pub retries: RetrySettings,
+    /// Requests in flight of all workers at most; none: any number.
+    pub max_requests: Option<usize>,
 }
 
 /// Protocol spoken to the upstream.
@@ -153,6 +158,8 @@ pub(super) mod tests {
             health: None,
             lifetimes: Lifetimes::default(),
             connections: ConnectionBounds::default(),
+            retries: RetrySettings::default(),
+            max_requests: None,
         }
     }
 }

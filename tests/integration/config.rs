@@ -368,3 +368,36 @@ fn only_claims_of_clients_can_be_let_through() {
         assert!(error.contains(":8:"), "the line: {error}");
     }
 }
+
+#[test]
+fn retries_and_bounds_of_the_upstream_are_read() {
+    let upstream = |blocks: &str| {
+        let text = MINIMAL.replace(
+            "  endpoints: [http://127.0.0.1:8081]\n",
+            &format!("  endpoints: [http://127.0.0.1:8081]\n{blocks}"),
+        );
+        parse(&text)
+    };
+    let given = "  retries: { budget: 0, attempts: 5, per_try_timeout: 2s, statuses: [502, 504], max_body: 0B }\n  limits: { requests: 7 }\n";
+    let settings = upstream(given).unwrap().upstreams.remove(0).settings;
+    let retries = settings.retries;
+    assert_eq!((retries.budget, retries.attempts, retries.max_body), (0, 5, 0));
+    assert_eq!((retries.per_try_timeout, settings.max_requests), (Some(Duration::from_secs(2)), Some(7)));
+    let statuses = retries.statuses;
+    assert_eq!((statuses.bad_gateway, statuses.unavailable, statuses.gateway_timeout), (true, false, true));
+    let default = upstream("").unwrap().upstreams.remove(0).settings;
+    assert_eq!((default.retries.budget, default.retries.attempts, default.retries.max_body), (20, 2, 64 * 1024));
+    assert_eq!((default.retries.per_try_timeout, default.max_requests), (None, None));
+    for wrong in [
+        "budget: 101",
+        "attempts: 0",
+        "attempts: 6",
+        "statuses: [500]",
+        "per_try_timeout: 0s",
+        "max_body: 17MiB",
+        "on: true",
+    ] {
+        assert!(upstream(&format!("  retries: {{ {wrong} }}\n")).is_err(), "{wrong}");
+    }
+    assert!(upstream("  limits: { requests: 0 }\n").is_err());
+}

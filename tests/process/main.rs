@@ -24,3 +24,4 @@ mod four_gateways;
 mod sudden_death;
 mod compression_death;
 mod streaming;
+mod upstream_restarts;

@@ -25,6 +25,14 @@ impl Turns {
         self.0.set(chosen + 1);
         Some(chosen)
     }
+
+    /// Chooses, and gives the turn back: a retry is none, or an endpoint that fails would get the first try of every request.
+    pub(in crate::upstream) fn without_turn<T>(&self, choose: impl FnOnce() -> T) -> T {
+        let turn = self.0.get();
+        let chosen = choose();
+        self.0.set(turn);
+        chosen
+    }
 }
 
 #[cfg(test)]
@@ -38,6 +46,18 @@ mod tests {
         let chosen: Vec<_> = (0..4).map(|_| turns.choose(3, &random, |index| shares[index]).unwrap()).collect();
         assert_eq!(chosen, [0, 2, 0, 2]);
         assert_eq!(turns.choose(3, &random, |_| 0.0), None);
+    }
+
+    #[test]
+    fn choice_without_a_turn_changes_none() {
+        let (turns, random) = (Turns::default(), Random::new(1));
+        let chosen: Vec<_> = (0..4)
+            .map(|_| {
+                assert_eq!(turns.without_turn(|| turns.choose(2, &random, |index| [0.0, 1.0][index])), Some(1));
+                turns.choose(2, &random, |_| 1.0).unwrap()
+            })
+            .collect();
+        assert_eq!(chosen, [0, 1, 0, 1]);
     }
 
     #[test]

@@ -144,7 +144,10 @@ fn streams_reset_after_the_head_eject_an_endpoint() {
         gateway.metric(&labelled("endpoint_up", resetting.address)) == 0.0
     });
     assert_eq!(ejections(&gateway, resetting.address, "gateway_errors"), 1.0);
-    assert_eq!(resetting.count() + good.count(), answers.len(), "none is sent twice");
+    // A reset may overtake the head, which is dropped with it: only then the request is sent again.
+    let retries = gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}");
+    let sent = (resetting.count() + good.count()) as f64;
+    assert_eq!(sent, answers.len() as f64 + retries, "none is sent twice after its head");
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod black_hole;
 mod checks;
 mod logged;
 mod misbehaving;
+mod retries;
+mod retries_http2;
 mod tls;
 mod uploads;
 

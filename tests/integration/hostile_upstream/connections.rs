@@ -171,14 +171,19 @@ fn send_on_dying_connection(method: &str, body: &[u8], last_words: &'static [u8]
 }
 
 #[test]
-fn retry_is_for_idempotent_requests_without_a_body() {
+fn retry_is_for_idempotent_requests() {
+    // A byte more than is kept.
+    let large = vec![b'x'; 64 * 1024 + 1];
     for method in ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"] {
         assert_eq!(send_on_dying_connection(method, b"", b""), (200, 1.0, 3), "{method}");
-        assert_eq!(send_on_dying_connection(method, b"body", b""), (502, 0.0, 2), "{method} with a body");
+        assert_eq!(send_on_dying_connection(method, b"body", b""), (200, 1.0, 3), "{method} with a body");
+        assert_eq!(send_on_dying_connection(method, &large[1..], b""), (200, 1.0, 3), "{method} with 64 KiB");
+        assert_eq!(send_on_dying_connection(method, &large, b""), (502, 0.0, 2), "{method} with a larger body");
         assert_eq!(send_on_dying_connection(method, b"", b"H"), (502, 0.0, 2), "{method} after a byte");
     }
     for method in ["POST", "PATCH", "get"] {
         assert_eq!(send_on_dying_connection(method, b"", b""), (502, 0.0, 2), "{method}");
+        assert_eq!(send_on_dying_connection(method, b"body", b""), (502, 0.0, 2), "{method} with a body");
     }
 }
 

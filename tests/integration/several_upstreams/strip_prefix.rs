@@ -94,6 +94,7 @@ fn route(path: &str, strip_prefix: Option<&str>) -> RouteSettings {
         query_in_audit: false,
         upgrade: Vec::new(),
         trailers: false,
+        idempotent: false,
     }
 }
 

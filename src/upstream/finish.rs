@@ -1,0 +1,41 @@
+//! End of a try: its failure is counted, or its answer becomes a response.
+
+use http::Response;
+use hyper::body::Incoming;
+
+use super::attempt::Deadlines;
+use super::endpoint::InFlight;
+use super::error::SendError;
+use super::failure::Failure;
+use super::head_scan::MAX_FIELDS;
+use super::record;
+use super::response::UpstreamResponse;
+use super::response_body::{Carrier, ConnectionGuard};
+
+/// Counts a failed exchange, or makes a response of the answer. The response counts itself when its head is accepted.
+pub(super) fn finish(
+    answered: Result<(Carrier, Response<Incoming>), SendError>,
+    in_flight: InFlight,
+    deadlines: Deadlines,
+) -> Result<UpstreamResponse, SendError> {
+    let answered = answered.and_then(|(carrier, response)| match response.headers().len() {
+        // On HTTP/1 the library has this limit itself, on HTTP/2 none.
+        fields if fields > MAX_FIELDS => Err(SendError::TooManyFields),
+        _ => Ok((carrier, response)),
+    });
+    match answered {
+        Ok((carrier, response)) => {
+            let failure = Failure::of_head(&response);
+            record::record_head(&in_flight, failure, deadlines.request_end);
+            if failure.is_some() {
+                record::record_retry_after(&in_flight, &response);
+            }
+            let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
+            Ok(UpstreamResponse::new(response, guard, deadlines))
+        }
+        Err(error) => {
+            record::record_error(&in_flight, &error, deadlines.request_end);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Reasons for which a request is sent again.
+
+/// Reason for which a request is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum RetryReason {
+    /// A connection that had carried other requests died before a byte of the response: the server may have closed it while
+    /// the request was on its way.
+    Stale,
+    /// A new connection, or a stream, broke before a byte of the response.
+    Broken,
+    /// No byte of a response came within the time of one try.
+    Timeout,
+    /// The response has a status for which requests are sent again.
+    Status,
+    /// The endpoint did not begin to process the request (HTTP/2).
+    Refused,
+}
+
+impl RetryReason {
+    /// Returns whether the same endpoint may get the request again, when there is no other. One that failed by itself would
+    /// fail again.
+    pub(in crate::upstream) fn allows_same_endpoint(self) -> bool {
+        matches!(self, Self::Stale | Self::Refused)
+    }
+
+    /// Returns whether the next try makes a connection of its own (HTTP/1): what broke one pooled connection, such as a
+    /// network device that restarts, may have broken all.
+    pub(in crate::upstream) fn needs_new_connection(self) -> bool {
+        matches!(self, Self::Stale | Self::Broken | Self::Timeout)
+    }
+
+    /// Value of the label in metrics.
+    pub(in crate::upstream) fn label(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Broken => "broken",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::Refused => "refused",
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `Retry-After` of a 503 (RFC 9110, section 10.2.3), and the pause that it means for its endpoint.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+
+use crate::clock::{Micros, http_date};
+
+/// Longest pause: what an endpoint says of a far time may change sooner.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Time until which an endpoint has asked for no requests. It is avoided until then, and gets no retries.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct Pause(AtomicU64);
+
+impl Pause {
+    /// Begins a pause, or prolongs it.
+    pub(in crate::upstream) fn begin(&self, duration: Duration, now: Micros) {
+        self.0.fetch_max(now.after(duration).0, Relaxed);
+    }
+
+    /// Returns whether the pause lasts.
+    pub(in crate::upstream) fn lasts(&self, now: Micros) -> bool {
+        self.0.load(Relaxed) > now.0
+    }
+}
+
+/// Time from now that `Retry-After` asks for, 30 seconds at most; none when the field is absent, invalid or in the past.
+/// `wall` is the time of the wall clock.
+pub(in crate::upstream) fn parse_retry_after(headers: &HeaderMap, wall: Micros) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let asked = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are a long time.
+        true if !text.is_empty() => Duration::from_secs(text.parse().unwrap_or(u64::MAX)),
+        _ => Duration::from_micros(http_date::parse(text)?.since(wall)),
+    };
+    (!asked.is_zero()).then_some(asked.min(LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1994-11-06T08:49:37Z, the example of RFC 9110, section 5.6.7.
+    const EXAMPLE: u64 = 784_111_777;
+
+    fn parsed(text: &str, seconds_before: u64) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+        parse_retry_after(&headers, Micros((EXAMPLE - seconds_before) * 1_000_000))
+    }
+
+    #[test]
+    fn seconds_and_dates_are_read() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(parsed("7", 0), seconds(7));
+        assert_eq!(parsed(" 007 ", 0), seconds(7));
+        for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(parsed(date, 12), seconds(12), "{date}");
+            assert_eq!(parsed(date, 3600), seconds(30), "{date}");
+            assert_eq!((parsed(date, 0), parsed(date, 0)), (None, None), "{date} is no future");
+        }
+        for long in ["31", "86400", "99999999999999999999999"] {
+            assert_eq!(parsed(long, 0), seconds(30), "{long}");
+        }
+        for none in ["0", "", "-1", "1.5", "soon", "7 s", "+7"] {
+            assert_eq!(parsed(none, 0), None, "{none}");
+        }
+        assert_eq!(parse_retry_after(&HeaderMap::new(), Micros(0)), None);
+    }
+
+    #[test]
+    fn pause_ends_at_its_latest_time() {
+        let (pause, now) = (Pause::default(), Micros(1_000_000));
+        assert!(!pause.lasts(now));
+        pause.begin(Duration::from_secs(5), now);
+        pause.begin(Duration::from_secs(2), now);
+        assert!(pause.lasts(now.after(Duration::from_millis(4999))));
+        assert!(!pause.lasts(now.after(Duration::from_secs(5))));
+    }
+}

@@ -1,0 +1,42 @@
+//! Tries of one request.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Tries of one request.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct Tries {
+    /// True if the request may be executed twice, and its body, if any, is kept.
+    pub(in crate::upstream) is_repeatable: bool,
+    /// Tries before the current one in which something was sent.
+    pub(in crate::upstream) failed: u8,
+    /// Time of `timeouts.response` that these took.
+    pub(in crate::upstream) spent: Duration,
+    /// Endpoints that were tried.
+    pub(in crate::upstream) tried: Vec<usize>,
+    /// Endpoint that may be tried again when there is no other.
+    pub(in crate::upstream) fallback: Option<usize>,
+    /// True while the current try was given up for a retry that the budget has granted.
+    pub(in crate::upstream) is_granted: Cell<bool>,
+}
+
+impl Tries {
+    /// Tries of a request that was not sent yet.
+    pub(in crate::upstream) fn new(is_repeatable: bool) -> Self {
+        Self { is_repeatable, ..Self::default() }
+    }
+
+    /// Returns whether the request may be sent once more after the current try. `attempts` is the number of tries in all.
+    pub(in crate::upstream) fn is_one_left(&self, attempts: u8) -> bool {
+        self.failed + 1 < attempts
+    }
+
+    /// Ends the current try at an endpoint, which took this part of `timeouts.response`. `allows_same`: the endpoint may get
+    /// the request again when there is no other.
+    pub(in crate::upstream) fn end_try(&mut self, endpoint: usize, took: Duration, allows_same: bool) {
+        self.failed += 1;
+        self.spent += took;
+        self.tried.push(endpoint);
+        self.fallback = allows_same.then_some(endpoint);
+    }
+}

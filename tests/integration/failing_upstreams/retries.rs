@@ -1,0 +1,441 @@
+//! Retries: which failed requests are sent again, to which endpoint, and how many.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use keygate::audit::Outcome;
+
+use super::{PLENTY, responding};
+use crate::support::upstream::Received;
+use crate::support::{Client, Gateway, Upstream, eventually, head, part_of, traffic_of};
+
+/// Nothing is ejected.
+const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+
+/// Budget for every request of a test.
+const ALL: &str = "budget: 100";
+
+/// Number of requests of which each endpoint gets the first try of half.
+const REQUESTS: usize = 16;
+
+fn gateway(upstreams: &[&Upstream], retries: &str, blocks: &str) -> Gateway {
+    gateway_at(&upstreams.iter().map(|upstream| upstream.address).collect::<Vec<_>>(), retries, blocks)
+}
+
+fn gateway_at(addresses: &[SocketAddr], retries: &str, blocks: &str) -> Gateway {
+    let endpoints: Vec<String> = addresses.iter().map(|address| format!("\"http://{address}\"")).collect();
+    // In turns: each endpoint has every other first try.
+    let in_turns = format!("balance: {{ policy: round_robin }}, {NO_EJECTION}");
+    let upstream = format!("endpoints: [{}], {in_turns}, retries: {{ {retries} }}", endpoints.join(", "));
+    Gateway::with(&[], &format!("{PLENTY}workers: 1\n{blocks}upstream: {{ {upstream} }}\n"))
+}
+
+fn good() -> Upstream {
+    responding(200, Duration::ZERO)
+}
+
+/// Upstream that breaks off every request.
+fn breaking() -> Upstream {
+    Upstream::answering(|_, stream| drop(stream.shutdown(Shutdown::Both)))
+}
+
+fn retries(gateway: &Gateway, reason: &str) -> f64 {
+    gateway.metric(&format!("keygate_upstream_retries_by_reason_total{{reason=\"{reason}\",upstream=\"default\"}}"))
+}
+
+fn ids(upstream: &Upstream) -> HashSet<String> {
+    let id = |received: Received| received.header("x-request-id").unwrap().to_owned();
+    upstream.received().into_iter().map(id).collect()
+}
+
+fn statuses(gateway: &Gateway, method: &str, path: &str, body: &[u8]) -> Vec<u16> {
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    (0..REQUESTS).map(|_| client.request(method, path, &key, &[], body).status).collect()
+}
+
+#[test]
+fn request_goes_to_another_endpoint_for_each_reason() {
+    type Handler = fn(&Received, &mut TcpStream);
+    let status = |status: &'static str| format!("HTTP/1.1 {status} x\r\ncontent-length: 2\r\n\r\nno");
+    let [bad_gateway, unavailable, timeout] = ["502", "503", "504"].map(status);
+    let answering = |bytes: String| Upstream::answering(move |_, stream| drop(stream.write_all(bytes.as_bytes())));
+    let closing: Handler = |_, stream| drop(stream.shutdown(Shutdown::Both));
+    let cases = [
+        ("broken", ALL, Upstream::answering(closing)),
+        ("status", ALL, answering(unavailable)),
+        ("status", "budget: 100, statuses: [502, 504]", answering(bad_gateway)),
+        ("status", "budget: 100, statuses: [502, 504]", answering(timeout)),
+    ];
+    for (reason, settings, failing) in cases {
+        let good = good();
+        let gateway = gateway(&[&failing, &good], settings, "");
+        assert_eq!(statuses(&gateway, "GET", "/a?b", b""), [200; REQUESTS], "{reason}");
+        assert_eq!((failing.count(), good.count()), (REQUESTS / 2, REQUESTS), "{reason}");
+        assert!(ids(&failing).is_subset(&ids(&good)), "{reason}: the ids are the same");
+        assert_eq!(retries(&gateway, reason), (REQUESTS / 2) as f64);
+        assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), (REQUESTS / 2) as f64);
+        let again = good
+            .received()
+            .into_iter()
+            .find(|received| ids(&failing).contains(received.header("x-request-id").unwrap()));
+        assert_eq!(again.unwrap().header("host"), Some(good.address.to_string().as_str()));
+        let records = gateway.records();
+        assert_eq!(records.len(), REQUESTS, "one record for each request, however often it is sent");
+        assert!(records.iter().all(|record| record.outcome == Outcome::Completed));
+    }
+}
+
+#[test]
+fn silent_endpoint_is_given_up_for_another() {
+    let (silent, good) = (Upstream::answering(|_, _| {}), good());
+    let endpoints = format!("[\"http://{}\", \"http://{}\"]", silent.address, good.address);
+    // Nearly every first try: the other endpoint's are not bounded by a time that a busy machine may need.
+    let weights = format!("[{{ endpoint: \"{}\", weight: 1000 }}]", silent.address);
+    let balance = format!("balance: {{ policy: round_robin, weights: {weights} }}");
+    let settings = format!("{balance}, {NO_EJECTION}, retries: {{ budget: 100, per_try_timeout: 50ms }}");
+    let gateway = Gateway::with(&[], &format!("{PLENTY}upstream: {{ endpoints: {endpoints}, {settings} }}\n"));
+    assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
+    assert_eq!(statuses(&gateway, "PUT", "/", b"body"), [200; REQUESTS]);
+    assert!(silent.count() > REQUESTS && ids(&silent).is_subset(&ids(&good)));
+    assert_eq!(retries(&gateway, "timeout"), silent.count() as f64);
+    let timeouts = gateway.metric("keygate_timeouts_total{kind=\"upstream_first_byte\"}");
+    assert_eq!(timeouts, silent.count() as f64, "each is counted");
+    assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Completed));
+}
+
+#[test]
+fn stale_connections_are_replaced_at_another_endpoint() {
+    // It closes each connection at its second request.
+    let count = AtomicUsize::new(0);
+    let closing = Upstream::answering(move |_, stream| {
+        match count.fetch_add(1, Ordering::SeqCst) % 2 {
+            0 => drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")),
+            _ => drop(stream.shutdown(Shutdown::Both)),
+        };
+    });
+    let good = good();
+    let gateway = gateway(&[&closing, &good], ALL, "");
+    assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
+    assert_eq!(retries(&gateway, "stale"), (REQUESTS / 4) as f64);
+    assert_eq!(good.count(), REQUESTS / 2 + REQUESTS / 4);
+}
+
+#[test]
+fn requests_that_may_not_be_repeated_are_not() {
+    let cases: [(&str, &[u8], &str, fn() -> Upstream, u16); 9] = [
+        ("POST", b"once", ALL, breaking, 502),
+        ("PATCH", b"", ALL, breaking, 502),
+        ("POST", b"once", ALL, || responding(503, Duration::ZERO), 503),
+        ("PUT", &[b'x'; 1025], "budget: 100, max_body: 1KiB", breaking, 502),
+        ("GET", b"", "budget: 0", breaking, 502),
+        ("GET", b"", "attempts: 1", breaking, 502),
+        ("GET", b"", "budget: 100, statuses: []", || responding(503, Duration::ZERO), 503),
+        ("GET", b"", ALL, || responding(502, Duration::ZERO), 502),
+        ("GET", b"", ALL, || responding(500, Duration::ZERO), 500),
+    ];
+    for (method, body, settings, failing, status) in cases {
+        let (failing, good) = (failing(), good());
+        let gateway = gateway(&[&failing, &good], settings, "");
+        let statuses = statuses(&gateway, method, "/", body);
+        let failures = statuses.iter().filter(|given| **given == status).count();
+        assert_eq!(failures, REQUESTS / 2, "{method} {settings}: {statuses:?}");
+        assert_eq!((failing.count(), good.count()), (REQUESTS / 2, REQUESTS / 2), "{method} {settings}");
+        assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 0.0);
+    }
+}
+
+#[test]
+fn silent_endpoint_is_not_given_up_for_a_request_that_may_not_be_repeated() {
+    let slow = || responding(200, Duration::from_millis(200));
+    let upstreams = [slow(), slow()];
+    let gateway = gateway(&upstreams.each_ref(), "budget: 100, per_try_timeout: 20ms", "");
+    assert_eq!(statuses(&gateway, "POST", "/", b"once"), [200; REQUESTS]);
+    assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 0.0);
+}
+
+#[test]
+fn slow_endpoints_are_given_up_only_within_the_budget_and_answer_nevertheless() {
+    let upstreams = [responding(200, Duration::from_millis(100)), responding(200, Duration::from_millis(100))];
+    let gateway = gateway(&upstreams.each_ref(), "budget: 1, per_try_timeout: 10ms", "");
+    assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS], "the last try has the rest of the time");
+    assert_eq!(retries(&gateway, "timeout"), 10.0);
+    let refused = gateway.metric("keygate_upstream_retries_refused_total{upstream=\"default\"}");
+    assert!((1.0..=(REQUESTS - 10) as f64).contains(&refused), "{refused}");
+}
+
+#[test]
+fn failure_after_a_byte_of_the_response_is_answered() {
+    for (bytes, is_answered) in [(&b"H"[..], true), (b"HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\nok", false)] {
+        let failing = Upstream::answering(move |_, stream| {
+            stream.write_all(bytes).ok();
+            stream.shutdown(Shutdown::Both).ok();
+        });
+        let good = good();
+        let gateway = gateway(&[&failing, &good], ALL, "");
+        let key = gateway.key().text;
+        let failed = (0..REQUESTS).filter(|_| {
+            let mut client = Client::connect(gateway.address);
+            client.send(head("GET", "/", &key, &[], 0));
+            match client.try_response_to("GET") {
+                Ok(response) if response.status == 502 && is_answered => true,
+                Ok(response) => response.status != 200,
+                Err(_) => !is_answered,
+            }
+        });
+        assert_eq!(failed.count(), REQUESTS / 2);
+        assert_eq!((failing.count(), good.count()), (REQUESTS / 2, REQUESTS / 2));
+        assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 0.0);
+    }
+}
+
+#[test]
+fn partial_head_is_waited_for() {
+    let halting = || {
+        Upstream::answering(|_, stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n").ok();
+            std::thread::sleep(Duration::from_millis(700));
+            stream.write_all(b"content-length: 2\r\n\r\nok").ok();
+        })
+    };
+    let upstreams = [halting(), halting()];
+    let gateway = gateway(&upstreams.each_ref(), "budget: 100, per_try_timeout: 500ms", "");
+    assert_eq!(Client::connect(gateway.address).get("/", &gateway.key().text).status, 200);
+    assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 0.0);
+}
+
+#[test]
+fn small_bodies_are_sent_again_whole() {
+    let failing = [breaking(), responding(503, Duration::ZERO)];
+    for failing in &failing {
+        for (method, path) in [("PUT", "/"), ("POST", "/again/a")] {
+            let good = good();
+            let routes =
+                "routes:\n  - { name: again, path: /again/**, idempotent: true }\n  - { name: all, path: /** }\n";
+            let gateway = gateway(&[failing, &good], "budget: 100, max_body: 100KiB", routes);
+            let key = gateway.key().text;
+            let mut client = Client::connect(gateway.address);
+            let body: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
+            let before = failing.count();
+            for number in 0..REQUESTS {
+                let response = match number % 4 < 2 {
+                    true => client.request(method, path, &key, &[], &body),
+                    false => {
+                        client.send(head(method, path, &key, &[("Transfer-Encoding", "chunked")], 0));
+                        for piece in body.chunks(7000) {
+                            client.send(format!("{:x}\r\n", piece.len())).send(piece).send("\r\n");
+                        }
+                        client.send("0\r\n\r\n").response()
+                    }
+                };
+                assert_eq!(response.status, 200, "{method}");
+            }
+            assert_eq!((failing.count() - before, good.count()), (REQUESTS / 2, REQUESTS), "{method}");
+            assert!(good.received().iter().all(|received| received.body == body), "{method}");
+            let sized = good.received().iter().filter(|received| received.header("content-length").is_some()).count();
+            assert_eq!(sized, REQUESTS / 2, "framing is that of the first try");
+        }
+    }
+}
+
+#[test]
+fn attempts_bound_the_tries_of_a_request() {
+    for (attempts, tries) in [(2, 2), (3, 3), (5, 4)] {
+        let failing = [breaking(), breaking(), breaking(), breaking()];
+        let gateway = gateway(&failing.each_ref(), &format!("budget: 100, attempts: {attempts}"), "");
+        let response = Client::connect(gateway.address).get("/", &gateway.key().text);
+        assert_eq!((response.status, response.code().as_str()), (502, "upstream_failed"));
+        assert!(response.json()["detail"].as_str().unwrap().contains("may have executed"));
+        let counts = failing.each_ref().map(Upstream::count);
+        assert!(counts.iter().all(|count| *count <= 1), "each endpoint once: {counts:?}");
+        assert_eq!(counts.iter().sum::<usize>(), tries);
+    }
+}
+
+#[test]
+fn failure_is_answered_when_no_other_endpoint_can_be_reached() {
+    let failing = breaking();
+    let gateway = gateway_at(&[failing.address, crate::support::free_address()], ALL, "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    eventually("its endpoint fails", || {
+        let before = failing.count();
+        let response = client.get("/", &key);
+        assert_eq!((response.status, response.code().as_str()), (502, "upstream_failed"));
+        failing.count() > before
+    });
+}
+
+#[test]
+fn retries_of_all_workers_stay_within_the_budget() {
+    let failing = [breaking(), breaking(), breaking()];
+    let addresses = failing.each_ref().map(|upstream| upstream.address);
+    let gateway = Gateway::with(&addresses, &format!("{PLENTY}workers: 4\n"));
+    let key = gateway.key().text;
+    let answers = traffic_of(gateway.address, &key, 8, 250);
+    assert_eq!(part_of(&answers, 502), 1.0);
+    let seen = failing.iter().map(Upstream::count).sum::<usize>();
+    let most = answers.len() * 12 / 10 + 10;
+    assert!(seen <= most, "{seen} tries of {} requests, of {most} at most", answers.len());
+    assert!(seen > answers.len() * 11 / 10, "{seen} tries of {}: the budget is used", answers.len());
+    let refused = gateway.metric("keygate_upstream_retries_refused_total{upstream=\"default\"}");
+    let retried = gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}");
+    assert_eq!((retried, refused), ((seen - answers.len()) as f64, (2 * answers.len() - seen) as f64));
+}
+
+/// Upstream that answers with 503 and this `Retry-After`, once, and then with 200.
+fn busy_once(retry_after: impl Fn() -> String + Send + Sync + 'static) -> Upstream {
+    let count = AtomicUsize::new(0);
+    Upstream::answering(move |_, stream| {
+        let response = match count.fetch_add(1, Ordering::SeqCst) {
+            0 => format!("HTTP/1.1 503 x\r\nretry-after: {}\r\ncontent-length: 0\r\n\r\n", retry_after()),
+            _ => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned(),
+        };
+        stream.write_all(response.as_bytes()).ok();
+    })
+}
+
+/// The time in a minute, as a date of HTTP.
+fn in_a_minute() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 60;
+    let time = jiff::Timestamp::from_second(i64::try_from(seconds).unwrap()).unwrap();
+    time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+#[test]
+fn endpoint_that_asks_for_a_pause_is_avoided() {
+    let forms: [fn() -> String; 2] = [|| "30".to_owned(), in_a_minute];
+    for retry_after in forms {
+        let (busy, good) = (busy_once(retry_after), good());
+        let gateway = gateway(&[&busy, &good], ALL, "");
+        assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
+        assert_eq!((busy.count(), good.count()), (1, REQUESTS), "{}", retry_after());
+    }
+}
+
+#[test]
+fn endpoint_has_requests_again_after_its_pause() {
+    let (busy, good) = (busy_once(|| "1".to_owned()), good());
+    let gateway = gateway(&[&busy, &good], ALL, "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    eventually("the pause is over", || {
+        assert_eq!(client.get("/", &key).status, 200);
+        busy.count() > 1
+    });
+}
+
+#[test]
+fn request_without_another_endpoint_sees_the_503_with_its_time() {
+    let busy = || {
+        Upstream::answering(|_, stream| {
+            stream.write_all(b"HTTP/1.1 503 x\r\nretry-after: 30\r\ncontent-length: 4\r\n\r\nbusy").ok();
+        })
+    };
+    let alone = busy();
+    let both = [busy(), busy()];
+    // Of two, both have asked for a pause after the first request: then none is sent again, and each still goes to one.
+    for (upstreams, tries) in [(vec![&alone], REQUESTS), (both.iter().collect(), REQUESTS + 1)] {
+        let gateway = gateway(&upstreams, ALL, "");
+        let key = gateway.key().text;
+        let mut client = Client::connect(gateway.address);
+        for _ in 0..REQUESTS {
+            let response = client.get("/", &key);
+            assert_eq!((response.status, response.header("retry-after")), (503, Some("30")));
+            assert_eq!(response.body, b"busy");
+        }
+        assert_eq!(upstreams.iter().map(|upstream| upstream.count()).sum::<usize>(), tries);
+    }
+}
+
+#[test]
+fn reload_changes_the_settings_and_keeps_the_budget() {
+    let failing = [breaking(), breaking()];
+    let gateway = gateway(&failing.each_ref(), "budget: 1", "");
+    assert_eq!(statuses(&gateway, "GET", "/", b""), [502; REQUESTS]);
+    assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 10.0);
+    let loaded = gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
+    gateway.reconfigure(|text| text.replace("budget: 1 ", "budget: 2 "));
+    eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
+    assert_eq!(statuses(&gateway, "GET", "/", b""), [502; REQUESTS]);
+    assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 10.0, "nothing was refilled");
+}
+
+/// Upstream that answers each request when the test says so.
+fn held() -> (Upstream, std::sync::mpsc::Sender<()>) {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let upstream = Upstream::answering(move |_, stream| {
+        wait.lock().unwrap().recv().ok();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+    });
+    (upstream, release)
+}
+
+#[test]
+fn requests_in_flight_are_bounded_over_all_workers() {
+    let (upstream, release) = held();
+    let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 3 }} }}\n", upstream.address);
+    let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 3\n{block}"));
+    let key = gateway.key();
+    let mut held: Vec<Client> = (0..3)
+        .map(|number| {
+            let mut client = Client::connect(gateway.address);
+            client.send(head("GET", "/", &key.text, &[], 0));
+            eventually("the request is at the upstream", || upstream.count() == number + 1);
+            client
+        })
+        .collect();
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..2 {
+        let response = client.get("/", &key.text);
+        assert_eq!((response.status, response.code().as_str()), (503, "upstream_unavailable"));
+        assert_eq!(response.header("retry-after"), Some("1"));
+        assert!(response.json()["detail"].as_str().unwrap().contains("not executed"));
+    }
+    assert_eq!(
+        (upstream.count(), gateway.metric("keygate_upstream_requests_refused_total{upstream=\"default\"}")),
+        (3, 2.0)
+    );
+    release.send(()).unwrap();
+    let mut admitted = None;
+    eventually("one has ended, and another is admitted", || {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", "/", &key.text, &[], 0));
+        // Refused at once, or waiting at the upstream.
+        let is_there = || upstream.count() == 4;
+        eventually("it is decided", || is_there() || client.hears_within(Duration::from_millis(5)));
+        is_there() && admitted.replace(client).is_none()
+    });
+    drop(release);
+    let answered = held.iter_mut().chain(&mut admitted).map(|client| client.response().status);
+    assert_eq!(answered.collect::<Vec<_>>(), [200; 4]);
+    let refused = gateway.records().iter().filter(|record| record.outcome == Outcome::UpstreamError).count();
+    assert_eq!(refused as f64, gateway.metric("keygate_upstream_requests_refused_total{upstream=\"default\"}"));
+    assert_eq!(gateway.explain_in_flight(&key), 0);
+}
+
+#[test]
+fn bound_of_requests_changes_by_a_reload() {
+    let (upstream, release) = held();
+    let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 1 }} }}\n", upstream.address);
+    let gateway = Gateway::with(&[], &format!("{PLENTY}{block}"));
+    let key = gateway.key().text;
+    let mut first = Client::connect(gateway.address);
+    first.send(head("GET", "/", &key, &[], 0));
+    eventually("the request is at the upstream", || upstream.count() == 1);
+    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503);
+    let loaded = gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
+    gateway.reconfigure(|text| text.replace("requests: 1 }", "requests: 2 }"));
+    eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
+    let mut second = Client::connect(gateway.address);
+    second.send(head("GET", "/", &key, &[], 0));
+    eventually("the second request is at the upstream", || upstream.count() == 2);
+    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503, "the first one still counts");
+    drop(release);
+    assert_eq!((first.response().status, second.response().status), (200, 200));
+}
