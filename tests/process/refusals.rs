@@ -15,7 +15,9 @@ use crate::support::{Client, Running, Setup, Upstream, eventually, head, metric}
 const MAX_BYTES: u64 = 50_000_000;
 /// Pause between two requests of the good key, whose uses are recorded one by one.
 const GOOD_PAUSE: Duration = Duration::from_millis(200);
+/// The slots of the full organization are held for as long as the loops run.
 const BLOCKS: &str = "
+timeouts: { lame_duck: 0s, response_idle: 2h, exchange: 2h }
 limits: { key: { requests: 1, per: 1h, burst: 1 }, org: { concurrent: 2 } }
 routes: [{ name: admin, path: /admin, permission: 'admin:all' }, { name: rest, path: '/**' }]
 ";
