@@ -5,6 +5,7 @@
 //! organization.
 
 mod registration;
+mod computed;
 mod decision;
 mod edge;
 mod discovery;
@@ -16,12 +17,15 @@ mod upstream;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{
     Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
+use computed::ComputedGauge;
 use registration::{
-    OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms, time_gauge,
+    DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms,
+    time_gauge,
 };
 
 pub use audit::AuditMetrics;
@@ -37,6 +41,9 @@ pub use upstream::{EndpointMetrics, UpstreamMetrics};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Metrics of the process, whose names have no prefix: CPU time, memory, open files and their limit.
+    process: Registry,
+    delays: HistogramVec,
     requests: IntCounterVec,
     durations: HistogramVec,
     upstreams: UpstreamFamilies,
@@ -97,6 +104,10 @@ const ATTEMPTS_REFUSED: &str = "Attempts with invalid credentials refused becaus
 const DASHBOARD_LIMITED: &str = "Requests to the dashboard refused because their person had sent too many";
 const CONFIG_LOADED_AT: &str = "Unix time of the last successful load of the configuration";
 const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succeeded, else 0";
+const READY: &str = "1 while this readiness check passes, else 0";
+const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
+const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
+const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
 
 impl Metrics {
     /// A new set of metrics, in a registry of its own.
@@ -106,7 +117,11 @@ impl Metrics {
         let timeouts = counters(r, "timeouts_total", "Expired time-outs", &["kind"]);
         let build = gauges(r, "build_info", "Always 1; the label has the version", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let process = Registry::new();
+        process.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
         Self {
+            process,
+            delays: histograms(r, "worker_delay_seconds", WORKER_DELAY, "worker", DELAY_BUCKETS),
             requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
             durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
             upstreams: UpstreamFamilies::new(r),
@@ -148,10 +163,43 @@ impl Metrics {
         self.upstreams.upstream(name, &self.upstream_timeouts)
     }
 
+    /// Delays of the event loop of a worker, in seconds.
+    pub fn worker_delay(&self, number: usize) -> Histogram {
+        self.delays.with_label_values(&[&number.to_string()])
+    }
+
+    /// Shows a readiness check: `ready{check}`. To be called once for each name.
+    pub fn show_readiness(&self, check: &str, passes: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("ready", READY, Some(("check", check)), passes);
+    }
+
+    /// Shows whether the state answers: `state_connected`. To be called once.
+    pub fn show_state(&self, is_connected: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("state_connected", STATE_CONNECTED, None, is_connected);
+    }
+
+    /// Shows whether the volume of the journal is below its low-water mark: `audit_disk_low`. To be called once.
+    pub fn show_disk_low(&self, is_low: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("audit_disk_low", DISK_LOW, None, is_low);
+    }
+
+    fn show(
+        &self,
+        name: &str,
+        help: &str,
+        label: Option<(&str, &str)>,
+        read: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        let gauge = ComputedGauge::new(name, help, label, read);
+        self.registry.register(Box::new(gauge)).expect("each check is shown once");
+    }
+
     /// Renders all metrics in the text exposition format, version 0.0.4.
     pub fn render(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("a Vec takes every write");
+        for registry in [&self.registry, &self.process] {
+            TextEncoder::new().encode(&registry.gather(), &mut text).expect("a Vec takes every write");
+        }
         text
     }
 }

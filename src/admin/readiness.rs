@@ -1,9 +1,12 @@
 //! Readiness: tells load balancers whether to send new requests to this gateway, and why not.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metrics;
 
 /// Readiness checks of a gateway; shared by the admin listener and the shutdown.
 ///
@@ -11,12 +14,12 @@ use serde::{Deserialize, Serialize};
 /// - Checks must not block: every request to `/ready` runs them.
 #[derive(Default)]
 pub struct Readiness {
-    draining: AtomicBool,
+    draining: Arc<AtomicBool>,
     checks: Vec<(&'static str, Check)>,
 }
 
 /// Readiness check: returns whether a part of the gateway works now.
-type Check = Box<dyn Fn() -> bool + Send + Sync>;
+type Check = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Readiness at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,13 +39,23 @@ impl Readiness {
     /// Adds a check that must succeed as well.
     #[must_use]
     pub fn with(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.checks.push((name, Box::new(check)));
+        self.checks.push((name, Arc::new(check)));
         self
     }
 
     /// Ends the readiness: the gateway is about to stop.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Shows every check in the metrics; `serving` passes until the gateway drains.
+    pub fn show(&self, metrics: &Metrics) {
+        for (name, check) in &self.checks {
+            let check = Arc::clone(check);
+            metrics.show_readiness(name, move || check());
+        }
+        let draining = Arc::clone(&self.draining);
+        metrics.show_readiness("serving", move || !draining.load(Ordering::Relaxed));
     }
 
     /// Runs the checks.

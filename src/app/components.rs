@@ -57,6 +57,8 @@ impl Components {
         let handles = SharedHandles { state, journal, metrics, connection_limiter, certificates, dashboard };
         let live_workers = Arc::new(AtomicUsize::new(0));
         let readiness = Arc::new(readiness(&handles, &live_workers, config.workers));
+        readiness.show(&handles.metrics);
+        show_conditions(&handles);
         let now = Micros::wall();
         reload::record_loaded(&handles.metrics, now);
         let status = Arc::new(reload::initial_status(&config.source, now));
@@ -116,6 +118,13 @@ impl Components {
         let (handles, status) = (self.handles.clone(), Arc::clone(&self.status));
         ConfigReloader { snapshot, worker_pool, handles, discovery, status, process }
     }
+}
+
+/// Shows conditions of the state and the journal in the metrics.
+fn show_conditions(handles: &SharedHandles) {
+    let (state, journal) = (Arc::clone(&handles.state), handles.journal.clone());
+    handles.metrics.show_state(move || state.is_connected());
+    handles.metrics.show_disk_low(move || journal.is_low_on_space());
 }
 
 /// The readiness checks behind `/ready`, by the names that it reports.

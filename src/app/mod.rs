@@ -18,6 +18,7 @@ mod certificates;
 mod config_snapshot;
 mod shared_handles;
 mod components;
+mod event_loop_delay;
 mod worker_pool;
 mod worker;
 mod active_config;

@@ -19,6 +19,7 @@ use tokio::task::{self, spawn_local};
 
 use super::active_config::ActiveConfig;
 use super::config_snapshot::ConfigSnapshot;
+use super::event_loop_delay;
 use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
 use super::worker_pool::WorkerCommand;
@@ -80,7 +81,7 @@ impl Worker {
             // `start` waits for this message, so the receiver exists.
             started.send(result).ok();
             if let Some(runtime) = runtime {
-                self.run(runtime);
+                self.run(number, runtime);
             }
         })?;
         has_started
@@ -90,10 +91,10 @@ impl Worker {
         Ok(thread)
     }
 
-    fn run(self, runtime: LocalRuntime) {
+    fn run(self, number: usize, runtime: LocalRuntime) {
         let _live = LiveWorker::new(&self);
         let phase = self.phase.clone();
-        runtime.block_on(self.serve());
+        runtime.block_on(self.serve(number));
         if *phase.borrow() == Phase::Serving {
             tracing::error!("a worker ended although no shutdown was requested; the gateway is not ready: restart it");
         }
@@ -102,12 +103,14 @@ impl Worker {
     }
 
     /// Serves all listeners until they have drained, or the gateway ends.
-    async fn serve(self) {
+    async fn serve(self, number: usize) {
+        let delays = self.handles.metrics.worker_delay(number);
         let handles = SharedHandles { state: State::for_thread(&self.handles.state).await, ..self.handles };
         let state = Arc::clone(&handles.state);
         let active_config = ActiveConfig::new(handles, &self.snapshot);
         let open_exchanges = active_config.open_exchanges();
         spawn_local(run_commands(self.commands, active_config.clone()));
+        spawn_local(event_loop_delay::observe(delays));
         let start =
             |(index, listener)| spawn_local(serve_listener(listener, index, self.phase.clone(), active_config.clone()));
         let listeners: Vec<_> = self.listeners.into_iter().enumerate().map(start).collect();

@@ -15,6 +15,9 @@ pub(super) const WAIT_BUCKETS: &[f64] =
 pub(super) const OVERHEAD_BUCKETS: &[f64] =
     &[0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05];
 
+/// Buckets for the delay of an event loop, in seconds: 2 ms, above the resolution of its timers, to 2.5 s.
+pub(super) const DELAY_BUCKETS: &[f64] = &[0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+
 /// Registers a metric, and returns it.
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let metric = metric.expect("names, labels and buckets are constants");

@@ -74,6 +74,15 @@ impl State {
         }
     }
 
+    /// Returns whether the state answers now. The embedded state always does; a Redis may be away while requests with known
+    /// keys go on.
+    pub fn is_connected(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Redis(state) => state.is_connected(),
+        }
+    }
+
     /// Returns true while requests can be decided.
     pub fn is_available(&self) -> bool {
         match self {

@@ -203,10 +203,15 @@ impl Redis {
         }
     }
 
+    /// Returns whether Redis can be reached now.
+    pub fn is_connected(&self) -> bool {
+        self.client.is_up()
+    }
+
     /// Returns whether decisions can be made: Redis is connected, or some are made offline.
     pub fn is_available(&self) -> bool {
         let on_unavailable = self.directory.shared.settings.on_unavailable;
-        self.client.is_up() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
+        self.is_connected() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
     }
 
     /// Decides one request. See [`super::State::decide`].

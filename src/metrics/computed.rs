@@ -1,0 +1,56 @@
+//! Gauges that are computed when they are read.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto;
+
+/// Gauge whose value a function computes at each scrape. The function must not block.
+#[derive(Clone)]
+pub(super) struct ComputedGauge {
+    desc: Desc,
+    read: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl ComputedGauge {
+    /// Gauge that is 1 while the condition holds, else 0. `label` is its name and its value.
+    pub(super) fn new(
+        name: &str,
+        help: &str,
+        label: Option<(&str, &str)>,
+        read: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let label = label.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let labels: HashMap<String, String> = label.into_iter().collect();
+        let desc = Desc::new(name.into(), help.into(), Vec::new(), labels);
+        Self { desc: desc.expect("names and labels are constants"), read: Arc::new(read) }
+    }
+}
+
+impl fmt::Debug for ComputedGauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ComputedGauge").field("desc", &self.desc).finish_non_exhaustive()
+    }
+}
+
+impl Collector for ComputedGauge {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut gauge = proto::Gauge::default();
+        gauge.set_value(f64::from(u8::from((self.read)())));
+        let mut metric = proto::Metric::default();
+        metric.set_gauge(gauge);
+        metric.set_label(self.desc.const_label_pairs.clone());
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(proto::MetricType::GAUGE);
+        family.set_metric(vec![metric]);
+        vec![family]
+    }
+}
