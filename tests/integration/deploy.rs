@@ -14,7 +14,9 @@ fn container_configurations_are_valid_and_match() {
     let upstream = &gateway.upstreams[0].settings.endpoints[0];
     assert_eq!((upstream.host.as_str(), upstream.port), ("query-store", store.listen.port()));
     assert!(
-        std::fs::read_to_string("deploy/prometheus.yaml").unwrap().contains(&gateway.admin.address.port().to_string())
+        std::fs::read_to_string("deploy/prometheus/prometheus.yaml")
+            .unwrap()
+            .contains(&gateway.admin.address.port().to_string())
     );
     let service =
         Config::load(Path::new("deploy/systemd/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
@@ -41,7 +43,7 @@ fn query_store_is_reachable_only_through_the_gateway() {
 
 #[test]
 fn compose_prometheus_unit_and_scripts_are_well_formed() {
-    for file in ["deploy/compose.yaml", "deploy/prometheus.yaml"] {
+    for file in ["deploy/compose.yaml", "deploy/prometheus/prometheus.yaml"] {
         // The settings reader accepts only a plain subset of YAML, which every YAML parser accepts.
         let document = keygate::settings::Document::load(Path::new(file));
         assert!(document.is_ok(), "{file}: {document:?}");

@@ -1,0 +1,104 @@
+//! Alerts: each fires for its fault, in the unit tests of Prometheus and, for four of them, at a real gateway.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use super::prometheus::Prometheus;
+use crate::support::redis::Redis;
+use crate::support::{Client, Gateway, Upstream, eventually, free_address};
+
+const RULES: &str = "deploy/prometheus/alerts.yaml";
+const UNIT_TESTS: &str = "deploy/prometheus/alerts_test.yaml";
+
+/// Names of the alerts, in the order of the file.
+fn alerts() -> Vec<String> {
+    let rules = fs::read_to_string(RULES).unwrap();
+    rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).map(str::to_owned).collect()
+}
+
+fn promtool(arguments: &[&str]) {
+    let output = Command::new("promtool").args(arguments).output();
+    let output = output.expect("promtool is installed, as `make setup` does");
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "promtool {arguments:?}: {out}{error}");
+}
+
+#[test]
+fn rules_are_valid_and_pass_their_unit_tests() {
+    promtool(&["check", "rules", RULES]);
+    promtool(&["test", "rules", UNIT_TESTS]);
+}
+
+#[test]
+fn every_alert_fires_in_a_unit_test_and_has_a_runbook() {
+    let (tests, runbooks) = (fs::read_to_string(UNIT_TESTS).unwrap(), fs::read_to_string("docs/runbooks.md").unwrap());
+    let rules = fs::read_to_string(RULES).unwrap();
+    assert!(alerts().len() >= 20, "{:?}", alerts());
+    for alert in alerts() {
+        let cases = tests.split("alertname: ").skip(1).filter(|case| case.lines().next() == Some(&alert));
+        assert!(cases.clone().any(|case| case.contains("exp_labels")), "{alert} fires in no unit test");
+        assert!(cases.clone().any(|case| case.contains("exp_alerts: []")), "{alert} is silent in no unit test");
+        assert!(runbooks.contains(&format!("\n### {alert}\n")), "{alert} has no runbook");
+        let link = format!("runbook: docs/runbooks.md#{}\n", alert.to_lowercase());
+        assert!(rules.contains(&link), "{alert} does not name its runbook");
+    }
+    let headings: BTreeSet<String> =
+        runbooks.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned).collect();
+    assert_eq!(headings, alerts().into_iter().collect(), "runbooks of alerts that do not exist");
+}
+
+/// The scrape configuration that is shipped is valid, and names the rules.
+#[test]
+fn scrape_configuration_loads_the_rules() {
+    promtool(&["check", "config", "deploy/prometheus/prometheus.yaml"]);
+    assert!(fs::read_to_string("deploy/prometheus/prometheus.yaml").unwrap().contains("alerts.yaml"));
+}
+
+/// The alerts as they are shipped, which fire at once: their delays are minutes.
+fn without_delay() -> String {
+    let rules = fs::read_to_string(RULES).unwrap();
+    rules.lines().filter(|line| !line.trim().starts_with("for:")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Not the disk of the machine decides which alerts fire.
+fn set_low_water(gateway: &mut Gateway, mark: &str) {
+    let audit = format!("audit: {{ path: audit, low_water: {mark} }}\n");
+    gateway.restart_with(|text| text.replace("audit: { path: audit }\n", &audit));
+}
+
+#[test]
+fn alerts_fire_for_real_faults_and_for_nothing_else() {
+    let (redis, upstream, other, down) = (Redis::start(), Upstream::start(), Upstream::start(), free_address());
+    let blocks = format!("state: {{ redis: {{ url: '{}' }} }}\n", redis.url());
+    let mut gateway = Gateway::with(&[upstream.address, other.address], &blocks);
+    set_low_water(&mut gateway, "0%");
+    let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key.text).status, 200);
+    eventually("a scrape has seen the request", || !prometheus.query("keygate_requests_total > 0").is_empty());
+    assert_eq!(prometheus.firing(), Vec::<String>::new(), "a gateway in good order");
+
+    gateway.reconfigure(|text| text.replace(&other.address.to_string(), &down.to_string()));
+    eventually("an endpoint that is down is told", || {
+        client.get("/", &key.text);
+        prometheus.firing().contains(&"KeygateEndpointEjected".to_owned())
+    });
+    gateway.reconfigure(|text| format!("{text}nonsense: 1\n"));
+    let fires = |alert: &str| prometheus.firing().iter().any(|firing| firing == alert);
+    eventually("a refused reload is told", || fires("KeygateReloadRefused"));
+    redis.kill();
+    eventually("a Redis that is away is told", || fires("KeygateStateAway"));
+    assert!(!fires("KeygateDiskLow"));
+}
+
+#[test]
+fn volume_below_its_low_water_mark_is_told() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream);
+    // More than any disk has.
+    set_low_water(&mut gateway, "1024TiB");
+    let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
+    eventually("a low disk is told", || prometheus.firing().contains(&"KeygateDiskLow".to_owned()));
+}
