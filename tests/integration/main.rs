@@ -46,4 +46,6 @@ mod redis_harness;
 // The code and what is shipped with it.
 mod deploy;
 mod docs;
+mod helm;
+mod monitoring;
 mod house;

@@ -1,0 +1,156 @@
+{{- define "keygate.name" -}}
+{{- .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "keygate.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "keygate.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "keygate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "keygate.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{ include "keygate.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "keygate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* A gateway that keeps what is on its volume needs a name of its own. */}}
+{{- define "keygate.isStateful" -}}
+{{- if or (eq .Values.state.type "embedded") .Values.persistence.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* The configuration file: what the chart decides, and over it what `config` says. */}}
+{{- define "keygate.config" -}}
+{{- $redis := merge (dict "url" (dict "env" "KEYGATE_REDIS_URL")) .Values.state.redis.settings -}}
+{{- $state := ternary (dict "embedded" (dict "path" "/var/lib/keygate/state.db")) (dict "redis" $redis) (eq .Values.state.type "embedded") -}}
+{{- $timeouts := dict "lame_duck" (printf "%ds" (int .Values.lameDuckSeconds)) "drain" (printf "%ds" (int .Values.drainSeconds)) -}}
+{{- $own := dict
+    "listen" (list (dict "address" "0.0.0.0:8080"))
+    "admin" (dict "socket" "/var/lib/keygate/admin.sock" "address" "0.0.0.0:9090")
+    "upstream" .Values.upstream
+    "state" $state
+    "audit" (dict "path" "/var/lib/keygate/audit")
+    "telemetry" (dict "log" "json")
+    "timeouts" $timeouts -}}
+{{- if .Values.routes -}}{{- $_ := set $own "routes" .Values.routes -}}{{- end -}}
+{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
+{{- end -}}
+
+{{- define "keygate.pod" -}}
+metadata:
+  labels:
+    {{- include "keygate.selectorLabels" . | nindent 4 }}
+    {{- with .Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # The gateway reloads a changed file by itself; what needs a restart gets one.
+    checksum/config: {{ include "keygate.config" . | sha256sum }}
+    {{- with .Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "keygate.fullname" . }}
+  automountServiceAccountToken: false
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  # Lame duck and drain, and time to write the journal.
+  terminationGracePeriodSeconds: {{ add (int .Values.lameDuckSeconds) (int .Values.drainSeconds) 10 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 10001
+    runAsGroup: 10001
+    fsGroup: 10001
+    seccompProfile: { type: RuntimeDefault }
+  containers:
+    - name: keygate
+      image: {{ include "keygate.image" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args: [serve, --config, /etc/keygate/keygate.yaml]
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: { drop: [ALL] }
+      ports:
+        - { name: http, containerPort: 8080 }
+        - { name: admin, containerPort: 9090 }
+      env:
+        {{- if eq .Values.state.type "redis" }}
+        - name: KEYGATE_REDIS_URL
+          valueFrom:
+            secretKeyRef:
+              name: {{ required "state.redis.urlSecret.name is needed" .Values.state.redis.urlSecret.name }}
+              key: {{ .Values.state.redis.urlSecret.key }}
+        {{- end }}
+        {{- with .Values.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      startupProbe:
+        httpGet: { path: /live, port: admin }
+        periodSeconds: 2
+        failureThreshold: 60
+      livenessProbe:
+        httpGet: { path: /live, port: admin }
+        periodSeconds: 10
+        timeoutSeconds: 3
+      readinessProbe:
+        httpGet: { path: /ready, port: admin }
+        # Twice within the lame duck, so that no new requests come when it ends.
+        periodSeconds: 2
+        failureThreshold: 1
+      resources:
+        {{- toYaml .Values.resources | nindent 8 }}
+      volumeMounts:
+        - { name: config, mountPath: /etc/keygate, readOnly: true }
+        - { name: data, mountPath: /var/lib/keygate }
+        {{- with .Values.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      configMap: { name: {{ include "keygate.fullname" . }} }
+    {{- if not (include "keygate.isStateful" .) }}
+    - name: data
+      emptyDir: {}
+    {{- end }}
+    {{- with .Values.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
