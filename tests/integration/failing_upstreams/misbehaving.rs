@@ -30,7 +30,7 @@ fn flapping_endpoint_is_ejected_for_longer_each_time() {
     const CLIENTS: usize = 4;
     const EJECTIONS: usize = 4;
     let start = Instant::now();
-    let is_down = move || start.elapsed().as_secs() / 2 % 2 == 0;
+    let is_down = move || (start.elapsed().as_secs() / 2).is_multiple_of(2);
     let flapping = responding_by(move |_| if is_down() { 503 } else { 200 }, Duration::ZERO);
     let good = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
     let endpoints = [&flapping, &good[0], &good[1]].map(|upstream| format!("http://{}", upstream.address));
