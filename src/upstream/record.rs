@@ -40,10 +40,11 @@ pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, reques
 
 /// Notes the time for which a response with 503 asks for no requests.
 pub(super) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>) {
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE && in_flight.endpoints().has_choice() {
-        if let Some(pause) = parse_retry_after(response.headers(), Micros::wall()) {
-            in_flight.endpoint().pause.begin(pause, clock::steady());
-        }
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE
+        && in_flight.endpoints().has_choice()
+        && let Some(pause) = parse_retry_after(response.headers(), Micros::wall())
+    {
+        in_flight.endpoint().pause.begin(pause, clock::steady());
     }
 }
 

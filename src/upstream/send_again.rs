@@ -51,6 +51,14 @@ pub(super) struct SentAgain {
     pub(super) body: Option<ReplayHandle>,
 }
 
+/// Result of the decision about a failed request.
+enum Retry {
+    /// It is sent again: the request for another endpoint, if there is one, and the failure.
+    Granted(Option<AddressedRequest>, Ended),
+    /// It is not sent again: the failure.
+    Refused(Ended),
+}
+
 impl Pool {
     /// Sends a request to its endpoint, and then to others.
     pub(super) async fn send_anew(&self, addressed: AddressedRequest, options: SendOptions) -> Ended {
@@ -80,11 +88,11 @@ impl Pool {
                 Tried::Failed(failed) => {
                     needs_new = failed.again.reason.needs_new_connection();
                     match self.retry(*failed, &mut options) {
-                        Ok((next, ended)) => {
+                        Retry::Granted(next, ended) => {
                             failure = Some(worse(failure, ended));
                             next
                         }
-                        Err(ended) => return worse(failure, ended),
+                        Retry::Refused(ended) => return worse(failure, ended),
                     }
                 }
             };
@@ -125,16 +133,15 @@ impl Pool {
         Some(self.readdress(unsent, endpoint))
     }
 
-    /// Addresses a failed request for its next try, if it is to have one. Returns it with the failure; the failure alone when
-    /// it is not sent again.
-    fn retry(&self, failed: FailedTry, options: &mut SendOptions) -> Result<(Option<AddressedRequest>, Ended), Ended> {
+    /// Addresses a failed request for its next try, if it is to have one.
+    fn retry(&self, failed: FailedTry, options: &mut SendOptions) -> Retry {
         let FailedTry { again, answered, mut in_flight, deadlines } = failed;
         let SentAgain { reason, head, body } = again;
         let index = in_flight.index();
         let is_granted = options.tries.is_granted.take() || self.grants_retry(reason, index, &deadlines, options);
         let took = time_of_try(&deadlines);
         let Some(body) = is_granted.then(|| rewind(body.as_ref())).flatten() else {
-            return Err(finish(answered, in_flight, deadlines));
+            return Retry::Refused(finish(answered, in_flight, deadlines));
         };
         self.endpoints().metrics.count_retry(reason.label());
         options.tries.end_try(index, took, reason.allows_same_endpoint());
@@ -147,7 +154,7 @@ impl Pool {
         };
         let request = Box::new(head.map(|()| body));
         let deadlines = self.deadlines_of_retry(deadlines, options);
-        Ok((endpoint.map(|endpoint| self.address(request, endpoint, permit, deadlines)), ended))
+        Retry::Granted(endpoint.map(|endpoint| self.address(request, endpoint, permit, deadlines)), ended)
     }
 
     /// Deadlines of the next try of an exchange: it ends as it would have, and has the rest of the time for the head.

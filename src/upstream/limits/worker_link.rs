@@ -289,7 +289,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| run(&limiter, &endpoint, &exchanges));
+                scope.spawn(|| run(&limiter, &endpoint, exchanges));
             }
         });
         assert_eq!(endpoint.count(), 0, "all permits were given back");

@@ -125,9 +125,12 @@ fn stale_connections_are_replaced_at_another_endpoint() {
     assert_eq!(good.count(), REQUESTS / 2 + REQUESTS / 4);
 }
 
+/// Method and body of a request, the settings of retries, an upstream that fails, and the status that its requests get.
+type Unrepeated = (&'static str, &'static [u8], &'static str, fn() -> Upstream, u16);
+
 #[test]
 fn requests_that_may_not_be_repeated_are_not() {
-    let cases: [(&str, &[u8], &str, fn() -> Upstream, u16); 9] = [
+    let cases: [Unrepeated; 9] = [
         ("POST", b"once", ALL, breaking, 502),
         ("PATCH", b"", ALL, breaking, 502),
         ("POST", b"once", ALL, || responding(503, Duration::ZERO), 503),
