@@ -28,10 +28,12 @@ pub(crate) fn compute(directory: &Path, number: u64, lines: Option<u64>) -> io::
     let Some(mut file) = file else { return Ok(None) };
     let (sha256, newlines) = digest(&mut file)?;
     let lines = match lines {
-        _ if !compressed => newlines,
-        Some(lines) => lines,
+        _ if !compressed => Some(newlines),
+        Some(lines) => Some(lines),
         None => count_lines(directory, number)?,
     };
+    // Retention may have removed the segment between the two readings.
+    let Some(lines) = lines else { return Ok(None) };
     Ok(Some(Seal { e: EventKind::Seal, segment: number, lines, sha256: sha256.into(), compressed }))
 }
 
@@ -51,16 +53,36 @@ fn digest(file: &mut File) -> io::Result<(String, u64)> {
     Ok((digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), newlines))
 }
 
-fn count_lines(directory: &Path, number: u64) -> io::Result<u64> {
-    let Some(mut source) = SegmentSource::open(directory, number)? else { return Ok(0) };
+/// Counts the lines of a segment; `None` when retention has removed it.
+fn count_lines(directory: &Path, number: u64) -> io::Result<Option<u64>> {
+    let Some(mut source) = SegmentSource::open(directory, number)? else { return Ok(None) };
     let (mut lines, mut at, mut piece) = (0, 0, vec![0; PIECE]);
     loop {
         match source.read_at(&mut piece, at)? {
-            0 => return Ok(lines),
+            0 => return Ok(Some(lines)),
             read => {
                 lines += memchr::memchr_iter(b'\n', &piece[..read]).count() as u64;
                 at += read as u64;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A segment without lines would have another seal than the one that was written.
+    #[test]
+    fn removed_segment_has_no_lines_to_count() {
+        let directory = TempDir::new().unwrap();
+        assert_eq!(count_lines(directory.path(), 1).unwrap(), None);
+        fs::write(segment::path(directory.path(), 1), "a\nb\n").unwrap();
+        assert_eq!(count_lines(directory.path(), 1).unwrap(), Some(2));
+        assert!(compute(directory.path(), 2, None).unwrap().is_none());
     }
 }
