@@ -19,6 +19,7 @@ need strace strace
 need promtool prometheus
 if [ "${1:-}" = peers ]; then
     need haproxy haproxy
+    need cmake cmake
     need nginx nginx
     [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
     [ -e /usr/share/lua/5.1/resty/core.lua ] || missing="$missing lua-resty-core lua-resty-lrucache"
