@@ -233,7 +233,7 @@ pub(super) enum BrokenStream {
     Reset,
     /// The connection broke.
     Connection,
-    /// What the upstream sent is no valid response.
+    /// The response is not valid.
     Invalid,
 }
 

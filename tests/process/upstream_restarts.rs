@@ -144,7 +144,7 @@ impl Drop for Replica {
     }
 }
 
-/// What the clients have seen.
+/// Responses that the clients have seen.
 #[derive(Default)]
 struct Seen {
     answered: AtomicUsize,

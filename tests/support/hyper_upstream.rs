@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// An upstream. Its thread ends with the process.
 pub struct HyperUpstream {
-    /// Address; of a Unix socket, one that nobody listens at.
+    /// Address; that of an upstream on a Unix socket has no listener.
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     /// Connections that have ended.

@@ -104,7 +104,7 @@ fn p99(answers: &[Answer]) -> Duration {
 
 /// No request waits longer than the time-out of one attempt to connect and one more try, and none after the ejection.
 ///
-/// What is asserted of times is only that an attempt took its time-out at the least: load makes no time shorter.
+/// Of times, only the least one is asserted, the time-out of an attempt: load makes no time shorter.
 #[test]
 fn black_hole_costs_each_request_one_attempt_at_most_and_nothing_once_it_is_ejected() {
     const CONNECT: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ fn registered() -> BTreeSet<String> {
         let words: Vec<String> = fs::read_to_string(file).unwrap().split_whitespace().map(str::to_owned).collect();
         let text = words.join(" ").replace("( ", "(");
         let literals = text.split('"').skip(1).step_by(2).filter(|literal| is_name(literal));
-        // What a function of registration gets as its second argument, the first being the registry.
+        // Names stand behind the registry in the calls that register, and first in the others.
         let is_registered = |name: &str| {
             ["(r, ", "= (", "self.show(", "Desc::new("]
                 .iter()

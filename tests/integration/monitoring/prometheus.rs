@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Client, free_port, until};
 
-/// Seconds between two scrapes. Rates need two of them in their range.
+/// Time between two scrapes. Rates need two of them in their range.
 const INTERVAL: &str = "300ms";
 
 pub struct Prometheus {

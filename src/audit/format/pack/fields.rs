@@ -20,7 +20,7 @@ pub(super) enum NumberField<'a> {
     Same,
     /// A number, and its text.
     Number(u64, NumberText),
-    /// What is no number, or not as the number would be written.
+    /// Text that is not a number, or not written as the number would be.
     Other(&'a [u8]),
 }
 
