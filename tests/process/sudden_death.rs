@@ -8,6 +8,8 @@ use crate::support::{Client, Setup, Upstream, client, eventually};
 const DEATHS: usize = 20;
 /// Responses seen before each death.
 const RESPONSES: usize = 150;
+/// Each has one request in flight at most.
+const CLIENTS: usize = 4;
 /// The bucket hardly refills: what is taken is visibly gone.
 const BURST: usize = 100_000;
 
@@ -56,14 +58,18 @@ fn twenty_kills_under_load_lose_no_record() {
         find(&explained, "remaining").and_then(serde_json::Value::as_u64).expect("explain says what is left");
     let remaining = usize::try_from(remaining).unwrap();
     assert!(remaining <= BURST - seen.len(), "{remaining} tokens are left after {} requests", seen.len());
-    assert!(remaining + 1 >= BURST - recorded.len(), "tokens were taken for {remaining}, {} recorded", recorded.len());
+    let taken = BURST - remaining;
+    // A checkpoint may have the token of a request that was killed before its record, and was not forwarded: the bucket is
+    // emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
+    let decided = recorded.len() + DEATHS * CLIENTS + 1;
+    assert!(taken <= decided, "{taken} tokens were taken, {} uses are recorded", recorded.len());
 }
 
-/// Four clients send requests; when enough are answered, the gateway is killed while they continue.
+/// Clients send requests; when enough are answered, the gateway is killed while they continue.
 fn load_until(setup: &Setup, key: &str, die: impl FnOnce()) {
     let (answered, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut client = setup.client();
                 let request = client::head("GET", "/", key, &[], 0);
