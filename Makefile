@@ -7,7 +7,7 @@ setup:
 	@sh deploy/setup.sh
 
 # Most tests wait for servers and for time rather than for a processor: more of them than cores run side by side.
-export RUST_TEST_THREADS ?= 4
+export RUST_TEST_THREADS ?= 6
 
 test: setup
 	cargo test --locked --all-targets
