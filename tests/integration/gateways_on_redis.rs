@@ -5,7 +5,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, until};
 
 /// A gateway on this Redis.
 fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
-    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms{more} }} }}\n", redis.url());
+    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 2s{more} }} }}\n", redis.url());
     Gateway::with(&[upstream.address], &state)
 }
 
@@ -59,7 +59,7 @@ fn requests_without_redis_are_refused_and_the_gateway_is_not_ready() {
 fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
     let (redis, upstream) = (Redis::options().appendonly().start(), Upstream::start());
     let state =
-        format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms, on_unavailable: known_keys }} }}\n", redis.url());
+        format!("\nstate: {{ redis: {{ url: '{}', deadline: 2s, on_unavailable: known_keys }} }}\n", redis.url());
     let limits = "limits: { key: { requests: 1000000, per: 1s } }\n";
     let gateway = Gateway::with(&[upstream.address], &format!("{state}{limits}"));
     let (known, unseen) = (gateway.key(), gateway.key());

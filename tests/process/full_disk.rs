@@ -142,7 +142,7 @@ fn revocation_on_redis_succeeds_with_no_byte_free_for_the_journal() {
     let test = "full_disk::revocation_on_redis_succeeds_with_no_byte_free_for_the_journal";
     let Some(disk) = SmallDisk::mount(test, 40) else { return };
     let (upstream, redis) = (Upstream::start(), Redis::start());
-    let state = format!("{{ redis: {{ url: '{}', deadline: 1s }} }}", redis.url());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", redis.url());
     revoke_on_full_disk(&disk, &setup_with_state(&disk, &upstream, &state, "refuse"));
 }
 

@@ -26,7 +26,7 @@ fn gateway_without_routes_is_warned_about() {
 fn replicas_that_no_change_waits_for_are_warned_about_once() {
     let primary = Redis::start();
     let state = |replicas| {
-        format!("{{ redis: {{ url: '{}', deadline: 1s, durability: {{ replicas: {replicas} }} }} }}", primary.url())
+        format!("{{ redis: {{ url: '{}', deadline: 2s, durability: {{ replicas: {replicas} }} }} }}", primary.url())
     };
     let blocks = format!("workers: 3\n{ROUTES}");
     let alone = log(&state(0), &blocks);

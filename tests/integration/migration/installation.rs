@@ -24,6 +24,9 @@ pub(super) const COPY: &str = "state copy --from embedded --to redis";
 /// it executes its program: so for a moment a state that was closed already can still be locked.
 const LINGERS: &str = "in use by another process";
 
+/// Time in which Redis replies to the tests' own decisions, also on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(10);
+
 /// Directory of a gateway on one machine, with a configuration that names both states.
 pub(super) struct Installation {
     pub(super) directory: tempfile::TempDir,
@@ -42,7 +45,7 @@ impl Installation {
     /// Makes an installation with both states; `more` are further settings of Redis.
     pub(super) fn moving_to(urls: &[String], more: &str) -> Self {
         Self::with_state(&format!(
-            "{{ embedded: {{ path: state.db }}, redis: {{ url: [{}], deadline: 1s{more} }} }}",
+            "{{ embedded: {{ path: state.db }}, redis: {{ url: [{}], deadline: 2s{more} }} }}",
             urls.join(", ")
         ))
     }
@@ -138,7 +141,7 @@ audit: {{ path: audit }}
     /// Opens the Redis state, which takes the times of its callers.
     pub(super) async fn target(&self) -> State {
         let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
-        let state = State::Redis(RedisState::open(Settings { clock: Clock::Caller, ..*settings }).await.unwrap());
+        let state = State::Redis(RedisState::open(Settings { clock: Clock::Caller, deadline: DEADLINE, ..*settings }).await.unwrap());
         // On a Cluster it takes a moment until all nodes are known.
         while !readable(&state).await {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -22,7 +22,7 @@ fn gateways<const N: usize>(redis: &Redis, upstream: &Endless) -> [Gateway; N] {
 
 /// A gateway over the Redis at this URL, with more blocks of configuration.
 fn gateway(url: &str, upstream: &Endless, more: &str) -> Gateway {
-    let state = format!("\nstate: {{ redis: {{ url: '{url}', deadline: 500ms }} }}\n{ROUTES}{more}");
+    let state = format!("\nstate: {{ redis: {{ url: '{url}', deadline: 2s }} }}\n{ROUTES}{more}");
     Gateway::with(&[upstream.address], &state)
 }
 

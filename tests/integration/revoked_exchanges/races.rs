@@ -108,7 +108,7 @@ fn no_tunnel_outlives_its_revocation_on_the_embedded_state() {
 #[test]
 fn no_tunnel_outlives_its_revocation_over_three_gateways_on_redis() {
     let (redis, upstream) = (Redis::start(), Endless::start());
-    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms }} }}\n{ROUTES}", redis.url());
+    let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 2s }} }}\n{ROUTES}", redis.url());
     let gateways = [(); 3].map(|()| Gateway::with(&[upstream.address], &state));
     check(&gateways, &upstream);
 }

@@ -22,7 +22,7 @@ impl Setup {
 
     fn gateway(&self, more: &str) -> Gateway {
         let session = fixture::session(&[hostile("corp", &self.provider, "")], more);
-        let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 500ms }} }}\n", self.redis.url());
+        let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", self.redis.url());
         Gateway::with(&[self.upstream.address], &format!("{session}{state}"))
     }
 

@@ -38,7 +38,7 @@ fn bucket_bound_holds_in_every_window_over_four_gateways() {
     let (is_long, length) = (length.is_some(), length.unwrap_or(DEFAULT));
     let upstream = Upstream::start();
     let limits = "limits: { key: { requests: 50, per: 1s, burst: 50 }, org: { concurrent: 1000 } }";
-    let four = Four::start(&upstream, KEYS, "deadline: 1s", limits);
+    let four = Four::start(&upstream, KEYS, "deadline: 2s", limits);
     let begun = Instant::now();
     let asked: Vec<Asked> = (0..KEYS).map(|_| Asked { admitted: Mutex::default(), all: Mutex::default() }).collect();
     std::thread::scope(|scope| {

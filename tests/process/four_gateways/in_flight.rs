@@ -141,10 +141,10 @@ fn concurrency_limit_holds_over_four_gateways_and_a_dead_one_releases_its_slots(
 fn request_longer_than_three_leases_keeps_its_slot() {
     let keeping = Keeping::default();
     let upstream = keeping.start();
-    let four = Four::start(&upstream, 1, "deadline: 250ms, lease: 1s", PLENTY);
+    let four = Four::start(&upstream, 1, "deadline: 500ms, lease: 2s", PLENTY);
     let waiting = lasting(&four, 0, LIMIT, PATIENCE);
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(3500) {
+    while begun.elapsed() < Duration::from_millis(6500) {
         (0..4).for_each(|gateway| refused(&four, gateway));
         std::thread::sleep(Duration::from_millis(20));
     }
