@@ -194,6 +194,11 @@ impl Gateway {
         metric(self.admin, name)
     }
 
+    /// A metric that is there only once its subject is.
+    pub fn metric_if_there(&self, name: &str) -> Option<f64> {
+        find_metric(&scrape(self.admin), name)
+    }
+
     /// Stops the gateway as SIGTERM does, and starts it again with the same directory.
     pub fn restart(&mut self, upstream: &Upstream) {
         self.app.take().expect("the gateway runs").stop();
@@ -223,10 +228,17 @@ impl Drop for Gateway {
 
 /// A metric of the gateway with this admin listener.
 pub fn metric(admin: SocketAddr, name: &str) -> f64 {
-    let text = Client::connect(admin).get("/metrics", "").body;
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')));
-    line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}")).trim().parse().unwrap()
+    let text = scrape(admin);
+    find_metric(&text, name).unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+}
+
+fn scrape(admin: SocketAddr) -> String {
+    String::from_utf8(Client::connect(admin).get("/metrics", "").body).unwrap()
+}
+
+fn find_metric(text: &str, name: &str) -> Option<f64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')));
+    value.map(|value| value.trim().parse().unwrap())
 }
 
 fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {

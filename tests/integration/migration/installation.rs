@@ -141,7 +141,9 @@ audit: {{ path: audit }}
     /// Opens the Redis state, which takes the times of its callers.
     pub(super) async fn target(&self) -> State {
         let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
-        let state = State::Redis(RedisState::open(Settings { clock: Clock::Caller, deadline: DEADLINE, ..*settings }).await.unwrap());
+        let state = State::Redis(
+            RedisState::open(Settings { clock: Clock::Caller, deadline: DEADLINE, ..*settings }).await.unwrap(),
+        );
         // On a Cluster it takes a moment until all nodes are known.
         while !readable(&state).await {
             tokio::time::sleep(Duration::from_millis(10)).await;
